@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.extraction.page_reader import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter, CrawlResult
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
@@ -59,10 +59,10 @@ def poll_catalogs(ctx: RunContext, web: FakeWeb) -> None:
     asyncio.run(fetch_async(ctx, web.port))
 
 
-def fetch_pages(ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING) -> CrawlResult:
+def fetch_pages(ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING) -> CrawlCounts:
     """Run one crawl over the waiting pages; nothing is read."""
 
-    async def run() -> CrawlResult:
+    async def run() -> CrawlCounts:
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
         async with a_fetcher(ctx.settings, web.port) as fetcher:
             return await run_crawl(ctx, worker, fetcher, crawl_filter)
@@ -80,11 +80,11 @@ def read_pages(ctx: RunContext, crawl_filter: CrawlFilter = EVERYTHING, reader: 
     return asyncio.run(run())
 
 
-def crawl(ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING) -> CrawlResult:
+def crawl(ctx: RunContext, web: FakeWeb, crawl_filter: CrawlFilter = EVERYTHING) -> CrawlCounts:
     """Fetch the waiting pages, then read them."""
-    crawl_result = fetch_pages(ctx, web, crawl_filter)
+    crawled = fetch_pages(ctx, web, crawl_filter)
     read_pages(ctx, crawl_filter)
-    return crawl_result
+    return crawled
 
 
 def crawl_all(ctx: RunContext, port: int, *source_ids: str) -> CrawlCounts:

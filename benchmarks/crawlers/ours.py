@@ -76,8 +76,8 @@ async def ours(job: Job) -> Seen:
             start_now(ctx, _source_ids(job))
             worker = Worker(store, lease_seconds=settings.work.lease_seconds)
             wanted, counts = CrawlFilter(source_ids=_source_ids(job)), CrawlCounts()
-            while (more := await run_crawl(ctx, worker, fetcher, wanted)).counts.new:
-                counts += more.counts
+            while (more := await run_crawl(ctx, worker, fetcher, wanted)).new:
+                counts += more
     return Seen(counts.new, system.links)
 
 

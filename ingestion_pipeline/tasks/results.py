@@ -1,50 +1,16 @@
-"""Results of claimed work, shared by all systems, and totals of ended tasks."""
+"""Counts of a run, and totals of ended tasks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Self
 
 from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import ENDED, task_totals, tasks
-from ingestion_pipeline.tasks.errors import WorkError
-from ingestion_pipeline.tasks.task import Task
-
-
-class ClaimedTask(Protocol):
-    """Work that this worker has claimed."""
-
-    @property
-    def task(self) -> Task:
-        """The claimed task."""
-        ...
-
-
-Work_co = TypeVar("Work_co", bound=ClaimedTask, covariant=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result(Generic[Work_co]):
-    """Claimed work and its outcome."""
-
-    work: Work_co
-
-    @property
-    def task(self) -> Task:
-        """The claimed task."""
-        return self.work.task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedResult(Result[Work_co]):
-    """Claimed work that failed, for now or for good."""
-
-    error: WorkError
-    stack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

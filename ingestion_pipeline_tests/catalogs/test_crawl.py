@@ -52,7 +52,7 @@ def test_a_catalog_is_crawled_from_its_root_to_its_detail_pages(ctx: RunContext,
     add_sources(store, a_catalog(recipe))
 
     poll_catalogs(ctx, web)
-    counts = crawl(ctx, web).counts
+    counts = crawl(ctx, web)
 
     assert (counts.new, counts.failed) == (6, 0)
     assert Counter(web.paths) == dict.fromkeys(["/", "/math", "/art", "/c/1", "/c/2", "/c/3"], 1)
@@ -246,7 +246,7 @@ def test_a_page_whose_host_is_leased_by_another_run_is_released_without_an_attem
         lease = {"host": "a.test", "lease_owner": "another", "lease_until": until}
         connection.execute(hosts.insert().values(lease))
 
-    counts = crawl(ctx, web).counts
+    counts = crawl(ctx, web)
 
     assert (counts.given_back, web.paths) == (1, [])
     [page] = [row for row in rows(store, tasks) if row.kind == "fetch_page"]

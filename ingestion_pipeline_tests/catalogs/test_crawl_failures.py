@@ -177,7 +177,7 @@ def test_a_redirect_to_a_host_leased_by_another_run_waits(
     with store.begin() as connection:
         lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
 
-    counts = crawl(ctx, web).counts
+    counts = crawl(ctx, web)
 
     assert [request.path for request in web.requests if request.host == "b.test"] == []
     assert (counts.new, counts.given_back) == (2, 1)

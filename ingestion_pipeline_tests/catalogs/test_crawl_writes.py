@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from ingestion_pipeline.engine import worker_loop
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling import loop as crawl_loop
+from ingestion_pipeline.engine.crawling.handler import CrawlHandler
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, crawled_pages, link_page
@@ -48,7 +49,7 @@ def requests_during_writes(ctx: RunContext, store: Store, web: FakeWeb, disk: Sl
 
 @pytest.fixture(autouse=True)
 def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crawl_loop, "FLUSH_AFTER", 3)
+    monkeypatch.setattr(CrawlHandler, "flush_after", 3)
 
 
 @pytest.mark.slow
@@ -67,7 +68,7 @@ def test_no_page_is_fetched_while_others_are_written(
 def test_a_slow_disk_does_not_delay_every_fetch(
     ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crawl_loop, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(worker_loop, "PAUSE_SECONDS", 0.05)
 
     during = requests_during_writes(ctx, store, web, SlowDisk(tmp_path / "slow", seconds=0.4))
 

@@ -17,16 +17,22 @@ from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageWork
-from ingestion_pipeline.engine.crawling.results import write_pages
+from ingestion_pipeline.engine.crawling.handler import CrawlHandler
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, PageWork
+from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
+from ingestion_pipeline.engine.outcomes import Failed
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
+from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import extractions, outbox, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
+    EVERYTHING,
     FAILURE,
     CatalogHarness,
     a_catalog,
@@ -101,17 +107,11 @@ def test_writing_fetch_results_waits_for_an_extraction_without_holding_tasks(
     assert isinstance(work, PageWork)
 
     def write() -> None:
-        with store.begin() as connection:
-            write_pages(
-                connection,
-                ctx,
-                CatalogSystem(),
-                [PageFailed(work=work, error=Transient("later", code="http_503"))],
-                {},
-                archive=archive,
-                page_cache=KnownPageCache(),
-                now=store.clock.now(connection),
-            )
+        clock = SteadyClock(store.now())
+        visitor = PoliteVisitor(None, None, clock, ctx.settings)  # pyright: ignore[reportArgumentType]  unused
+        handler = CrawlHandler(ctx, Kind.CATALOG, EVERYTHING, visitor=visitor, archive=archive, clock=clock)
+        failure = Failed(task=work.task, item=work, error=Transient("later", code="http_503"))
+        OutcomeWriter(ctx, handler).write([failure])
 
     assert waits_without_tasks(store, write)
 

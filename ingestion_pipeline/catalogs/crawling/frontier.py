@@ -15,7 +15,8 @@ from ingestion_pipeline.catalogs.recipes.next_pages import Step, StepKind, steps
 from ingestion_pipeline.catalogs.recipes.page_source import ListMemory
 from ingestion_pipeline.catalogs.recipes.recipe import PageType, is_all_rendered, recipe_of
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXPLORED, OPEN_PAGES, ExtractionStatus, PageStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlFilter, PageArchive, PageGone, PageWork
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlFilter, PageArchive, PageWork
+from ingestion_pipeline.engine.outcomes import Skipped
 from ingestion_pipeline.pages.visits.page import KnownPage, PageVisit
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -76,7 +77,9 @@ def _is_selected(source: Source, crawl_filter: CrawlFilter) -> bool:
     return is_ours and source.status is not SourceStatus.DISABLED
 
 
-def open_pages(connection: Connection, claimed: Sequence[Task], *, archive: PageArchive) -> list[PageWork | PageGone]:
+def open_pages(
+    connection: Connection, claimed: Sequence[Task], *, archive: PageArchive
+) -> list[PageWork | Skipped[PageWork]]:
     """Return the work for each claimed task, and mark these pages as in progress."""
     rows = _rows(connection, [task.payload.get("page") for task in claimed])
     sources = sources_by_id(connection, {task.source_id or "" for task in claimed})
@@ -112,10 +115,10 @@ def _page_work(
     rows: Mapping[int, Mapping[str, Any]],
     sources: Mapping[str, Source],
     stored_pages: Mapping[str, KnownPage],
-) -> PageWork | PageGone:
+) -> PageWork | Skipped[PageWork]:
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:
-        return PageGone(task=task, why="its extraction has ended, or its source is gone")
+        return Skipped(task=task, reason="its extraction has ended, or its source is gone")
     step = extraction_step(row["recipe"], row["step"])
     url: str = row["url"]
     return PageWork(

@@ -16,9 +16,9 @@ from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, R
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, ReadWork, wake_for_models
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.loop import CrawlRun
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlCounts, CrawlFilter, CrawlResult
+from ingestion_pipeline.engine.context import RunContext, reduced_gc
+from ingestion_pipeline.engine.crawling.handler import CrawlHandler
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlCounts, CrawlFilter, PageDone, PageWork
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -44,20 +44,20 @@ async def run_crawl(
     *,
     renderer: Renderer | None = None,
     seconds: float | None = None,
-) -> CrawlResult:
+) -> CrawlCounts:
     """Fetch waiting pages for one run; without a renderer, pages that need one are refused."""
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
-    crawl = CrawlRun(
+    handler = CrawlHandler(
         ctx,
-        worker,
-        fetcher,
-        kind=Kind.CATALOG,
+        Kind.CATALOG,
+        crawl_filter,
         visitor=PoliteVisitor(fetcher, renderer, clock, ctx.settings),
         archive=SnapshotArchive(ctx.store, ctx.content, ctx.run_id),
         clock=clock,
-        seconds=seconds,
     )
-    return await crawl.run(crawl_filter)
+    loop: WorkerLoop[PageWork, PageDone] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock, seconds=seconds)
+    with reduced_gc():
+        return CrawlCounts.of(await loop.run())
 
 
 async def run_extraction(
@@ -107,7 +107,7 @@ async def run_ingestion(
         )
         left = max(deadline - time.monotonic(), LEAST_READING_SECONDS)
         read = await run_extraction(ctx, worker, crawl_filter, reader=reader, seconds=left)
-        before, counts = counts, add_counts(counts, crawled.counts, read)
+        before, counts = counts, add_counts(counts, crawled, read)
         if counts == before or time.monotonic() >= deadline:
             return counts
 

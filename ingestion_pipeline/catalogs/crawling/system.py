@@ -34,10 +34,10 @@ from ingestion_pipeline.engine.crawling.protocol import (
     PageArchive,
     PageDone,
     PageFailed,
-    PageGone,
     PageOutcomes,
     PageWork,
 )
+from ingestion_pipeline.engine.outcomes import Skipped
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import CrawledPage
 from ingestion_pipeline.settings import Settings, Work
@@ -212,7 +212,7 @@ class CatalogSystem:
 
     def open_pages(
         self, connection: Connection, tasks: Sequence[Task], *, archive: PageArchive
-    ) -> Sequence[PageWork | PageGone]:
+    ) -> Sequence[PageWork | Skipped[PageWork]]:
         """Return the work for each claimed task."""
         return open_pages(connection, tasks, archive=archive)
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.engine.outcomes import Skipped
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.tasks.results import Counts, FailedResult, Result
+from ingestion_pipeline.tasks.errors import Resource, WorkError
+from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.urls import host_of
 
 FETCH_PAGE = "fetch_page"
 
@@ -40,14 +42,25 @@ class PageWork:
     visit: PageVisit
     plan: Any
 
+    @property
+    def host(self) -> str:
+        """The host of the page."""
+        return host_of(self.visit.url)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageDone(Result[PageWork]):
+class PageDone:
     """A fetched page, and what follows from it, in a type of the system."""
 
+    work: PageWork
     answer: PageAnswer
     followed: Any
     elapsed_ms: int
+
+    @property
+    def task(self) -> Task:
+        """The claimed task."""
+        return self.work.task
 
     @property
     def is_new(self) -> bool:
@@ -61,19 +74,11 @@ class PageDone(Result[PageWork]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageFailed(FailedResult[PageWork]):
+class PageFailed:
     """A page that could not be fetched."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageGone:
-    """A page that is not needed any more."""
-
-    task: Task
-    why: str
-
-
-PageResult = PageDone | PageFailed | PageGone
+    work: PageWork
+    error: WorkError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +203,7 @@ class CrawledSystem(DeferredSystem, Protocol):
 
     def open_pages(
         self, connection: Connection, tasks: Sequence[Task], *, archive: PageArchive
-    ) -> Sequence[PageWork | PageGone]:
+    ) -> Sequence[PageWork | Skipped[PageWork]]:
         """Mark each claimed page as in progress; return what is to be done with it."""
         ...
 
@@ -233,12 +238,3 @@ class CrawledSystem(DeferredSystem, Protocol):
     ) -> None:
         """Write the outcomes of the pages, and the tasks that follow from them."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrawlResult:
-    """The result of one run's crawling."""
-
-    owner: str
-    counts: CrawlCounts = field(default_factory=CrawlCounts)
-    is_time_over: bool = False
