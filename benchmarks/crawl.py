@@ -77,7 +77,7 @@ OURS = Crawler(name="crawl: fetch, guard, store, links", module="ours")
 BARE = Crawler(
     name="aiohttp + selectolax, bare",
     module="bare",
-    needs=("aiohttp", "selectolax", "zstandard"),
+    needs=("aiohttp", "selectolax"),
     bar=0.5,
     goal=1 / 1.5,
 )

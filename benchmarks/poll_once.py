@@ -11,9 +11,8 @@ import sys
 
 from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import PollRun
+from ingestion_pipeline.engine.polling.handler import PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.results import PollRunResult
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.tasks.claims import ClaimFilter
@@ -37,7 +36,7 @@ def bare() -> None:
 async def _fetch(ctx: RunContext, worker: Worker) -> PollRunResult:
     async with open_fetcher(ctx.settings) as fetcher:
         wanted = ClaimFilter(kind=POLL, priority=Tier.HOT.priority)
-        return await PollRun(ctx, worker, fetcher).run(wanted)
+        return await fetch_feeds(ctx, worker, fetcher, wanted)
 
 
 def dagster() -> None:

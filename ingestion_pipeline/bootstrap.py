@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
-from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
@@ -17,10 +16,8 @@ from ingestion_pipeline.pages.http.local_server import local_resolver, running_s
 from ingestion_pipeline.pages.http.secrets import Secrets
 from ingestion_pipeline.pages.http.status import Waits
 from ingestion_pipeline.pages.visits.rendering import Renderer
-from ingestion_pipeline.reading.llm import ModelClient
-from ingestion_pipeline.registry import CRAWLED, DEFERRED, POLLED
+from ingestion_pipeline.registry import crawled_systems, create_tables, deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, secret_variable
-from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.stored_settings import open_from_environment
 
 
@@ -32,13 +29,14 @@ def open_run_context(
     settings, store = open_from_environment(environment)
     settings = _with_local_server(settings)
     try:
+        create_tables(store)
         yield RunContext(
             store=store,
             settings=settings,
             content=ContentStore(settings.home / "content"),
-            systems=POLLED,
-            crawlers=CRAWLED,
-            deferred_systems=DEFERRED,
+            systems=polled_systems(),
+            crawlers=crawled_systems(),
+            deferred_systems=deferred_systems(),
             run_id=run_id,
         )
     finally:
@@ -103,17 +101,6 @@ def renderer_if_any(
     except NoBrowser:
         return nullcontext()
     return open_renderer(settings, clock=clock)
-
-
-@asynccontextmanager
-async def open_reader(ctx: RunContext) -> AsyncGenerator[Reader]:
-    """Yield the reader of stored pages: rules, and models if any is configured."""
-    clock = SteadyClock(ctx.store.now())
-    if not ctx.settings.has_model:
-        yield PipelineReader(ctx.settings, clock.now)
-        return
-    async with ModelClient(ctx.store, ctx.settings) as client:
-        yield PipelineReader(ctx.settings, clock.now, client)
 
 
 def open_channels(settings: Settings) -> Channels:

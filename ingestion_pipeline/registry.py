@@ -1,58 +1,125 @@
-"""The systems and their checks by kind of source, shared by jobs and commands."""
+"""The systems: everything that iterates over them starts here.
+
+A system of this package is a line in `OWN_SYSTEMS`. A package of your own registers one through the
+entry point group `ingestion_pipeline.systems`, whose value names a `SystemSpec`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
-from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
-from ingestion_pipeline.catalogs.operations.control import requeue_page, requeue_reading
-from ingestion_pipeline.catalogs.recipes.recipe import config_problems
-from ingestion_pipeline.catalogs.recipes.registry import ensure_detection
-from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.companies.boards.system import BoardSystem
-from ingestion_pipeline.companies.matching.requeue import requeue_job
-from ingestion_pipeline.companies.platforms import platform as board_platform
-from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.companies.system import CompanySystem, check_config
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawledSystem, DeferredSystem
+from ingestion_pipeline.engine.crawling.protocol import CrawledSystem, DeferredSystem
 from ingestion_pipeline.engine.polling.protocol import PolledSystem
+from ingestion_pipeline.engine.system_spec import KindSpec, SystemSpec
 from ingestion_pipeline.notices.tasks import DELIVER, requeue_messages
-from ingestion_pipeline.series.platforms import platform as series_platform
-from ingestion_pipeline.series.system import SeriesSystem
 from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
-from ingestion_pipeline.sources.definition import BadField, definition_of
-from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.operator_changes import declaration
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.sources.definition import declaration, definition_of
+from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
+from ingestion_pipeline.sources.platforms import register_kind
+from ingestion_pipeline.store import Store, schema
+from ingestion_pipeline.store.tables import metadata
 from ingestion_pipeline.tasks import dead_letters
-from ingestion_pipeline.websites.runs.starting import KINDS
-from ingestion_pipeline.websites.runs.system import WebsiteSystem, requeue_phase
-from ingestion_pipeline.websites.source_config import parse_website_config
 
-POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem(), Kind.JOB_BOARD: BoardSystem()}
-CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
-DEFERRED: dict[Kind, DeferredSystem] = {Kind.COMPANY: CompanySystem(), Kind.WEBSITE: WebsiteSystem()}
-# Requeue functions of tasks that need more than their own row, by the task's kind.
-REQUEUE_BY_KIND: dict[str, dead_letters.Requeue] = {
-    DELIVER: requeue_messages,
-    FETCH_PAGE: requeue_page,
-    EXTRACT_PAGE: requeue_reading,
-    JOB: requeue_job,
-    **dict.fromkeys(KINDS, requeue_phase),
-}
+# The systems of this package, one line each.
+OWN_SYSTEMS = (
+    "ingestion_pipeline.series.system:SYSTEM",
+    "ingestion_pipeline.catalogs.system:SYSTEM",
+    "ingestion_pipeline.companies.system:SYSTEM",
+    "ingestion_pipeline.websites.system:SYSTEM",
+)
+GROUP = "ingestion_pipeline.systems"  # entry points of packages that bring a system of their own
+
+
+class BadPlugin(ImportError):
+    """A system of another package that cannot be used; the message names the package and the cure."""
+
+    def __init__(self, plugin: EntryPoint, problem: str) -> None:
+        package = plugin.dist.name if plugin.dist else plugin.module
+        cure = f"upgrade the package, or remove it: pip uninstall {package}"
+        super().__init__(f"the system {plugin.name!r} of the package {package} {problem}; {cure}")
+
+
+@cache
+def systems() -> tuple[SystemSpec, ...]:
+    """Return every system: those of this package, then those of installed packages, by name."""
+    specs = [EntryPoint(name="", value=value, group=GROUP).load() for value in OWN_SYSTEMS]
+    for plugin in sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name):
+        spec = _plugin_system(plugin)
+        if clashes := names_of(spec) & {name for other in specs for name in names_of(other)}:
+            raise BadPlugin(plugin, f"uses names that another system has: {', '.join(sorted(clashes))}")
+        specs.append(spec)
+    for kind in (kind for spec in specs for kind in spec.kinds if kind.platforms):
+        register_kind(kind.name, kind.platforms)
+    return tuple(specs)
+
+
+@cache
+def kind_specs() -> dict[Kind, KindSpec]:
+    """Return the spec of every kind of source."""
+    return {kind.kind: kind for system in systems() for kind in system.kinds}
+
+
+def system_of(kind: Kind) -> SystemSpec:
+    """Return the system that the kind belongs to."""
+    return next(system for system in systems() if kind in [spec.kind for spec in system.kinds])
+
+
+def _plugin_system(plugin: EntryPoint) -> SystemSpec:
+    try:
+        spec = plugin.load()
+    except Exception as error:
+        raise BadPlugin(plugin, f"cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(spec, SystemSpec):
+        raise BadPlugin(plugin, f"is no SystemSpec: {plugin.value} is of the type {type(spec).__name__}")
+    return spec
+
+
+def names_of(spec: SystemSpec) -> set[str]:
+    """Return the names of the system that no other system may use."""
+    names = {
+        "system": [spec.name],
+        "kind": [kind.name for kind in spec.kinds],
+        "partition set": [kind.partitions for kind in spec.kinds],
+        "table": [table.name for table in spec.tables],
+        "sweep": spec.sweeps,
+        "task": spec.requeue,
+    }
+    return {f"{noun} {name}" for noun, owned in names.items() for name in owned}
+
+
+def create_tables(store: Store) -> None:
+    """Create the tables that systems declare beside those of this package, where they are missing."""
+    if own := [table for system in systems() for table in system.tables if table.metadata is not metadata]:
+        schema.create_missing(store.engine, own)
+
+
+def polled_systems() -> dict[Kind, PolledSystem]:
+    """Return the systems that the poll jobs poll, by kind."""
+    return {kind: spec.polled for kind, spec in kind_specs().items() if spec.polled is not None}
+
+
+def crawled_systems() -> dict[Kind, CrawledSystem]:
+    """Return the systems that are crawled page by page, by kind."""
+    return {kind: spec.crawled for kind, spec in kind_specs().items() if spec.crawled is not None}
+
+
+def deferred_systems() -> dict[Kind, DeferredSystem]:
+    """Return the other systems whose polls only start work that other runs do, by kind."""
+    return {kind: spec.deferred for kind, spec in kind_specs().items() if spec.deferred is not None}
 
 
 def replay(connection: Connection, dead_letter_id: int, *, actor: str, now: datetime) -> str:
     """Requeue the work of the dead letter, due now; return the outcome in a word for people."""
     dead_letter = dead_letters.find_dead_letter(connection, dead_letter_id)
-    requeue = None if dead_letter is None else REQUEUE_BY_KIND.get(dead_letter["task_kind"])
+    by_kind = {DELIVER: requeue_messages} | {kind: fn for system in systems() for kind, fn in system.requeue.items()}
+    requeue = None if dead_letter is None else by_kind.get(dead_letter["task_kind"])
     return dead_letters.replay(connection, dead_letter_id, actor=actor, now=now, requeue=requeue)
 
 
@@ -78,22 +145,15 @@ def requeue_dead_letters(
 
 
 def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]]:
-    """Return `check_definition` for entity types that stand beside the source files."""
-    return partial(check_definition, entities=sources / ENTITIES)
+    """Return `check_definition` for entity types that stand beside the source files; all kinds are known."""
+    systems()
+    return partial(check_definition, folder=sources)
 
 
-def check_definition(definition: Definition, *, entities: Path | None = None) -> Iterable[BadField]:
-    """Yield what is wrong with a declared source's URL or config, by its system's rules."""
-    if definition.kind is Kind.WEBSITE:
-        yield from parse_website_config(definition.config)[1]
-    if definition.kind is Kind.CATALOG:
-        for problem in _catalog_problems(definition.config, entities):
-            yield BadField("config", f"{problem} ({definition.id})")
-    elif (configure := _CONFIGURES.get(definition.kind)) is not None:
-        try:
-            configure(definition)
-        except ValueError as error:
-            yield BadField("config", str(error))
+def check_definition(definition: Definition, *, folder: Path | None = None) -> Iterable[BadField]:
+    """Return what is wrong with a declared source's URL or config, by its system's rules."""
+    problems = kind_specs()[definition.kind].problems
+    return () if problems is None else problems(definition, folder)
 
 
 def approval_problems(source: Source, sources: Path) -> list[str]:
@@ -103,46 +163,34 @@ def approval_problems(source: Source, sources: Path) -> list[str]:
     """
     if source.status is not SourceStatus.PENDING_VALIDATION:
         return []
-    definition, bad = definition_of(declaration(source))
-    if definition is not None:
-        bad = [*bad, *definition_check(sources)(definition)]
+    _, bad = definition_of(declaration(source), check=definition_check(sources))
     cure = f"`ingest sources update {source.id} --config` fixes it, then it can be enabled"
     return [f"{problem.field}: {problem.message}; {cure}" for problem in bad]
 
 
-def _configure_series(definition: Definition) -> None:
-    series_platform(definition.platform or "").configure(definition.url, definition.config)
+def declared(
+    connection: Connection,
+    source_ids: Iterable[str] | None = None,
+    *,
+    now: datetime,
+    again: bool = False,
+    retries: bool = False,
+) -> list[str]:
+    """Start what the systems do for declared or changed sources, or for all; return the ids concerned.
 
-
-def _configure_company(definition: Definition) -> None:
-    check_config(definition.config)
-
-
-def _configure_board(definition: Definition) -> None:
-    adapter = board_platform(definition.platform or "")
-    # `first_request` also raises if nothing names the company of the board.
-    adapter.configure(definition.url, definition.config).first_request()
-
-
-# Each raises ValueError where the configuration cannot work.
-_CONFIGURES: dict[Kind, Callable[[Definition], None]] = {
-    Kind.SERIES: _configure_series,
-    Kind.COMPANY: _configure_company,
-    Kind.JOB_BOARD: _configure_board,
-}
-
-
-def _catalog_problems(config: Mapping[str, Any], entities: Path | None) -> Iterable[str]:
-    """Yield what is wrong with a catalogue's recipe and entity; a missing recipe is detected."""
-    yield from config_problems(config)
-    yield from entity_config_problems(config, entities)
-
-
-def declared(connection: Connection, source_ids: Iterable[str], *, now: datetime, again: bool = False) -> list[str]:
-    """Start what the systems do for declared or changed sources; return the ids concerned.
-
-    A catalogue without a recipe gets one detected; with `again` also one that has a recipe or whose
-    detection has failed.
+    A catalogue without a recipe gets one detected; with `retries` also one whose detection has failed,
+    with `again` also one that has a recipe.
     """
-    existing = sources_by_id(connection, list(source_ids))
-    return ensure_detection(connection, existing.values(), now=now, again=again)
+    ids = None if source_ids is None else list(source_ids)
+    started: list[str] = []
+    for system in systems():
+        if system.declared is not None:
+            existing = _sources_of(connection, system, ids)
+            started += system.declared(connection, existing, now=now, again=again, retries=retries)
+    return started
+
+
+def _sources_of(connection: Connection, system: SystemSpec, ids: list[str] | None) -> list[Source]:
+    if ids is not None:
+        return list(sources_by_id(connection, ids).values())
+    return [source for kind in system.kinds for source in list_sources(connection, kind=kind.kind)]

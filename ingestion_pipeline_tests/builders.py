@@ -28,6 +28,7 @@ def a_task(**changes: Any) -> Task:
         "stage": None,
         "state": None,
         "attempts": 1,
+        "suspicion": 0,
         "not_before": NOON,
         "lease_owner": "worker",
         "lease_until": NOON,

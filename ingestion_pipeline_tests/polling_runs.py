@@ -17,15 +17,14 @@ from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
+from ingestion_pipeline.engine.polling.handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
 from ingestion_pipeline.engine.polling.protocol import IngestResult
-from ingestion_pipeline.engine.polling.results import PollCounts
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Endpoint, Guard, Resolver, system_resolver
 from ingestion_pipeline.pages.politeness.robots import as_stored, rules_of_answer
-from ingestion_pipeline.registry import CRAWLED, DEFERRED, POLLED
+from ingestion_pipeline.registry import crawled_systems, deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
@@ -91,9 +90,9 @@ def a_run_context(store: Store, settings: Settings) -> RunContext:
         store=store,
         settings=settings,
         content=content,
-        systems=POLLED,
-        crawlers=CRAWLED,
-        deferred_systems=DEFERRED,
+        systems=polled_systems(),
+        crawlers=crawled_systems(),
+        deferred_systems=deferred_systems(),
         random=Random(7),
     )
 
@@ -125,7 +124,7 @@ async def fetch_async(
 ) -> tuple[Worker, PollRunResult]:
     worker = worker or Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
     async with a_fetcher(ctx.settings, port) as fetcher:
-        return worker, await PollRun(ctx, worker, fetcher).run(claim_filter)
+        return worker, await fetch_feeds(ctx, worker, fetcher, claim_filter)
 
 
 def fetch(ctx: RunContext, web: FakeWeb, claim_filter: ClaimFilter = POLLS) -> tuple[Worker, PollRunResult]:

@@ -29,7 +29,7 @@ from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline.tasks.task import Task, failed, finished
+from ingestion_pipeline.tasks.task import Suspicion, Task, failed, finished
 from ingestion_pipeline.tasks.worker import Worker
 
 # Nothing is inherited from the tests' process, as between real runs. The modules that all of them
@@ -289,6 +289,7 @@ def work_with_poison_tasks(url: str, lease_seconds: float) -> str:
             elif task.payload.get("poison"):
                 with store.begin() as connection:
                     claims.set_stage(connection, [(task.id, task.fence)], "fetch")
+                    claims.set_suspicion(connection, [(task.id, task.fence)], Suspicion.ALONE)
                 os.kill(os.getpid(), signal.SIGKILL)
             else:
                 finish_tasks(store, [task])

@@ -29,9 +29,9 @@ LAYERS = (
     "engine",
     "notices",
     *SYSTEMS,
+    "registry",
     "exports",
     "operations",
-    "registry",
     "bootstrap",
     "orchestration",
     "definitions",
@@ -59,7 +59,7 @@ PRIVATE_WORDS = words_of_text(
 )
 PLACEHOLDERS = words_of_text("asked begun found given got kept known meant one ones said shown some told wanted")
 PRIVATE_WORDS_LEFT = 21
-PLACEHOLDERS_LEFT = 8
+PLACEHOLDERS_LEFT = 7
 
 
 def offenders(what: Callable[[Path], object]) -> dict[str, object]:
@@ -164,7 +164,10 @@ def test_a_public_class_name_has_one_meaning() -> None:
 
 
 def test_a_small_module_has_more_than_one_importer() -> None:
-    """A small module whose only importer sits beside it belongs into that importer, but for a package's index."""
+    """A small module whose only importer sits beside it belongs into that importer, unless that is an index.
+
+    `__init__` is the index of a package, `system` that of the parts of a system.
+    """
     importers = {dotted_name(module): set[Path]() for module in MODULES}
     for module in MODULES:
         for name in imports(module) & importers.keys():
@@ -173,7 +176,9 @@ def test_a_small_module_has_more_than_one_importer() -> None:
     def is_fragment(module: Path) -> bool:
         users = importers[dotted_name(module)] - {module}
         is_small = module.read_text().count("\n") < SMALL and module.stem != "__init__"
-        return is_small and [(user.parent, user.stem != "__init__") for user in users] == [(module.parent, True)]
+        return is_small and [(user.parent, user.stem not in {"__init__", "system"}) for user in users] == [
+            (module.parent, True)
+        ]
 
     assert offenders(is_fragment) == {}
 
@@ -199,8 +204,8 @@ def test_names_are_made_of_plain_words() -> None:
     private = [(module, name) for module, name in names if words(name) & PRIVATE_WORDS]
     vague = [(module, name) for module, name in names if name in PLACEHOLDERS]
 
-    assert len(private) == PRIVATE_WORDS_LEFT, private
-    assert len(vague) == PLACEHOLDERS_LEFT, vague
+    assert len(private) <= PRIVATE_WORDS_LEFT, private
+    assert len(vague) <= PLACEHOLDERS_LEFT, vague
     assert [module for module in MODULES if words(module.stem) & PRIVATE_WORDS] == []
 
 

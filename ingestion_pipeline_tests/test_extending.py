@@ -22,12 +22,9 @@ BLOCK = re.compile(r"^```(python|yaml|diff)\n# (\S+)\n(.*?)^```$", re.MULTILINE 
 
 
 def blocks(form: str) -> list[tuple[str, str]]:
-    """The path and the text of each block of that form, with the numbers of the next revision."""
-    numbers = {"NEXT": f"{int(HEAD) + 1:04}", "HEAD": HEAD}
-    result = [(path, text) for kind, path, text in BLOCK.findall(DOCS) if kind == form]
-    for name, number in numbers.items():
-        result = [(path.replace(name, number), text.replace(name, number)) for path, text in result]
-    return result
+    """The path and the text of each block of that form, with the numbers of the revisions."""
+    numbered = DOCS.replace("CURRENT", HEAD).replace("NEXT", f"{int(HEAD) + 1:04}")
+    return [(path, text) for kind, path, text in BLOCK.findall(numbered) if kind == form]
 
 
 def apply_diff(text: str, diff: str) -> str:
@@ -50,9 +47,6 @@ def build_project(folder: Path) -> Path:
         (folder / path).write_text(text)
     for path, diff in blocks("diff"):
         (folder / path).write_text(apply_diff((folder / path).read_text(), diff))
-    schema = folder / package.name / "store" / "schema.py"
-    text = schema.read_text()
-    schema.write_text(text.replace(f'HEAD = "{HEAD}"', f'HEAD = "{int(HEAD) + 1:04}"'))
     return folder
 
 
@@ -62,8 +56,9 @@ from pathlib import Path
 from sqlalchemy import select
 from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.store import open_store
-from ingestion_pipeline.store.tables import chapter_sources, chapters
-from ingestion_pipeline.store.tables.rates import rates
+from ingestion_pipeline.store.tables import chapter_sources, chapters, job_listings
+from ingestion_pipeline.rates.tables import rates
+from ingestion_pipeline.registry import create_tables
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, poll, fast_settings
 from ingestion_pipeline.sources.poll_tasks import make_due
@@ -71,13 +66,19 @@ from ingestion_pipeline.sources.poll_tasks import make_due
 home = Path(sys.argv[1])
 url = f"sqlite:///{home / 'ingestion.db'}"
 store = open_store(url)
+create_tables(store)
 ctx = a_run_context(store, fast_settings(home, url))
 declared = [
     {"id": "series:solo", "kind": "series", "url": "http://a.test/solo", "platform": "lines"},
     {"id": "rates:bank", "kind": "rates", "url": "http://b.test/today", "platform": "rates"},
+    {"id": "job_board:acme", "kind": "job_board", "url": "http://c.test/acme", "platform": "greenhouse"},
 ]
+declared[2]["config"] = {"api_base": "http://c.test", "board_token": "acme"}
 add_sources(store, *(definition_of(entry)[0] for entry in declared))
 pages = {"/solo": b"12.5|The end|/read/12-5\\n12|Before|/read/12\\n"}
+job = {"id": 7, "title": "Engineer", "absolute_url": "http://c.test/7", "requisition_id": "R-7"}
+board = {"jobs": [job], "meta": {"total": 1}}
+pages["/v1/boards/acme/jobs?content=true&pay_transparency=true"] = json.dumps(board).encode()
 outcomes = []
 with FakeWeb(pages) as web:
     for body in (b"EUR 1.08\\nGBP 1.25\\n", b"EUR 1.09\\nGBP 1.25\\n", b"closed today"):
@@ -121,6 +122,7 @@ with store.read() as connection:
         "chapters": [str(number) for number in connection.execute(select(chapters.c.number)).scalars()],
         "urls": sorted(connection.execute(select(chapter_sources.c.url)).scalars()),
         "rates": {row.currency: str(row.rate) for row in connection.execute(select(rates))},
+        "requisitions": list(connection.execute(select(job_listings.c.requisition)).scalars()),
         "failed": result.counts.failed,
         "outcomes": outcomes,
     }
@@ -129,7 +131,7 @@ print(json.dumps(summary))
 
 
 @pytest.mark.slow
-def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_materialized(
+def test_the_platform_the_system_and_the_column_of_the_docs_are_polled_and_the_asset_is_materialized(
     tmp_path: Path, sqlite_template: Path
 ) -> None:
     home = tmp_path / "home"
@@ -152,6 +154,7 @@ def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_mat
     assert result["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
     assert result["outcomes"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
     assert result["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # without the unreadable body
+    assert result["requisitions"] == ["R-7"]
     assert result["failed"] == 1
     assert result["asset"] == {
         "total": 1,
@@ -160,8 +163,15 @@ def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_mat
         "checks": {"contract": True},
         "partitions": ["rates:town"],
         "parents": ["sources"],
-        "columns": ["source_id", "currency", "rate", "ingestion_id"],
+        "columns": ["source_id", "currency", "rate", "changed_at", "ingestion_id"],
     }
+
+
+def test_the_system_of_the_docs_changes_one_existing_file() -> None:
+    section = DOCS[DOCS.index("## Systems\n") : DOCS.index("## Task kinds\n")]
+    changed = {path for form, path, _ in BLOCK.findall(section) if form == "diff" or (ROOT / path).exists()}
+
+    assert changed == {"ingestion_pipeline/registry.py"}
 
 
 PAGE = """<html><head><title>Grants</title><script type="application/ld+json">

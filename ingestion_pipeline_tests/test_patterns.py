@@ -67,14 +67,13 @@ BUILT: Mapping[str, Examples] = {
     "companies.matching.terms._pattern": lambda: [
         terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],
-    "exports.contracts.holds": list,  # of our own rows, not of page text
+    "engine.published.holds": list,  # of our own rows, not of page text
     "reading.text.business_names._without_article": lambda: [
         re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in business_names._ARTICLES.values()
     ],
     "reading.evidence.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
     "reading.evidence.locating._nearest": lambda: [re.compile(r"spelled")],
     "reading.evidence.locating._numbers": lambda: locating._numbers("5"),
-    "reading.html.parsing._after_raw": lambda: [re.compile(r"</script(?=[ \t\n\r\f/>])", re.IGNORECASE)],
     "reading.structured.sitemaps._read": lambda: [
         re.compile(r"</url\s*>", re.IGNORECASE),
         re.compile(r"</(?:urlset|sitemapindex)\s*>\s*\Z", re.IGNORECASE),

@@ -11,19 +11,18 @@ import hashlib
 from pathlib import Path
 from urllib.parse import urljoin
 
-import zstandard
 from aiohttp import ClientSession, TCPConnector
 from selectolax.lexbor import LexborHTMLParser
 
 from benchmarks.crawlers.aiohttp_names import SiteResolver
 from benchmarks.crawlers.job import Job, Seen, crawl, main, without_tracking
+from ingestion_pipeline.pages.zstd import zstd
 
 NOT_FOLLOWED = ("mailto:", "javascript:", "#")
 
 
 async def bare(job: Job) -> Seen:
     """Each page is fetched, stored and read for its links."""
-    compress = zstandard.ZstdCompressor(level=1).compress
     connector = TCPConnector(
         limit=job.connections, limit_per_host=job.connections_per_host, resolver=SiteResolver(job.port)
     )
@@ -33,7 +32,7 @@ async def bare(job: Job) -> Seen:
             async with session.get(url) as response:
                 response.raise_for_status()
                 body = await response.read()
-            _write(job.folder, body, compress(body))
+            _write(job.folder, body, zstd.compress(body, level=1))
             return _links(body, url)
 
         return await crawl(job, visit)

@@ -11,10 +11,13 @@ from ingestion_pipeline.cli.session import opened, shown_database
 @click.command()
 def init() -> None:
     """Create or migrate the database."""
+    from ingestion_pipeline.registry import create_tables
     from ingestion_pipeline.sources.lookup import list_sources
 
-    with opened(migrate=True) as (settings, store), store.read() as connection:
-        count = len(list_sources(connection))
+    with opened(migrate=True) as (settings, store):
+        create_tables(store)
+        with store.read() as connection:
+            count = len(list_sources(connection))
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.sources.absolute()
     print_facts(

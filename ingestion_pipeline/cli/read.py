@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from ingestion_pipeline.cli.output import Column, CommandRefused, echo, print_json, print_table
-from ingestion_pipeline.cli.session import MomentType, config_option, environment, json_option
+from ingestion_pipeline.cli.session import KindType, MomentType, config_option, environment, json_option
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedBodyResult]
 
-KINDS = [kind.value for kind in Kind]
 # Formats that do not determine the kind: --kind is required.
 FORMATS = ("rss", "json", "html")
 COLUMNS = {
@@ -38,7 +37,7 @@ JOB_POSTING = b"JobPosting"
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--platform", required=True, help="Platform whose reader parses the body: mangadex, rss, ...")
-@click.option("--kind", type=click.Choice(KINDS), help="Required if the platform is a format: rss, json, html.")
+@click.option("--kind", type=KindType(), help="Required if the platform is a format: rss, json, html.")
 @click.option("--entity", help="Entity type to extract from a catalogue; default: course.")
 @config_option
 @click.option("--url", default="", help="Address of the body; relative links need it.")
@@ -101,10 +100,8 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
 
 
 def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
-    if kind is Kind.SERIES:
-        from ingestion_pipeline.series.system import read_saved
+    from ingestion_pipeline.registry import kind_specs
 
-        return read_saved
     if kind is Kind.CATALOG and platform != "page":
         from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
         from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
@@ -112,10 +109,8 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
 
         folder = entity_folder(load_settings(environment()))
         return partial(read_saved_catalog, entity=entity, entities=folder)
-    if kind is Kind.JOB_BOARD:
-        from ingestion_pipeline.companies.boards.system import read_saved as read_saved_board
-
-        return read_saved_board
+    if (read_saved := kind_specs()[kind].read_saved) is not None:
+        return read_saved
     if kind in SAVED_ONLY:
         from ingestion_pipeline.pages.visits.saved import read_saved as read_saved_page
 
@@ -152,7 +147,7 @@ def _print_reading(kind: Kind, result: SavedBodyResult) -> None:
 def _columns(kind: Kind, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     """Return the columns of the kind; of an entity that is no course, the fields of its records."""
     held = records[0].keys() if records else ()
-    if set(COLUMNS[kind]) <= set(held):
+    if kind in COLUMNS and set(COLUMNS[kind]) <= set(held):
         return COLUMNS[kind]
     return [name for name in held if name not in {"evidence", "confidence"}]
 

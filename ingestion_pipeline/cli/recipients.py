@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ingestion_pipeline.notices.rows import Addressee
     from ingestion_pipeline.settings import Settings
-    from ingestion_pipeline.sources.definition import BadField
+    from ingestion_pipeline.sources.file_model import BadField
 
 mode_option = click.option(
     "--mode",
@@ -53,7 +53,8 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
     ADDRESS is https://... (a signed webhook), mailto:name@host, or notify: for your own services.
     """
     from ingestion_pipeline.notices import registry
-    from ingestion_pipeline.sources.recipients import bad_secret, is_webhook, recipient_of
+    from ingestion_pipeline.sources.recipient_entry import bad_secret, recipient_of
+    from ingestion_pipeline.sources.recipients import is_webhook
 
     kinds = options.pop("kinds")
     raw = {"id": recipient_id, "address": address, **options}
@@ -92,7 +93,7 @@ def _print_secret(secret: str) -> None:
 def secret(*, recipient_id: str, secret: str | None) -> None:
     """Change a webhook's signing key from the next message on."""
     from ingestion_pipeline.notices import registry
-    from ingestion_pipeline.sources.recipients import bad_secret
+    from ingestion_pipeline.sources.recipient_entry import bad_secret
 
     _refuse(bad_secret(secret) if secret is not None else [])
     with opened() as (_, store), store.begin() as connection:
@@ -201,7 +202,8 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
     Mode and language are the recipient's own unless they are given here.
     """
     from ingestion_pipeline.notices import registry
-    from ingestion_pipeline.sources.recipients import Follow, bad_language
+    from ingestion_pipeline.sources.recipient_entry import bad_language
+    from ingestion_pipeline.sources.recipients import Follow
 
     _refuse(bad_language(language))
     requested = Follow(

@@ -157,6 +157,21 @@ class JsonObject(click.ParamType[dict[str, Any]]):
         return cast("dict[str, Any]", parsed)
 
 
+class KindType(click.ParamType[str]):
+    """An option type for kinds of sources, those of installed packages included."""
+
+    name = "KIND"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of the kind; refuse one that no system has."""
+        from ingestion_pipeline.registry import kind_specs
+
+        names = [kind.value for kind in kind_specs()]
+        if value not in names:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, names))}", param, ctx)
+        return str(value)
+
+
 class MomentType(click.ParamType[datetime]):
     """An option type for moments; without a zone they are UTC."""
 

@@ -72,7 +72,8 @@ def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, aga
 
 
 def _redeclare(connection: Connection, source: Source, changes: dict[str, Any], now: datetime) -> str:
-    from ingestion_pipeline.sources.operator_changes import declaration, redeclare
+    from ingestion_pipeline.sources.definition import declaration
+    from ingestion_pipeline.sources.operator_changes import redeclare
 
     raw = declaration(source) | {key: value or None for key, value in changes.items()}
     is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingestion_pipeline.cli.output import Column, CommandRefused, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import actor, config_option, json_option, opened
+from ingestion_pipeline.cli.session import KindType, actor, config_option, json_option, opened
 from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
 
@@ -70,16 +70,14 @@ def checked(raw: dict[str, Any]) -> Definition:
     from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.sources.definition import definition_of
 
-    definition, bad = definition_of(raw)
-    if definition is not None:
-        bad = [*bad, *definition_check(load_settings().sources)(definition)]
-    if definition is None or bad:
+    definition, bad = definition_of(raw, check=definition_check(load_settings().sources))
+    if definition is None:
         raise CommandRefused("\n".join(f"{problem.field}: {problem.message}" for problem in bad))
     return definition
 
 
 @sources.command("list")
-@click.option("--kind", type=click.Choice([kind.value for kind in Kind]), help="Only this kind.")
+@click.option("--kind", type=KindType(), help="Only this kind.")
 @json_option
 def list_(*, kind: str | None, as_json: bool) -> None:
     """Show every source."""
@@ -165,10 +163,8 @@ def _print_sources(kind: Kind | None) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show everything about one source."""
-    from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
-    from ingestion_pipeline.catalogs.recipes.registry import recipe_facts
     from ingestion_pipeline.operations.health import source_statuses
-    from ingestion_pipeline.sources.canonical_series import series_assignments
+    from ingestion_pipeline.registry import kind_specs
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.scheduling.budget import current_budget
     from ingestion_pipeline.sources.scheduling.explanation import expectation
@@ -180,15 +176,12 @@ def show(*, source_id: str, as_json: bool) -> None:
         if watched is None:
             raise UnknownSource(source_id)
         dead_letters = list_dead_letters(connection, DeadLetterFilter(source_id=source_id), decided=True, limit=3)
-        home = series_assignments(connection, [source_id])[source_id]
         expected = expectation(watched.source, current_budget(connection, settings), now=now)
-        crawl = expected | recipe_facts(connection, watched.source)
-        crawl |= catalog_facts(connection, watched.source, settings)
+        facts_of = kind_specs()[watched.source.kind].facts
+        own: dict[str, object] = {} if facts_of is None else facts_of(connection, watched.source, settings)
         [status] = source_statuses(connection, settings, now=now, ids=[source_id])
     well = {"health": status.health, "health_reason": status.assessment.reason}
-    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | well | crawl
-    if watched.source.kind is Kind.SERIES:
-        facts |= {"effective_series": home.series_id, "series_why": home.why}
+    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | well | expected | own
     poll = asdict(watched.poll) if watched.poll else None
     keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts")
     keys += ("replayed_at", "discarded_at", "discard_reason")

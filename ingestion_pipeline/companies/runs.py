@@ -28,8 +28,8 @@ from ingestion_pipeline.companies.board_discovery import (
     save_board,
 )
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
+from ingestion_pipeline.companies.starting import board_config
 from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus, Confidence
-from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done
@@ -97,7 +97,7 @@ def persist_failure(
         return ended
     _give_up(connection, failure, now=now, settings=settings, random=random)
     if failure.error.code == FORBIDDEN:  # by robots.txt: no dead letter, no strike
-        return EndedTask(move=replace(ended.move, status=TaskStatus.SKIPPED), count="forbidden")
+        return replace(ended.with_move(status=TaskStatus.SKIPPED), count="forbidden", dead_letter=None)
     return ended
 
 

@@ -1,123 +1,115 @@
-"""The deferred system of companies: a poll starts the analysis, other runs execute it."""
+"""The system of companies and job boards, as the rest of the program sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, cast
+from collections.abc import Iterator
+from pathlib import Path
 
-from sqlalchemy import Connection, select
-
-from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.companies.records import analysis_task, company_id_of, ensure_company
-from ingestion_pipeline.companies.states import COMPANY
-from ingestion_pipeline.pages.politeness.hosts import Pace
-from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Source
-from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
-from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import TaskStatus
-
-BOARDS = "boards"  # config key: the config of the company's boards by platform
-KEYS = (BOARDS, IGNORE_ROBOTS)
-
-
-class BadCompanyConfig(ValueError):
-    """A company's config that cannot work; the message names the key and the fix."""
+from ingestion_pipeline.companies import checks as company_checks
+from ingestion_pipeline.companies import published
+from ingestion_pipeline.companies.boards import checks as board_checks
+from ingestion_pipeline.companies.boards.system import BoardSystem, read_saved
+from ingestion_pipeline.companies.events import board_events
+from ingestion_pipeline.companies.matching.requeue import requeue_job
+from ingestion_pipeline.companies.matching.runs import profile_findings
+from ingestion_pipeline.companies.platforms import platform
+from ingestion_pipeline.companies.starting import CompanySystem, check_config
+from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.companies.work import WORK
+from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, PolledAsset, SystemSpec
+from ingestion_pipeline.sources import Definition
+from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.store import tables
 
 
-class CompanySystem:
-    """Companies as the polling engine sees them."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return the configured minimum delay; robots.txt may require more."""
-        return Pace(delay_seconds=settings.hosts.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise `BadCompanyConfig` if the config has an unknown key or a bad value."""
-        check_config(source.config)
-
-    def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,  # noqa: ARG002 - the protocol
-    ) -> Mapping[str, str | Resource]:
-        """Ensure a record and an analysis task for each company, unless one is active."""
-        return start_analyses(connection, sources, now=now)
+def _company_problems(definition: Definition, folder: Path | None) -> Iterator[BadField]:  # noqa: ARG001
+    try:
+        check_config(definition.config)
+    except ValueError as error:
+        yield BadField("config", str(error))
 
 
-def start_analyses(
-    connection: Connection, sources: Sequence[Source], *, now: datetime, is_asked: bool = False
-) -> dict[str, str]:
-    """Enqueue an analysis of each company; return a message for each source.
-
-    An analysis that a person requested runs however well the company is known.
-    """
-    messages: dict[str, str] = {}
-    for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers
-        company_id = ensure_company(
-            connection,
-            company_id=company_id_of(source),
-            name=source.name,
-            website=source.url,
-            discovered_by=source.id,
-            tracking_id=source.tracking_id,
-            now=now,
-        )
-        _own(connection, company_id, source)
-        payload = {"is_asked": True} if is_asked else {}
-        task = analysis_task(company_id, source.url, now=now, source=source, payload=payload)
-        made = insert_tasks(connection, [task], now=now)
-        if not made and is_asked:
-            _ask(connection, company_id)
-        messages[source.id] = (
-            f"analysis {made[0]} of {company_id} started" if made else f"an analysis of {company_id} is already active"
-        )
-    return messages
+def _board_problems(definition: Definition, folder: Path | None) -> Iterator[BadField]:  # noqa: ARG001
+    try:
+        # `first_request` also raises if nothing names the company of the board.
+        platform(definition.platform or "").configure(definition.url, definition.config).first_request()
+    except ValueError as error:
+        yield BadField("config", str(error))
 
 
-def _ask(connection: Connection, company_id: str) -> None:
-    """Mark the pending analysis as requested by a person, so that it runs in any case."""
-    waiting = (ACTIVE, tasks.c.kind == COMPANY, tasks.c.dedupe_key == company_id)
-    is_pending = tasks.c.status == TaskStatus.PENDING.value
-    query = select(tasks.c.id, tasks.c.payload).where(*waiting, is_pending).with_for_update()
-    for id_, payload in connection.execute(query).all():
-        updated: dict[str, Any] = {**(payload or {}), "is_asked": True}
-        connection.execute(tasks.update().where(tasks.c.id == id_).values(payload=updated))
-
-
-def _own(connection: Connection, company_id: str, source: Source) -> None:
-    """Set the record's source unless it has one."""
-    connection.execute(
-        companies.update()
-        .where(companies.c.id == company_id, companies.c.source_id.is_(None))
-        .values(source_id=source.id)
-    )
-
-
-def check_config(config: Mapping[str, Any]) -> None:
-    """Raise `BadCompanyConfig` with the first mistake."""
-    unknown = next((key for key in config if key not in KEYS), None)
-    if unknown is not None:
-        raise BadCompanyConfig(f"{unknown!r} means nothing here; there are: {', '.join(KEYS)}")
-    boards: object = config.get(BOARDS)
-    if boards is None:
-        return
-    if not isinstance(boards, Mapping):
-        raise BadCompanyConfig(f"{BOARDS} must be a mapping of platforms to their config")
-    for name, value in cast("Mapping[str, object]", boards).items():
-        if name not in PLATFORMS:
-            names = ", ".join(sorted(PLATFORMS))
-            raise BadCompanyConfig(f"{BOARDS}: {name!r} is no platform; there are: {names}")
-        if not isinstance(value, Mapping):
-            raise BadCompanyConfig(f"{BOARDS}.{name} must be a mapping, such as api_base: https://")
-
-
-def board_config(source: Source, platform: str) -> dict[str, Any]:
-    """Return the company's config for its boards on the platform."""
-    boards: Mapping[str, Mapping[str, Any]] = source.config.get(BOARDS) or {}
-    return dict(boards.get(platform) or {})
+SYSTEM = SystemSpec(
+    name="companies",
+    kinds=(
+        KindSpec(name="company", partitions="companies", deferred=CompanySystem(), problems=_company_problems),
+        KindSpec(
+            name="job_board",
+            partitions="job_boards",
+            polled=BoardSystem(),
+            asset=PolledAsset(
+                name="job_listings",
+                description=(
+                    "The jobs a board lists, one partition a board. Materializing polls the board now, due or"
+                    " not, under the host's lease; a posting that several boards list is one row."
+                ),
+                events=board_events,
+            ),
+            coverage=CoverageQuery(of="jobs described", select=board_checks.coverage_query),
+            read_saved=read_saved,
+            problems=_board_problems,
+        ),
+    ),
+    tables=(tables.companies, tables.job_listings, tables.listing_sources, tables.job_matches),
+    published=published.TABLES,
+    contracts=published.CONTRACTS,
+    work=WORK,
+    checks=(
+        AssetCheck(
+            asset="companies",
+            name="enough_data",
+            description="Every company's pages give enough data: a name and some words of about or culture.",
+            find=lambda connection, _settings, _now: company_checks.thin(connection),
+        ),
+        AssetCheck(
+            asset="companies",
+            name="companies_fresh",
+            description="Every company was analysed within three of its source's intervals.",
+            find=lambda connection, settings, now: company_checks.stale(connection, now=now, settings=settings),
+        ),
+        AssetCheck(
+            asset="job_listings",
+            name="no_drop",
+            description="No board's listing is quarantined for being empty, or for having lost most of its jobs.",
+            find=lambda connection, _settings, _now: board_checks.dropped(connection),
+            holds_back=True,
+            is_cheap=True,
+        ),
+        AssetCheck(
+            asset="job_listings",
+            name="no_lost_fields",
+            description="No board's listing is quarantined because most of its jobs have lost a field.",
+            find=lambda connection, _settings, _now: board_checks.lost_fields(connection),
+            holds_back=True,
+            is_cheap=True,
+        ),
+        AssetCheck(
+            asset="job_listings",
+            name="boards_fresh",
+            description="Every board succeeded within the setting boards.stale_seconds, and none was given up.",
+            find=lambda connection, settings, now: board_checks.stale(connection, now=now, settings=settings),
+            is_cheap=True,
+        ),
+        AssetCheck(
+            asset="job_matches",
+            name="not_all_filtered",
+            description="Of no board with several listings the filter rejected every one.",
+            find=lambda connection, _settings, _now: board_checks.all_filtered(connection),
+        ),
+        AssetCheck(
+            asset="job_matches",
+            name="profile_readable",
+            description="The profile has no mistake: with one, no listing is evaluated.",
+            find=lambda _connection, settings, _now: profile_findings(settings),
+        ),
+    ),
+    requeue={JOB: requeue_job},
+)

@@ -46,8 +46,8 @@ class TaskHandler(ABC, Generic[Item, Value]):
     `concurrency` hosts, or items without a host, are worked on side by side (`host_concurrency` hosts, if that is
     given); at most `capacity` tasks are held; `policy` has the attempts and the backoff. Outcomes are persisted as
     soon as there are `flush_after` of them, at most `transaction_size` in one transaction (1 where they lock rows of
-    one another). When outcomes were persisted at once, more is claimed as soon as at most `refill_share` of the
-    capacity is held.
+    one another). More is claimed as soon as at most `refill_share` of what was
+    claimed is held or, when outcomes are persisted at once, of the capacity.
     """
 
     concurrency: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Generic, TypeVar, cast
 
 from ingestion_pipeline.pages.http.guard import exempt_only, hosts_and_ports
@@ -14,6 +15,9 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import Resource, WorkError
 
 Item = TypeVar("Item")
+
+SLOW_SECONDS = 2.0  # a host that is silent for so long gives its slot to another host
+SLOW_HOSTS = 8  # for each slot: as many silent hosts may be waited for beside it
 
 
 class HostQueues(Generic[Item]):
@@ -36,7 +40,10 @@ class HostQueues(Generic[Item]):
         self._execute = execute
         self._release = release
         self._reason_to_stop = reason_to_stop
-        self._room = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
+        self._with_slot: set[str] = set()
+        self._most_slow = SLOW_HOSTS * concurrency
+        self._slow: set[str] = set()
         self._queues: dict[str, deque[Item]] = {}
         self._visits: set[asyncio.Task[None]] = set()
         self._nudged = asyncio.Event()
@@ -81,6 +88,7 @@ class HostQueues(Generic[Item]):
         """Return when a queue is done or `nudge` is called, at the latest after the timeout."""
         if not self._visits:
             return
+        self._free_slow_slots()
         nudge = asyncio.create_task(self._nudged.wait())
         try:
             done, _ = await asyncio.wait(
@@ -109,12 +117,33 @@ class HostQueues(Generic[Item]):
 
     async def _visit(self, host: str) -> None:
         """Execute the host's queue, with as many requests at a time as its pace has a burst."""
-        async with self._room:
+        async with self._slot(host):
             while self._queues[host]:  # again, for items assigned while the last one ended
                 burst = self._hosts.visited[host].rate_limiter.pace.burst
                 await asyncio.gather(*map(self._execute_queue, [host] * burst))
         self._hosts.left[host] = self._hosts.visited.pop(host)
         del self._queues[host]
+
+    @asynccontextmanager
+    async def _slot(self, host: str) -> AsyncGenerator[None]:
+        await self._slots.acquire()
+        self._with_slot.add(host)
+        try:
+            yield
+        finally:
+            self._slow.discard(host)
+            if host in self._with_slot:
+                self._with_slot.remove(host)
+                self._slots.release()
+
+    def _free_slow_slots(self) -> None:
+        """Take the slots of hosts that do not answer: they are waited for without one."""
+        for host in list(self._with_slot):
+            is_slow = self._hosts.visited[host].rate_limiter.silent_seconds() > SLOW_SECONDS
+            if is_slow and len(self._slow) < self._most_slow:
+                self._slow.add(host)
+                self._with_slot.remove(host)
+                self._slots.release()
 
     async def _execute_queue(self, host: str) -> None:
         queue, lease = self._queues[host], self._hosts.visited[host]

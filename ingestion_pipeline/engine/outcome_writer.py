@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -14,11 +13,11 @@ from sqlalchemy.exc import DBAPIError
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Item, TaskHandler, Value
-from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, end_tasks
+from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, decided, end_tasks
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, next_allowed_at
 from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, classify
-from ingestion_pipeline.tasks.retry import after_failure
 
 log = logging.getLogger(__name__)
 
@@ -97,15 +96,13 @@ class OutcomeWriter(Generic[Item, Value]):
         return ()
 
     def _decided(self, outcome: Outcome[Item, Value], now: datetime) -> Outcome[Item, Value]:
-        if not isinstance(outcome, Failed):
-            return outcome
-        decision = after_failure(
-            outcome.task, outcome.error, now=now, policy=self._handler.policy, random=self._ctx.random
-        )
-        return replace(outcome, decision=decision)
+        return decided(outcome, now=now, policy=self._handler.policy, random=self._ctx.random)
 
     def _persist_failure(self, outcome: Outcome[Item, Value], error: Exception) -> None:
         """Fail a task whose outcome cannot be persisted; if that fails too, its lease expires."""
+        if isinstance(error, LostClaim):
+            self.counts["lost"] += 1
+            return
         log.warning("outcome not persisted task=%d", outcome.task.id, exc_info=True)
         if isinstance(outcome, Failed):
             return

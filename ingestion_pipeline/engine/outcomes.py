@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Generic, TypeVar, assert_never
+from random import Random
+from typing import Any, Generic, TypeVar, assert_never
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.settings import Work
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 Item = TypeVar("Item")
@@ -65,14 +67,25 @@ Outcome = Completed[Item, Value] | Skipped[Item] | Failed[Item]
 class EndedTask:
     """What becomes of a task: its move, the name that it is counted by, further numbers, and its dead letter.
 
-    `again_at` is when it is due again: a run waits for it if that is soon.
+    Without a move it is written already. `again_at` is when it is due again: a run waits for it if that is soon.
     """
 
-    move: Move
+    move: Move | None
     count: str
     amounts: Mapping[str, int] = field(default_factory=dict[str, int])
     again_at: datetime | None = None
     dead_letter: DeadLetterEntry | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the task is executed again."""
+        return self.move is not None and self.move.status is TaskStatus.PENDING
+
+    def with_move(self, **changes: Any) -> EndedTask:  # noqa: ANN401 - fields of Move
+        """Return the same end with fields of its move changed."""
+        if self.move is None:
+            raise ValueError("the end of this task is written already")
+        return replace(self, move=replace(self.move, **changes))
 
 
 def completed(task: Task, count: str = "completed") -> EndedTask:
@@ -80,9 +93,18 @@ def completed(task: Task, count: str = "completed") -> EndedTask:
     return EndedTask(move=finished(task), count=count)
 
 
-def skipped(task: Task, count: str = "skipped") -> EndedTask:
-    """Return the end of a task whose work is not needed."""
-    return EndedTask(move=finished(task, status=TaskStatus.SKIPPED), count=count)
+def skipped(outcome: Skipped[Item], count: str = "skipped") -> EndedTask:
+    """Return the end of a task whose work is not needed, with the reason."""
+    move = finished(outcome.task, status=TaskStatus.SKIPPED)
+    return EndedTask(move=replace(move, error_code=outcome.code, error=outcome.reason), count=count)
+
+
+def decided(outcome: Outcome[Item, Value], *, now: datetime, policy: Work, random: Random) -> Outcome[Item, Value]:
+    """Return the outcome; a failure with what is decided about it."""
+    if not isinstance(outcome, Failed):
+        return outcome
+    decision = after_failure(outcome.task, outcome.error, now=now, policy=policy, random=random)
+    return replace(outcome, decision=decision)
 
 
 def not_done(failure: Failed[Item]) -> EndedTask:
@@ -105,4 +127,4 @@ def not_done(failure: Failed[Item]) -> EndedTask:
 def end_tasks(connection: Connection, ended: Sequence[EndedTask], *, now: datetime) -> None:
     """Write the dead letters and the moves of tasks that are held; a lost claim raises `LostClaim`."""
     add_dead_letters(connection, [end.dead_letter for end in ended if end.dead_letter is not None], now=now)
-    claims.apply(connection, [end.move for end in ended], now=now)
+    claims.apply(connection, [end.move for end in ended if end.move is not None], now=now)

@@ -4,8 +4,10 @@
 claim ──> load ──> execute, host by host ──> persist, fenced
   └─ again, as soon as half of the room is free; when nothing is claimable, wait for what is due soon
 ```
-A handler brings the work of one kind. The loop owns claims and heartbeat, leases and pauses of hosts, the time budget,
-retries, releases and dead letters, lost workers, and the fatal error that ends a run after everything else is recorded.
+A task whose worker died waits until nothing else is executed, then it is executed alone or with few others: if the
+worker dies again, the cause is found, and no other task loses an attempt. A handler brings the work of one kind. The
+loop owns claims and heartbeat, leases and pauses of hosts, the time budget, retries, releases and dead letters, lost
+workers, and the fatal error that ends a run after everything else is recorded.
 """
 
 from __future__ import annotations
@@ -27,18 +29,21 @@ from ingestion_pipeline.engine.outcome_writer import OutcomeWriter, one_by_one_o
 from ingestion_pipeline.engine.outcomes import Completed, Failed, NotNeeded, Outcome, Skipped
 from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, requested_pause
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import LostClaim
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError, classify
-from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.errors import Fatal, Transient, WorkError, classify
+from ingestion_pipeline.tasks.task import WORKER_LOST, Suspicion, Task
 from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 
 CLAIM_SECONDS = 1.0  # between two claims while others are executed and the last claim found no more
+GROUP_SIZE = 25  # of suspects that are executed together
+SINGLES = 5  # so few suspects are executed one by one at once
 FLUSH_SECONDS = 2.0  # outcomes wait no longer: limits what is lost with the run, and frees finished hosts
 FLUSH_BYTES = 16_000_000  # of outcomes, since they wait in memory
 # A thread that claims or persists and the event loop switch the interpreter at each system call, which costs a
@@ -79,6 +84,7 @@ class WorkerLoop(Generic[Item, Value]):
         self._waiting_bytes = 0
         self._is_urgent = False
         self._open: dict[int, Item] = {}
+        self._suspects: list[Item] = []
         self._refill_at = 0  # items held
         self._claim_at = self._flush_at = time.monotonic()
         self._wake = asyncio.Event()
@@ -115,10 +121,16 @@ class WorkerLoop(Generic[Item, Value]):
     async def _drain(self) -> None:
         while True:
             progress = await self._claim_more() if self._may_claim() else 0
+            if progress and self._may_claim() and not self._must_flush():
+                continue
             await self._wait()
             if self._must_flush():
                 progress += await self._flush()  # what ended may have made new tasks claimable
-            if not progress and not self._open and not self._queues and not await self._rest():
+            if self._open or self._queues or self._outcomes:
+                continue
+            if self._suspects:
+                await self._start_suspects()
+            elif not progress and not await self._rest():
                 return
 
     async def _stop(self) -> None:
@@ -128,7 +140,7 @@ class WorkerLoop(Generic[Item, Value]):
         for running in self._running:
             running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for item in list(self._open.values()):
+        for item in [*self._open.values(), *self._suspects]:
             self._release(item, self._time.stopped())
         await self._flush()
 
@@ -155,7 +167,7 @@ class WorkerLoop(Generic[Item, Value]):
 
     def _may_claim(self) -> bool:
         """Return whether there is time and room, and half of the items are done or a second has passed."""
-        if len(self._open) >= self._handler.capacity or not self._time.is_left():
+        if self._suspects or len(self._open) >= self._handler.capacity or not self._time.is_left():
             return False
         return len(self._open) <= self._refill_at or time.monotonic() >= self._claim_at or not self._open
 
@@ -163,22 +175,17 @@ class WorkerLoop(Generic[Item, Value]):
         """Claim, load and start some tasks; return how many were claimed."""
         # A copy, since items end while another thread claims.
         tasks = await self._in_thread(self._claim, list(self._open.values()))
-        by_host: dict[str, list[Item]] = {}
+        unsuspected: list[Item] = []
         for loaded in await self._in_thread(self._load, tasks) if tasks else ():
             if isinstance(loaded, Completed | Skipped | Failed):
                 self._add_outcome(loaded)
-                continue
-            self._open[loaded.task.id] = loaded
-            if loaded.task.attempts > self._handler.policy.max_attempts:
+            elif loaded.task.suspicion >= Suspicion.ALONE:
                 self._release(loaded, _worker_lost(loaded.task))
-            elif loaded.host is None:
-                self._start(loaded)
             else:
-                by_host.setdefault(loaded.host, []).append(loaded)
-        self._refill_at = len(self._open) // 2 if tasks else -1
+                (self._suspects if loaded.task.suspicion else unsuspected).append(loaded)
+        await self._start(unsuspected)
+        self._refill_at = int(len(self._open) * self._handler.refill_share) if tasks else -1
         self._claim_at = time.monotonic() + CLAIM_SECONDS
-        if self._queues is not None:
-            await self._queues.assign(by_host, _source_of)
         return len(tasks)
 
     def _claim(self, held: Sequence[Item]) -> list[Task]:
@@ -197,7 +204,33 @@ class WorkerLoop(Generic[Item, Value]):
 
     # --- executing
 
-    def _start(self, item: Item) -> None:
+    async def _start_suspects(self) -> None:
+        """Start a few tasks whose worker died, or one, while nothing else is executed."""
+        # In random order: workers that are killed from outside do not die over the same task again and again.
+        random = self._ctx.random.random
+        self._suspects.sort(key=lambda item: (item.task.suspicion, item.task.attempts, random()))
+        is_group = len(self._suspects) > SINGLES and self._suspects[SINGLES].task.suspicion < Suspicion.GROUP
+        size, suspicion = (GROUP_SIZE, Suspicion.GROUP) if is_group else (1, Suspicion.ALONE)
+        started, self._suspects = self._suspects[:size], self._suspects[size:]
+        await asyncio.to_thread(self._set_suspicion, started, suspicion)
+        await self._start(started)
+
+    def _set_suspicion(self, items: Sequence[Item], suspicion: Suspicion) -> None:
+        with self._ctx.store.begin() as connection:
+            claims.set_suspicion(connection, [(item.task.id, item.task.fence) for item in items], suspicion)
+
+    async def _start(self, items: Sequence[Item]) -> None:
+        by_host: dict[str, list[Item]] = {}
+        for item in items:
+            self._open[item.task.id] = item
+            if item.host is None:
+                self._start_without_host(item)
+            else:
+                by_host.setdefault(item.host, []).append(item)
+        if self._queues is not None:
+            await self._queues.assign(by_host, _source_of)
+
+    def _start_without_host(self, item: Item) -> None:
         running = asyncio.create_task(self._execute_without_host(item))
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -225,13 +258,12 @@ class WorkerLoop(Generic[Item, Value]):
             self._end(item, Skipped(task=item.task, item=item, reason=str(error), code=error.code))
         except Exception as error:
             failure = classify(error)
-            pause = requested_pause(failure, self._clock.now())
-            if host is not None and pause is not None:
-                host.rate_limiter.pause(pause.total_seconds())
+            if host is not None:
+                host.note_failure(failure, now=self._clock.now())
             self._release(item, failure, stack=traceback.format_exc(limit=-20))
         else:
             if host is not None:
-                host.rate_limiter.reset()
+                host.note_success()
             self._waiting_bytes += self._handler.size_bytes(value)
             self._end(item, Completed(task=item.task, item=item, value=value))
 
@@ -301,5 +333,5 @@ def _source_of(item: LoadedItem) -> Source:
     return item.source
 
 
-def _worker_lost(task: Task) -> Permanent:
-    return Permanent(f"worker lost {task.attempts - 1} times on {task.url or task.dedupe_key}", code="worker_lost")
+def _worker_lost(task: Task) -> Transient:
+    return Transient(f"worker lost {task.attempts - 1} times on {task.url or task.dedupe_key}", code=WORKER_LOST)

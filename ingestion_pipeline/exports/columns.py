@@ -1,18 +1,11 @@
-"""Columns of an export: what their values are, whatever the format."""
+"""Values of exported columns, the same in every format."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal, InvalidOperation
-from enum import StrEnum
 from typing import Any
-
-from sqlalchemy import JSON, Boolean, Float, Integer
-from sqlalchemy.sql.elements import ColumnElement
-
-from ingestion_pipeline.store.types import ExactDecimal, UtcDateTime
 
 # A Parquet column has one number of digits behind the point for all its rows.
 DECIMAL_DIGITS, DECIMAL_PLACES = 38, 9
@@ -21,44 +14,6 @@ _TOO_LARGE = Decimal(10) ** (DECIMAL_DIGITS - DECIMAL_PLACES)
 
 Row = Sequence[Any]
 Batches = Iterator[Sequence[Row]]
-
-
-class ColumnType(StrEnum):
-    """The type of a column's values; each may be missing."""
-
-    TEXT = "text"
-    WHOLE = "whole"
-    DECIMAL = "decimal"
-    FLOAT = "float"
-    FLAG = "flag"
-    TIME = "time"
-    JSON = "json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportColumn:
-    """A column of an export."""
-
-    name: str
-    holds: ColumnType = ColumnType.TEXT
-
-
-def columns_of(selected: Iterable[ColumnElement[Any]]) -> list[ExportColumn]:
-    """Return the export columns of these table columns."""
-    return [ExportColumn(name=column.key or "", holds=_held(column)) for column in selected]
-
-
-def _held(column: ColumnElement[Any]) -> ColumnType:
-    kinds = (
-        (ExactDecimal, ColumnType.DECIMAL),
-        (UtcDateTime, ColumnType.TIME),
-        (Boolean, ColumnType.FLAG),
-        (Integer, ColumnType.WHOLE),
-        (Float, ColumnType.FLOAT),
-        (JSON, ColumnType.JSON),
-    )
-    matches = (holds for kind, holds in kinds if isinstance(column.type, kind))
-    return next(matches, ColumnType.TEXT)
 
 
 def exact(value: object) -> Decimal | None:

@@ -1,110 +1,32 @@
-"""Contracts of the assets: columns, rules for their values, and checks of rows against them.
-
-A contract never blocks what it describes: rows that break it are reported with the cure. Bad data
-is held back before it becomes rows. What columns mean is in `meanings`.
-"""
+"""The contracts of all assets, and checks of rows against them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
-from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
-from ingestion_pipeline.companies.states import CompanyStatus, ListingDecision, ListingStatus, Priority
-from ingestion_pipeline.exports.columns import ColumnType, ExportColumn
+from ingestion_pipeline.engine.published import (
+    ADDRESS,
+    COUNT,
+    KEY,
+    ColumnType,
+    Contract,
+    ContractRule,
+    ExportColumn,
+    PublishedTable,
+    one_of,
+    required,
+)
 from ingestion_pipeline.exports.exporting import BATCH_ROWS
-from ingestion_pipeline.exports.meanings import meaning
-from ingestion_pipeline.exports.tables import table_columns, table_rows
+from ingestion_pipeline.exports.tables import NOTICES, SOURCES, table_rows
+from ingestion_pipeline.registry import systems
 from ingestion_pipeline.sources.health import Finding, Health
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.states import AnalysisStatus
+from ingestion_pipeline.store.tables import source_health
 
-_URL = r"https?://.+"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContractRule:
-    """A rule for every value of a column; breaking it is an error unless it is a warning."""
-
-    requirement: str
-    cure: str
-    matches: str | None = None
-    among: tuple[str, ...] = ()
-    between: tuple[float, float] | None = None
-    is_required: bool = False
-    is_warning: bool = False
-
-    @property
-    def pattern(self) -> str:
-        """Return the pattern that the whole text must match."""
-        return rf"^(?:{self.matches})$"
-
-    def holds(self, value: object) -> bool:
-        """Return whether the value keeps the rule; a missing one does unless it is required."""
-        if value is None:
-            return not self.is_required
-        if self.matches is not None:
-            return re.match(self.pattern, str(value)) is not None
-        if self.between is not None:
-            low, high = self.between
-            return isinstance(value, int | float | Decimal) and low <= value <= high
-        return not self.among or value in self.among
-
-
-KEY = ContractRule(
-    requirement="unique and never missing",
-    cure="the database should refuse it: `ingest doctor` checks its integrity",
-    is_required=True,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
-    """The rows of an export that an asset publishes, and the rules of their columns."""
-
-    asset: str
-    export: str
-    rules: Mapping[str, Sequence[ContractRule]] = field(default_factory=dict[str, Sequence[ContractRule]])
-
-    own: Sequence[ExportColumn] = ()
-
-    def columns(self) -> list[ExportColumn]:
-        """Return the published columns: the contract's own, or those of the export."""
-        return list(self.own) or table_columns(self.export)
-
-    def describe(self, column: str) -> str:
-        """Return what the column means, and its rules."""
-        parts = [meaning(self.export, column), *(rule.requirement for rule in self.rules.get(column, ()))]
-        return "; ".join(parts)
-
-    def all_rules(self) -> dict[str, Sequence[ContractRule]]:
-        """Return the rules by column; ids are unique besides."""
-        has_id = any(column.name == "id" for column in self.columns())
-        return {**({"id": [KEY]} if has_id else {}), **self.rules}
-
-
-def _needed(cure: str) -> ContractRule:
-    return ContractRule(requirement="never missing", cure=cure, is_required=True)
-
-
-def _among(*words: str) -> ContractRule:
-    cure = "a newer version may have written it: upgrade, or correct the row"
-    return ContractRule(requirement=f"one of {', '.join(words)}", cure=cure, among=words)
-
-
-_ADDRESS = ContractRule(
-    requirement="an http or https address",
-    cure="`ingest explain` shows what the source states; correct its config",
-    matches=_URL,
-    is_warning=True,
-)
-_SHOW_SOURCE = "`ingest sources show ID` shows the data behind it"
-_COUNT = ContractRule(requirement="0 and up", cure=_SHOW_SOURCE, between=(0, float("inf")))
 _HEALTH_HOLDS = {
     ColumnType.TIME: ("last_checked_at", "last_success_at", "next_check_at"),
     ColumnType.WHOLE: ("failure_count", "record_count"),
@@ -118,124 +40,81 @@ _HEALTH_NAMES = (
     *("error_class", "breaker", "failures", "coverage", "cost_30d_usd", "changes_per_day"),
     "change_confidence",
 )
-_HEALTH = tuple(
+_HEALTH_COLUMNS = tuple(
     ExportColumn(
         name=name, holds=next((holds for holds, names in _HEALTH_HOLDS.items() if name in names), ColumnType.TEXT)
     )
     for name in _HEALTH_NAMES
 )
-_REANALYSE = "analyse the website again: materialize its partition"
-_TITLE = _needed("`ingest explain` shows the body; the reader's selector may have moved")
+HEALTH = PublishedTable(
+    table=source_health,
+    own=_HEALTH_COLUMNS,
+    is_exported=False,
+    meanings={
+        "id": "the source that the row is about (`sources.id`)",
+        "kind": "what it lists: catalog, website, company, job_board or series",
+        "tier": "how often it is checked",
+        "status": "whether it is polled; open: its breaker is",
+        "health": "its health in one word; the worst comes first",
+        "health_reason": "reason of the health, for people",
+        "why": "why it was or was not polled, for people",
+        "last_outcome": "outcome of its last poll, for people; null: never polled",
+        "last_checked_at": "when a poll of it last ended, UTC; null: never",
+        "last_success_at": "when a poll of it last succeeded, UTC; null: never",
+        "next_check_at": "when it is polled next, UTC; null: it is not",
+        "failure_count": "failed polls in a row; 0 after a success",
+        "record_count": "records that its last complete listing had",
+        "error_class": "class of the last poll's error; null: it had none",
+        "breaker": "open while it is paused after five failures, else closed",
+        "failures": "open dead letters as JSON: how many of each class of error",
+        "coverage": "as JSON: how much was obtained of what exists; null: not countable",
+        "changes_per_day": "changes a day that are expected, by which its next check is decided; null: nothing"
+        " is estimated of its kind",
+        "change_confidence": "how sure that is, 0 to 1; 0: only the usual rate of its platform; null: nothing"
+        " is estimated of its kind",
+        "cost_30d_usd": "US dollars that models cost for it in 30 days",
+    },
+)
+_SHOW_SOURCE = COUNT.cure
 
 CONTRACTS: Mapping[str, Contract] = {
     contract.asset: contract
     for contract in (
         Contract(
             asset="sources",
-            export="sources",
-            rules={"url": [_ADDRESS], "tier": [_among(*Tier)], "status": [_among(*SourceStatus)]},
+            table=SOURCES,
+            rules={"url": [ADDRESS], "tier": [one_of(*Tier)], "status": [one_of(*SourceStatus)]},
         ),
-        Contract(
-            asset="chapters",
-            export="chapter_sources",
-            rules={"chapter_id": [_needed("the chapter is gone; `ingest series` moves links")], "url": [_ADDRESS]},
-        ),
-        Contract(asset="pages", export="pages", rules={"url": [_ADDRESS], "status": [_among(*PageStatus)]}),
-        Contract(
-            asset="datasets",
-            export="datasets",
-            rules={
-                "version": [
-                    ContractRule(requirement="from 1 on", cure="delete the dataset", between=(1, float("inf")))
-                ],
-                "status": [_among(*DatasetStatus)],
-                "item_count": [_COUNT],
-            },
-        ),
-        Contract(
-            asset="companies",
-            export="companies",
-            rules={
-                "website": [_ADDRESS],
-                "status": [_among(*CompanyStatus)],
-                "tier": [_among("S", "A", "B", "C", "D")],
-            },
-        ),
-        Contract(
-            asset="job_listings",
-            export="job_listings",
-            rules={
-                "title": [_TITLE],
-                "url": [_ADDRESS],
-                "remote": [_among("remote", "hybrid", "on_site")],
-                "status": [_among(*ListingStatus)],
-                "decision": [_among(*ListingDecision)],
-            },
-        ),
-        Contract(
-            asset="job_matches",
-            export="job_matches",
-            rules={
-                "score": [
-                    ContractRule(requirement="0 to 100", cure="evaluate it again: touch the profile", between=(0, 100))
-                ],
-                "priority": [_among(*Priority)],
-                "reason": [_needed("evaluate it again: touch the profile")],
-            },
-        ),
-        Contract(
-            asset="website_info",
-            export="website_analyses",
-            rules={"url": [_ADDRESS], "status": [_among(*AnalysisStatus)]},
-        ),
-        Contract(
-            asset="website_prompts",
-            export="website_analyses",
-            rules={"progress_percent": [ContractRule(requirement="0 to 100", cure=_REANALYSE, between=(0, 100))]},
-        ),
-        Contract(
-            asset="website_analysis",
-            export="website_rankings",
-            rules={
-                "visibility": [ContractRule(requirement="0 to 1", cure=_REANALYSE, between=(0, 1))],
-                "score": [ContractRule(requirement="0 to 100", cure=_REANALYSE, between=(0, 100))],
-            },
-        ),
+        *(contract for system in systems() for contract in system.contracts),
         Contract(
             asset="notices",
-            export="notices",
+            table=NOTICES,
             rules={
-                "recipient": [_needed("`ingest recipients list` shows who there is")],
-                "status": [_among("pending", "sent", "failed", "muted")],
-                "mode": [_among(*Mode)],
+                "recipient": [required("`ingest recipients list` shows who there is")],
+                "status": [one_of("pending", "sent", "failed", "muted")],
+                "mode": [one_of(*Mode)],
             },
         ),
         Contract(
             asset="source_health",
-            export="source_health",
+            table=HEALTH,
             rules={
-                "kind": [_among(*Kind)],
-                "tier": [_among(*Tier)],
-                "status": [_among(*SourceStatus)],
-                "health": [_among(*Health)],
-                "health_reason": [_needed(_SHOW_SOURCE)],
-                "why": [_needed(_SHOW_SOURCE)],
-                "breaker": [_among("open", "closed")],
-                "failure_count": [_COUNT],
-                "record_count": [_COUNT],
-                "changes_per_day": [_COUNT],
+                "kind": [one_of(*Kind)],
+                "tier": [one_of(*Tier)],
+                "status": [one_of(*SourceStatus)],
+                "health": [one_of(*Health)],
+                "health_reason": [required(_SHOW_SOURCE)],
+                "why": [required(_SHOW_SOURCE)],
+                "breaker": [one_of("open", "closed")],
+                "failure_count": [COUNT],
+                "record_count": [COUNT],
+                "changes_per_day": [COUNT],
                 "change_confidence": [ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))],
-                "cost_30d_usd": [_COUNT],
+                "cost_30d_usd": [COUNT],
             },
-            own=_HEALTH,
         ),
     )
 }
-
-
-# pandera has no types of its own that this project's strictness could use.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 
 NAMED = 20  # rows that a finding names
@@ -264,18 +143,16 @@ def contract_findings(
 
 
 def _cases(store: Store, contract: Contract, source_ids: Sequence[str] | None, most: int | None) -> Iterator[Case]:
-    from ingestion_pipeline.exports.frames import to_frame
-
-    columns = contract.columns()
+    names = [column.name for column in contract.columns()]
     with store.read() as connection:
         for source_id in source_ids if source_ids is not None else [None]:
             batches = table_rows(connection, contract.export, source_id=source_id, batch_rows=BATCH_ROWS, newest=most)
             for batch in batches:
-                yield from cases_in(to_frame(columns, iter([batch])), contract)
+                yield from cases_of((dict(zip(names, row, strict=True)) for row in batch), contract)
 
 
 def cases_of(rows: Iterable[Mapping[str, Any]], contract: Contract) -> Iterator[Case]:
-    """Yield the broken rules in these rows, without pandas; rules of missing columns hold."""
+    """Yield the broken rules in these rows; rules of missing columns hold."""
     seen: set[object] = set()
     by_column = contract.all_rules()
     for row in rows:
@@ -288,65 +165,6 @@ def cases_of(rows: Iterable[Mapping[str, Any]], contract: Contract) -> Iterator[
                 if is_twice or not rule.holds(value):
                     yield Case(column, rule, str(row.get("id")), str(value))
         seen.add(row.get("id"))
-
-
-def cases_in(frame: Any, contract: Contract) -> Iterator[Case]:  # noqa: ANN401 - a DataFrame
-    """Yield the broken rules in the rows of a frame."""
-    from pandera.errors import SchemaErrors
-
-    try:
-        schema_of(contract).validate(frame, lazy=True)
-    except SchemaErrors as error:
-        for case in error.failure_cases.to_dict("records"):
-            yield _case(contract, frame, case)
-
-
-def schema_of(contract: Contract) -> Any:  # noqa: ANN401 - a DataFrameSchema
-    """Return the contract as a pandera schema."""
-    import pandera.pandas as pa
-
-    rules = contract.all_rules()
-    return pa.DataFrameSchema(
-        {
-            column.name: _column(column, rules.get(column.name, ()), contract.describe(column.name))
-            for column in contract.columns()
-        },
-        strict=True,
-        name=contract.asset,
-    )
-
-
-def _column(column: ExportColumn, rules: Sequence[ContractRule], description: str) -> Any:  # noqa: ANN401
-    import pandera.pandas as pa
-
-    return pa.Column(
-        checks=[_check(rule) for rule in rules if not rule.is_required],
-        nullable=not any(rule.is_required for rule in rules),
-        unique=KEY in rules,
-        description=f"{column.holds.value}: {description}",
-    )
-
-
-def _check(rule: ContractRule) -> Any:  # noqa: ANN401 - a pandera Check
-    import pandera.pandas as pa
-
-    if rule.matches is not None:
-        return pa.Check.str_matches(rule.pattern)
-    if rule.between is not None:
-        return pa.Check.in_range(*rule.between)
-    return pa.Check.isin(rule.among)
-
-
-def _case(contract: Contract, frame: Any, case: Mapping[str, Any]) -> Case:  # noqa: ANN401
-    column, index = str(case["column"]), case["index"]
-    rules = contract.all_rules()[column]
-    number = case["check_number"]
-    # Without a number the case is a missing or duplicate value.
-    has_number = isinstance(number, int | float) and number == number  # noqa: PLR0124 - no NaN
-    candidates = [rule for rule in rules if rule.is_required is not has_number]
-    rule = candidates[int(number)] if has_number else candidates[0]
-    row = frame.at[index, "id"] if index is not None and "id" in frame.columns else index
-    return Case(column, rule, str(row), str(case["failure_case"]))
 
 
 @dataclass(slots=True)

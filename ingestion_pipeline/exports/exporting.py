@@ -10,13 +10,13 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, entity_types
-from ingestion_pipeline.exports.columns import Batches, ExportColumn, Row
+from ingestion_pipeline.engine.published import ExportColumn
+from ingestion_pipeline.exports.columns import Batches, Row
 from ingestion_pipeline.exports.datasets import Dataset, chosen_datasets
 from ingestion_pipeline.exports.files import Format, private_folder, replacing, write
-from ingestion_pipeline.exports.items import item_columns, item_rows
-from ingestion_pipeline.exports.meanings import meaning
+from ingestion_pipeline.exports.items import ITEM_ROWS, item_columns, item_rows
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
-from ingestion_pipeline.exports.tables import table_columns, table_rows
+from ingestion_pipeline.exports.tables import PUBLISHED, table_columns, table_rows
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.urls import without_secrets
 
@@ -181,7 +181,7 @@ def describe_columns(request: ExportRequest) -> list[ColumnDescription]:
     """Return every column of the file that would be written, without a database."""
     if not request.is_items:
         columns = table_columns(request.name)
-        means = {column.name: meaning(request.name, column.name) for column in columns}
+        means = {column.name: PUBLISHED[request.name].meaning(column.name) for column in columns}
     else:
         kinds = entity_types(request.entities)
         names = list(kinds) if request.name == ITEMS else [request.name]
@@ -204,4 +204,4 @@ def _describe_item_column(name: str, fields: dict[str, EntityField]) -> str:
     for suffix, template in _OF_FIELD.items():
         if name.endswith(suffix):
             return template.format(name.removesuffix(suffix))
-    return meaning(ITEMS, name)
+    return ITEM_ROWS.meaning(name)

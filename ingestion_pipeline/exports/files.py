@@ -17,7 +17,8 @@ from uuid import uuid4
 
 import orjson
 
-from ingestion_pipeline.exports.columns import Batches, ColumnType, ExportColumn, Row, json_text, shortest
+from ingestion_pipeline.engine.published import ColumnType, ExportColumn
+from ingestion_pipeline.exports.columns import Batches, Row, json_text, shortest
 from ingestion_pipeline.exports.frames import write_parquet
 from ingestion_pipeline.pages.content.store import sync_each
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, FromClause, Select, Table, false, func, select
+from sqlalchemy import Connection, false, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.catalogs.extraction.entity_type import (
@@ -21,113 +21,40 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     UnknownEntityType,
     entity_type,
 )
+from ingestion_pipeline.engine.published import Contract, ContractRule, newest_of
 from ingestion_pipeline.exports.columns import exact
-from ingestion_pipeline.exports.contracts import Case, Contract, ContractRule, findings
+from ingestion_pipeline.exports.contracts import Case, findings
 from ingestion_pipeline.exports.datasets import newest_published
-from ingestion_pipeline.exports.items import PROVED_NAMES
-from ingestion_pipeline.exports.tables import PUBLISHED
+from ingestion_pipeline.exports.items import ITEM_ROWS, PROVED_NAMES
 from ingestion_pipeline.reading.evidence.grounding import Status
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import (
-    chapter_sources,
-    companies,
     data_items,
     datasets,
     extractions,
-    ingestions,
-    job_listings,
-    job_matches,
-    listing_sources,
     pages,
-    website_analyses,
-    website_rankings,
 )
 
 RUN_ROWS_AT_ONCE = 1_000  # rows that are in memory
 IDS_AT_ONCE = 500  # sources of one statement
 
-_Ids = Sequence[str]
-Written = tuple[FromClause, Sequence[ColumnElement[bool]]]  # the rows, and conditions
-
 
 def written_rows(
-    connection: Connection, contract: Contract, source_ids: _Ids, *, run_id: str | None
+    connection: Connection, contract: Contract, source_ids: Sequence[str], *, run_id: str | None
 ) -> Iterator[Mapping[str, Any]]:
     """Yield what the run has written of these sources; nothing if the rows name no run."""
-    written = WRITTEN.get(contract.asset)
-    if written is None or run_id is None:
+    if contract.written is None or run_id is None:
         return
-    columns = [_column(PUBLISHED[contract.export].table, name) for name in contract.all_rules()]
+    columns: list[ColumnElement[Any]] = [contract.table.table.c[name] for name in contract.all_rules()]
     for start in range(0, len(source_ids), IDS_AT_ONCE):
-        rows, those = written(source_ids[start : start + IDS_AT_ONCE], run_id)
+        rows, those = contract.written(source_ids[start : start + IDS_AT_ONCE], run_id)
         query = select(*columns).select_from(rows).where(*those)
         result = connection.execute(query.execution_options(yield_per=RUN_ROWS_AT_ONCE))
         for batch in result.mappings().partitions():
             yield from map(dict, batch)
 
 
-def _column(table: Table, name: str) -> ColumnElement[Any]:
-    return table.c[name]
-
-
-def _by_poll(ids: _Ids, run_id: str) -> Select[int]:
-    polls = select(ingestions.c.id)
-    return polls.where(ingestions.c.source_id.in_(ids), ingestions.c.run_id == run_id)
-
-
-def _chapters(ids: _Ids, run_id: str) -> Written:
-    is_written = chapter_sources.c.ingestion_id.in_(_by_poll(ids, run_id))
-    return chapter_sources, [chapter_sources.c.source_id.in_(ids), is_written]
-
-
-def _listings(ids: _Ids, run_id: str) -> Written:
-    listed = select(listing_sources.c.listing_id).where(listing_sources.c.source_id.in_(ids))
-    is_written = job_listings.c.ingestion_id.in_(_by_poll(ids, run_id))
-    return job_listings, [job_listings.c.id.in_(listed), is_written]
-
-
-def _matches(ids: _Ids, run_id: str) -> Written:
-    return job_matches, [job_matches.c.source_id.in_(ids), job_matches.c.run_id == run_id]
-
-
-def _companies(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    return companies, [companies.c.source_id.in_(ids)]
-
-
-def last_of(table: Table, ids: _Ids) -> Select[Any]:
-    """Select the newest row of each of these sources."""
-    newest = select(func.max(table.c.id)).where(table.c.source_id.in_(ids))
-    return newest.group_by(table.c.source_id)
-
-
-def _pages(ids: _Ids, run_id: str) -> Written:
-    is_of_last = pages.c.extraction_id.in_(last_of(extractions, ids))
-    return pages, [is_of_last, pages.c.run_id == run_id]
-
-
-def _analyses(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    return website_analyses, [website_analyses.c.id.in_(last_of(website_analyses, ids))]
-
-
-def _rankings(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    business = select(website_analyses.c.business_id).where(website_analyses.c.id.in_(last_of(website_analyses, ids)))
-    is_of_last = website_rankings.c.analysis_id.in_(last_of(website_analyses, ids))
-    return website_rankings, [website_rankings.c.business_id.in_(business), is_of_last]
-
-
-WRITTEN: Mapping[str, Callable[[_Ids, str], Written]] = {
-    "chapters": _chapters,
-    "job_listings": _listings,
-    "job_matches": _matches,
-    "companies": _companies,
-    "pages": _pages,
-    "website_info": _analyses,
-    "website_prompts": _analyses,
-    "website_analysis": _rankings,
-}
-
-
-ITEMS = Contract(asset="datasets", export="data_items")
+ITEMS = Contract(asset="datasets", table=ITEM_ROWS)
 AT_ONCE = 200  # items that are in memory
 
 _RERUN = "`ingest extractions rerun ID` extracts the stored pages again"
@@ -215,7 +142,7 @@ def _written(connection: Connection, source_ids: Sequence[str], run_id: str, mos
         .join(pages, pages.c.id == data_items.c.page_id)
         .join(datasets, datasets.c.id == data_items.c.dataset_id)
         .where(
-            pages.c.extraction_id.in_(last_of(extractions, source_ids)),
+            pages.c.extraction_id.in_(newest_of(extractions, source_ids)),
             pages.c.run_id == run_id,
             datasets.c.extraction_id == pages.c.extraction_id,
             data_items.c.is_flagged.is_(false()),

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Row, Select, Text, case, cast, false, func, s
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
-from ingestion_pipeline.exports.columns import Batches, ColumnType, ExportColumn, exact
+from ingestion_pipeline.engine.published import ColumnType, ExportColumn, PublishedTable
+from ingestion_pipeline.exports.columns import Batches, exact
 from ingestion_pipeline.exports.datasets import Dataset
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.reading.evidence.grounding import PROVED
@@ -28,6 +29,24 @@ Evidence = Mapping[str, Any]  # status, start, end
 
 PROVED_NAMES = frozenset(str(status) for status in PROVED)
 _SUFFIXED = re.compile(r"(.+)-[0-9]+", re.DOTALL)
+# What the columns of an export of items mean; fields of entity types are described in their schema files.
+ITEM_ROWS = PublishedTable(
+    table=data_items,
+    is_exported=False,
+    meanings={
+        "row_type": "whether the row is an item or the framework that items belong to",
+        "grounded_percent": "how many of a hundred stated fields are proved; null: none is stated",
+        "grounded_fields": "names of the fields that a text or the source proves",
+        "ungrounded_fields": "names of the fields that nothing proves; they are blank",
+        "dataset_version": "which of its source's datasets that is, counted from 1",
+        "dataset_status": "state of that dataset; published, unless another was requested",
+        "item_id": "number of the item: what `ingest explain data_items:ID` takes",
+        "page_url": "absolute address of the page that states it",
+        "fetched_at": "when that body was fetched, UTC; null: never visited",
+        "read_at": "when the item was read from it, UTC",
+        "run_id": "the Dagster run that read it; null: a command did, or it is older than lineage",
+    },
+)
 
 
 class Ids:

@@ -185,7 +185,7 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
             case Completed(item=item):
                 return self._sent(connection, item, now=now)
             case Skipped():
-                return skipped(outcome.task)
+                return skipped(outcome)
             case Failed():
                 return self._failed(connection, outcome, now=now)
 
@@ -212,8 +212,7 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
             rows.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
             rows.note_error(connection, to.id, sealed.delivery_id, error.text)
             is_retry = isinstance(failure.decision, Retry)
-            state = _state(failure.task, sealed, error) if is_retry else ended.move.state
-            return replace(ended, move=replace(ended.move, state=state))
+            return ended.with_move(state=_state(failure.task, sealed, error)) if is_retry else ended
         move = self._give_up(connection, failure.task, message, error, now=now)
         entry = DeadLetterEntry(task=_dead_letter_task(failure.task, sealed), error=error, stack=failure.stack)
         return EndedTask(move=move, count="messages_failed", amounts={"failed": len(sealed.ids)}, dead_letter=entry)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, distinct, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, or_, select, true
 
 from ingestion_pipeline.catalogs.operations.quarantined_datasets import (
     held_back,
@@ -17,6 +18,7 @@ from ingestion_pipeline.catalogs.operations.quarantined_datasets import (
     missing_reason,
     with_missing_pages,
 )
+from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import (
     HEALTH_ORDER,
@@ -31,26 +33,19 @@ from ingestion_pipeline.sources.health import (
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
 from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import ADAPTIVE, interval
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED, interval
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.status import Watched, reason, watched_by_id
 from ingestion_pipeline.store.bulk import making_rows, row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import (
     OPEN,
-    chapter_sources,
-    chapters,
     dead_letters,
-    extractions,
-    listing_sources,
     model_calls,
     observed_health,
-    pages,
     source_health,
     sources,
     tasks,
-    website_analyses,
-    website_answers,
 )
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks.errors import ErrorClass
@@ -106,11 +101,14 @@ def severity_order(status: SourceFacts) -> tuple[int, int, datetime, str]:
 def _read_statuses(
     connection: Connection, settings: Settings, now: datetime, those: Sequence[ColumnElement[bool]]
 ) -> Iterator[SourceFacts]:
-    waits = {(kind.value, tier.value): interval(kind, tier, settings) for kind in Kind for tier in Tier}
+    @cache
+    def wait(kind: str, tier: str) -> timedelta:
+        return interval(Kind(kind), Tier(tier), settings)
+
     factor = settings.ingest.stale_factor
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
-        facts = _facts(row, waits[row.kind, row.tier], factor)
+        facts = _facts(row, wait(row.kind, row.tier), factor)
         reported = NEVER_REPORTED if row.state is None else _reported_health(row)
         assessment = health_of(facts, reported=reported, now=now, limits=settings.health)
         yield SourceFacts(facts=facts, reported=reported, assessment=assessment)
@@ -221,7 +219,6 @@ def _write(connection: Connection, rows: Sequence[ObservedState]) -> None:
 
 MONTH = timedelta(days=30)
 IDS_AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
-_FETCHED_STATUSES = ("SUCCESS", "EXTRACTED_NO_DATA", "DOWNLOADED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,77 +251,13 @@ class ChangeRate:
 
 def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
     """Return the coverage of each source whose kind can be counted; companies cannot."""
-    return {
-        **_chapters(connection, ids),
-        **_listings(connection, ids),
-        **_pages(connection, ids),
-        **_answers(connection, ids),
-    }
-
-
-def _chapters(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Return the whole numbers listed, of those between the lowest and the highest."""
-    number = chapters.c.number
-    query = (
-        select(chapter_sources.c.source_id, func.count(distinct(number)), func.max(number) - func.min(number) + 1)
-        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
-        .where(
-            chapter_sources.c.source_id.in_(ids),
-            chapter_sources.c.available,
-            number == func.floor(func.coalesce(number, 0)),  # SQLite's takes no null
-        )
-        .group_by(chapter_sources.c.source_id)
-    )
-    return _read(connection, query, "chapters")
-
-
-def _listings(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Return the listed jobs that have a description, of all it lists."""
-    has_description = func.count().filter(listing_sources.c.stated.contains("d"))
-    query = (
-        select(listing_sources.c.source_id, has_description, func.count())
-        .where(listing_sources.c.source_id.in_(ids), listing_sources.c.available)
-        .group_by(listing_sources.c.source_id)
-    )
-    return _read(connection, query, "jobs described")
-
-
-def _pages(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Return the fetched pages of the last extraction, of all it found."""
-    last = (
-        select(func.max(extractions.c.id).label("id"), extractions.c.source_id)
-        .where(extractions.c.source_id.in_(ids))
-        .group_by(extractions.c.source_id)
-        .subquery()
-    )
-    query = (
-        select(last.c.source_id, func.count().filter(pages.c.status.in_(_FETCHED_STATUSES)), func.count())
-        .join(pages, pages.c.extraction_id == last.c.id)
-        .group_by(last.c.source_id)
-    )
-    return _read(connection, query, "pages")
-
-
-def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
-    """Return the answers of the last analysis, of all that were requested."""
-    last = (
-        select(func.max(website_analyses.c.id).label("id"), website_analyses.c.source_id)
-        .where(website_analyses.c.source_id.in_(ids))
-        .group_by(website_analyses.c.source_id)
-        .subquery()
-    )
-    answered = func.count().filter(website_answers.c.status == "answered")
-    query = (
-        select(last.c.source_id, answered, func.count())
-        .join(website_answers, website_answers.c.analysis_id == last.c.id)
-        .group_by(last.c.source_id)
-    )
-    return _read(connection, query, "answers")
-
-
-def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  # noqa: ANN401
-    rows: Sequence[Any] = connection.execute(query).all()
-    return {source_id: Coverage(int(obtained), int(total), of) for source_id, obtained, total in rows}
+    covered: dict[str, Coverage] = {}
+    for kind, spec in kind_specs().items():
+        own = [source_id for source_id in ids if source_id.startswith(f"{kind}:")]
+        if spec.coverage is not None and own:
+            rows = connection.execute(spec.coverage.select(own)).all()
+            covered |= {row[0]: Coverage(int(row[1]), int(row[2]), spec.coverage.of) for row in rows}
+    return covered
 
 
 def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> ChangeRate | None:
@@ -332,7 +265,7 @@ def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> Chan
 
     For a source without history it is what is usual for its platform, with a confidence of 0.
     """
-    if source.kind not in ADAPTIVE:
+    if source.kind in REPEATED:
         return None
     expected = expectation(source, prices, now=now)
     return ChangeRate(expected["expected_changes_per_day"], expected["change_confidence"])

@@ -13,9 +13,11 @@ from decimal import Decimal
 
 from sqlalchemy import Connection, and_, func, select
 
+from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
 from ingestion_pipeline.operations.health import MONTH, SourceFacts
 from ingestion_pipeline.operations.queues import Backlog, Queue, backlog, queues
+from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.store.tables import (
@@ -32,7 +34,6 @@ from ingestion_pipeline.store.tables import (
     sources,
 )
 from ingestion_pipeline.tasks.results import ended_totals
-from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
 
 DAY = timedelta(days=1)
 _BY_MODELS = ("cheap_model", "strong_model")  # extraction methods that call a model
@@ -86,7 +87,7 @@ class Numbers:
     polls: Polls
     models: ModelUse
     budget: Budget
-    phases: tuple[PhaseMetrics, ...]
+    systems: tuple[Metric, ...]
     outbox: int
     notices_pending: int
     last_tick: datetime | None
@@ -110,7 +111,7 @@ def numbers(connection: Connection, settings: Settings, statuses: Iterable[Sourc
         polls=_polls(connection),
         models=_models(connection, now),
         budget=month_budget(connection, settings, now=now),
-        phases=tuple(phase_metrics(connection, now=now)),
+        systems=tuple(metric for system in systems() if system.metrics for metric in system.metrics(connection, now)),
         outbox=connection.execute(waiting).scalar_one(),
         notices_pending=connection.execute(unsent).scalar_one(),
         last_tick=last_heartbeat(connection),
@@ -187,18 +188,6 @@ def _spared_pages(connection: Connection, now: datetime) -> tuple[int, int]:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "ingestion_"
 
-Sample = tuple[Mapping[str, str], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric with its help and its values by label; one without values is left out."""
-
-    name: str
-    help: str
-    samples: tuple[Sample, ...]
-    kind: str = "gauge"
-
 
 def exposition(snapshot: Numbers) -> str:
     """Return all metrics as text that ends with a line break, as the format requires."""
@@ -211,7 +200,7 @@ def metrics(snapshot: Numbers) -> Iterable[Metric]:
     yield from _of_queues(snapshot)
     yield from _of_runs(snapshot)
     yield from _of_models(snapshot)
-    yield from _of_phases(snapshot.phases)
+    yield from snapshot.systems
     behind = snapshot.backlog
     yield _gauge("polls_overdue", "Polls that no run has claimed in time.", behind.overdue)
     oldest = behind.oldest_overdue_seconds
@@ -292,29 +281,6 @@ def _of_models(snapshot: Numbers) -> Iterable[Metric]:
     yield _gauge("model_month_usd", "Cost of models this month.", float(budget.held_usd))
     limit = () if budget.limit_usd is None else (({}, float(budget.limit_usd)),)
     yield Metric("model_month_limit_usd", "Monthly budget for models.", limit)
-
-
-_PHASE_COUNTS = ("waiting", "running", "lost", "succeeded", "failed")
-
-
-def _of_phases(phases: Iterable[PhaseMetrics]) -> Iterable[Metric]:
-    phases = tuple(phases)
-    counts = tuple(
-        ({"phase": phase.queue, "state": state}, float(getattr(phase, state)))
-        for phase in phases
-        for state in _PHASE_COUNTS
-    )
-    yield Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
-    for field, meaning in (
-        ("retries", "Attempts beyond the first, of tasks that ended."),
-        ("success_rate", "Share of successes among what ended."),
-        ("waiting_seconds", "Mean waiting time of the newest analyses."),
-        ("processing_seconds", "Mean processing time of the newest analyses."),
-    ):
-        values = tuple(
-            ({"phase": phase.queue}, float(value)) for phase in phases if (value := getattr(phase, field)) is not None
-        )
-        yield Metric(f"website_phase_{field}", meaning, values)
 
 
 def metric_text(metric: Metric) -> str:

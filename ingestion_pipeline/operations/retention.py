@@ -5,20 +5,19 @@ Each sweep has its own transaction and error handling: one that fails does not s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select, union, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS
-from ingestion_pipeline.catalogs.operations import retention
-from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.system_spec import Sweep
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.operations.alerts import notify_budget, record_health_changes
 from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
+from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import popular_sources
 from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls, make_due
@@ -31,14 +30,10 @@ from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
     batch_items,
-    chapter_sources,
     dead_letters,
     ingestions,
-    job_listings,
-    listing_sources,
     notices,
     outbox,
-    pages,
     runs,
     snapshots,
     sources,
@@ -46,11 +41,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.tasks.results import add_deleted
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.websites import retention as websites
 
-Sweep = Callable[[Connection, Settings, datetime], int]
-
-CATALOG_TASKS = (*EXTRACTION_TASKS, DETECT)
 INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
 COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
 
@@ -109,11 +100,12 @@ def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -
 
 
 def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
-    keep = settings.retention
-    failed, is_catalog = [TaskStatus.FAILED.value], tasks.c.kind.in_(CATALOG_TASKS)
-    return _old_tasks(connection, failed, keep.failed_seconds, keep.failed_rows, now, ~is_catalog) + _old_tasks(
-        connection, failed, keep.failed_catalog_seconds, keep.failed_rows, now, is_catalog
-    )
+    rules = [rule for system in systems() if (rule := system.failed_tasks)]
+    others = tasks.c.kind.not_in([kind for rule in rules for kind in rule.kinds])
+    groups = [(others, settings.retention.failed_seconds)]
+    groups += [(tasks.c.kind.in_(rule.kinds), rule.seconds(settings)) for rule in rules]
+    failed, rows = [TaskStatus.FAILED.value], settings.retention.failed_rows
+    return sum(_old_tasks(connection, failed, seconds, rows, now, those) for those, seconds in groups)
 
 
 def _old_tasks(
@@ -155,7 +147,7 @@ def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetim
 def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
     """Delete snapshots that are too old, or beyond the newest few of their page.
 
-    Never a page's last good one, nor what a stored extraction was read from.
+    Never a page's last good one, nor what a system still needs.
     """
     keep = settings.retention
     before = now - timedelta(seconds=keep.snapshots_seconds)
@@ -172,7 +164,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
     surplus = select(ranked.c.id).where(
         or_(ranked.c.fetched_at < before, ranked.c.place > keep.snapshots_per_page),
         ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
-        ~exists().where(pages.c.snapshot_id == ranked.c.id),
+        *(~exists().where(column == ranked.c.id) for system in systems() for column in system.kept_snapshots),
     )
     return connection.execute(delete_unlocked(snapshots, snapshots.c.id.in_(surplus))).rowcount
 
@@ -180,8 +172,8 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
 def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
     """Delete old polls that no row names; one that a row names is its lineage, and stays."""
     before = now - timedelta(seconds=settings.retention.ingestions_seconds)
-    naming = (chapter_sources, listing_sources, job_listings)
-    named = union(*(select(table.c.ingestion_id.label("id")) for table in naming)).subquery()
+    columns = [table.c.ingestion_id for system in systems() for table in system.tables if "ingestion_id" in table.c]
+    named = union(*(select(column.label("id")) for column in columns)).subquery()
     # A join, not a lookup each: no index has the polls that rows name.
     old = (
         select(ingestions.c.id)
@@ -286,12 +278,7 @@ SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
     "dead_letters": _sweep_dead_letters,
-    "datasets": retention.old_datasets,
-    "extractions": retention.old_extractions,
-    "model_calls": retention.old_model_calls,
-    "model_answers": retention.old_model_answers,
-    "website_answers": websites.old_answers,
-    "website_analyses": websites.old_analyses,
+    **{name: sweep for system in systems() for name, sweep in system.sweeps.items()},
     "snapshots": _snapshots,
     "ingestions": _ingestions,
     "batches": _batches,

@@ -5,19 +5,19 @@ the newest rows of every asset. A run that writes rows checks only these, row by
 pandas alone costs more than most polls.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.exports.columns import ColumnType
-from ingestion_pipeline.exports.contracts import CONTRACTS, Contract, cases_of, contract_findings, findings
+from ingestion_pipeline.engine.published import ColumnType, Contract
+from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of, contract_findings, findings
 from ingestion_pipeline.exports.item_contract import item_findings, run_item_findings, written_rows
 from ingestion_pipeline.exports.tables import table_rows
 from ingestion_pipeline.operations.health import SourceHealthRow, as_row, reported, source_statuses
 from ingestion_pipeline.orchestration.check_events import evaluation_metadata, last_evaluation, last_reported
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.sources.health import Finding
 
 NAME = "contract"
@@ -62,9 +62,8 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
         name=NAME,
         description=f"What is published is as {contract.export} is described: types, ids, values.",
     )
-    def check(context: dg.AssetCheckExecutionContext, run_context: RunContextResource) -> dg.AssetCheckResult:
-        with run_context.open() as ctx:
-            broken_rules = _asset_findings(ctx, contract, _keys(context))
+    def check(context: dg.AssetCheckExecutionContext, run_context: RunContextParam) -> dg.AssetCheckResult:
+        broken_rules = _asset_findings(run_context, contract, _keys(context))
         return dg.AssetCheckResult(
             passed=not broken_rules, severity=_severity(broken_rules), metadata=evaluation_metadata(broken_rules)
         )
@@ -152,23 +151,24 @@ def changed_contract(
 
 
 def written_contracts(
-    instance: dg.DagsterInstance, ctx: RunContext, assets: Sequence[str], source_ids: Sequence[str]
+    instance: dg.DagsterInstance, ctx: RunContext, written: Mapping[str, Sequence[str]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield contract evaluations of the rows that this run has written.
+    """Yield contract evaluations of the rows that this run has written, by asset and source.
 
     A run with valid rows confirms a contract that held. A broken contract stays broken: other rows
     broke it, and `maintain`, which checks all of the newest, reports when they are fixed.
     """
-    for asset in assets if source_ids else ():
-        yield from _reported_by_run(instance, asset, _run_findings(ctx, CONTRACTS[asset], source_ids))
+    for asset, source_ids in written.items():
+        if source_ids:
+            yield from _reported_by_run(instance, asset, _run_findings(ctx, CONTRACTS[asset], source_ids))
 
 
-def written_items(
+def published_items(
     instance: dg.DagsterInstance, ctx: RunContext, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield the contract evaluation of `datasets` for the items this run extracted."""
+    """Yield the contract evaluation of `datasets` for the items of these sources that are published."""
     if source_ids:
-        yield from _reported_by_run(instance, "datasets", _run_item_findings(ctx, source_ids))
+        yield from _reported_by_run(instance, "datasets", _item_findings(ctx, source_ids))
 
 
 def _reported_by_run(
@@ -180,15 +180,9 @@ def _reported_by_run(
 
 
 def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]) -> list[Finding]:
-    if contract.asset == "datasets":
-        return _item_findings(ctx, source_ids)
     with ctx.store.read() as connection:
+        if contract.asset == "datasets":  # items that the run extracted, published or not
+            folder = entity_folder(ctx.settings)
+            return run_item_findings(connection, source_ids, run_id=ctx.run_id, most=ITEMS, entities=folder)
         rows = written_rows(connection, contract, source_ids, run_id=ctx.run_id)
         return findings(contract, cases_of(rows, contract))
-
-
-def _run_item_findings(ctx: RunContext, source_ids: Sequence[str]) -> list[Finding]:
-    with ctx.store.read() as connection:
-        return run_item_findings(
-            connection, source_ids, run_id=ctx.run_id, most=ITEMS, entities=entity_folder(ctx.settings)
-        )

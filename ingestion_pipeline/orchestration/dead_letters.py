@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.registry import requeue_dead_letters
 from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, ReplayResult, open_ids
 from ingestion_pipeline.tasks.errors import ErrorClass
@@ -31,11 +31,11 @@ CAREFUL: dict[str, Any] = {"ops": {"replay": {"config": {"error_class": "transie
 
 
 @dg.op
-def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunContextResource) -> None:
+def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunContextParam) -> None:
     """Requeue the work of each dead letter; one that cannot run again stays open with a reason."""
-    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         try:
-            done = _replayed(ctx, config)
+            done = _replayed(run_context, config)
         except (LookupError, ValueError) as error:
             raise dg.Failure(f"nothing was replayed: {error}", allow_retries=False) from error
     for outcome in done:

@@ -1,8 +1,6 @@
 """Events of sources: materializations and metadata, with numbers that Dagster plots."""
 
-import base64
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -10,84 +8,35 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Connection
 
+from ingestion_pipeline.engine.asset_events import AssetEvent, DataTable, EventValue, Markdown, Url
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.results import PollCounts
-from ingestion_pipeline.series.numbers import number_text
-from ingestion_pipeline.series.reporting import ListedChapter, SourceReport
+from ingestion_pipeline.engine.polling.handler import PollCounts
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
 from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import ADAPTIVE
-
-MAX_TITLE_CHARS = 80
-MAX_PICTURE_BYTES = 300_000  # Dagster stores every event
-_PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png"}
-# Control characters and bidirectional marks.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
-# The UI links bare URLs even when their punctuation is escaped.
-_ADDRESS = re.compile(r"(https?:|www(?=\.)|@)", re.IGNORECASE)
-_BREAK = "\u2060"  # invisible word joiner, which stops the UI from linking the URL
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED
 
 
-def chapter_table(chapters: Sequence[ListedChapter]) -> str:
-    """Return the chapters as a Markdown table, in the order given."""
-    if not chapters:
-        return "no chapters"
-    lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
-    for chapter in chapters:
-        number = "" if chapter.number is None else number_text(chapter.number)
-        cells = (number, plain(chapter.title), moment(chapter.published_at), moment(chapter.detected_at))
-        lines.append(f"| {' | '.join(cells)} | {'**new**' if chapter.is_new else ''} |")
-    return "\n".join(lines)
+def materialization(event: AssetEvent) -> dg.AssetMaterialization:
+    """Return the event as Dagster takes it."""
+    metadata = {name: metadata_value(value) for name, value in event.metadata.items()}
+    return dg.AssetMaterialization(event.asset, partition=event.partition, metadata=metadata)
 
 
-def picture(body: bytes, *, name: str = "screenshot") -> str | None:
-    """Return an image embedded in Markdown; None if it is too large, or no image.
-
-    It contains no text of the page.
-    """
-    types = [name for start, name in _PICTURES.items() if body.startswith(start)]
-    if not types or len(body) > MAX_PICTURE_BYTES:
-        return None
-    return f"![{name}](data:{types[0]};base64,{base64.b64encode(body).decode()})"
-
-
-def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
-    """Return the text as one line of Markdown that shows it literally."""
-    seen = " ".join(_UNSEEN.sub(" ", text or "").split())
-    cut = seen if len(seen) <= limit else seen[: limit - 1] + "…"
-    return _PUNCTUATION.sub(r"\\\1", _ADDRESS.sub(rf"\1{_BREAK}", cut))
-
-
-def moment(at: datetime | None) -> str:
-    """Format the time for tables; empty for None."""
-    return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
-
-
-def materialization(report: SourceReport) -> dg.AssetMaterialization:
-    """Return the event of the source's chapters and of what happened since its last event."""
-    metadata: dict[str, dg.MetadataValue] = {
-        "outcome": dg.MetadataValue.text(report.outcome[:2_000]),
-        "series": dg.MetadataValue.text(report.series_title[:200]),
-        "url": dg.MetadataValue.url(report.url),
-        "tier": dg.MetadataValue.text(report.tier),
-        "newest": dg.MetadataValue.md(chapter_table(report.newest)),
-        "polled": dg.MetadataValue.int(report.polls),
-        "changed": dg.MetadataValue.int(report.changes),
-        "new": dg.MetadataValue.int(report.new),
-        "updated": dg.MetadataValue.int(report.updated),
-        "withdrawn": dg.MetadataValue.int(report.withdrawn),
-        "total": dg.MetadataValue.int(report.total),
-    }
-    # Unknown numbers are left out: a zero would be plotted.
-    if report.latest_chapter is not None:
-        metadata["latest_chapter"] = dg.MetadataValue.float(float(report.latest_chapter))
-    if report.delay_minutes is not None:
-        metadata["delay_minutes"] = dg.MetadataValue.float(round(report.delay_minutes, 1))
-    return dg.AssetMaterialization(asset_key="chapters", partition=report.source_id, metadata=metadata)
+def metadata_value(value: EventValue) -> EventValue:
+    """Return the value in the type that the UI shows it by; Dagster knows numbers, text and JSON."""
+    match value:
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case Url():
+            return dg.MetadataValue.url(value)
+        case DataTable():
+            schema = dg.TableSchema(columns=[dg.TableColumn(name, kind) for name, kind in value.columns.items()])
+            return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in value.rows], schema=schema)
+        case _:
+            return value
 
 
 def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
@@ -119,7 +68,7 @@ def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
 
 def run_numbers(counts: PollCounts, *, new: int, requests: int) -> dict[str, int]:
     """Return what a poll run did, for the page of the run."""
-    polled = counts.changed + counts.unchanged + counts.begun + counts.failed
+    polled = counts.changed + counts.unchanged + counts.started + counts.failed
     return {"polled": polled, "new": new, **asdict(counts), "requests": requests}
 
 
@@ -161,22 +110,21 @@ def refuse_unusable(keys: Collection[str], sources: Mapping[str, Source]) -> Non
 
 
 def with_expectations(
-    connection: Connection, events: Iterable[dg.AssetMaterialization], *, now: datetime, settings: Settings
+    connection: Connection, events: Iterable[AssetEvent], *, now: datetime, settings: Settings
 ) -> list[dg.AssetMaterialization]:
     """Return the events with the poll schedule of their source, if it still exists."""
     events, prices = list(events), current_budget(connection, settings)
-    sources = sources_by_id(connection, [event.partition or "" for event in events])
+    sources = sources_by_id(connection, [event.partition for event in events])
     return [
-        event.with_metadata({**event.metadata, **expected(_facts(source, prices, now))})
-        if (source := sources.get(event.partition or ""))
-        else event
+        materialized.with_metadata({**materialized.metadata, **expected(_facts(source, prices, now))})
+        if (source := sources.get(event.partition))
+        else materialized
         for event in events
+        for materialized in [materialization(event)]
     ]
 
 
-def with_current_expectations(
-    ctx: RunContext, events: Iterable[dg.AssetMaterialization]
-) -> list[dg.AssetMaterialization]:
+def with_current_expectations(ctx: RunContext, events: Iterable[AssetEvent]) -> list[dg.AssetMaterialization]:
     """Return the events with the current poll schedule of their source."""
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
@@ -186,6 +134,6 @@ def with_current_expectations(
 def _facts(source: Source, prices: PollingBudget, now: datetime) -> Mapping[str, Any]:
     """Return the schedule facts; only the reason for kinds whose changes are not learned."""
     facts = expectation(source, prices, now=now)
-    if source.kind in ADAPTIVE:
+    if source.kind not in REPEATED:
         return facts
     return {"checked_when": facts["checked_when"]}

@@ -14,7 +14,7 @@ from ingestion_pipeline.exports.files import Format, private_folder
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import TABLES
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.resources import RunContextParam
 
 LISTED = 100  # files in the metadata; the log has all
 
@@ -36,16 +36,16 @@ class Export(dg.Config):
 
 
 @dg.op
-def write_datasets(context: dg.OpExecutionContext, config: Export, run_context: RunContextResource) -> dg.Output[None]:
+def write_datasets(context: dg.OpExecutionContext, config: Export, run_context: RunContextParam) -> dg.Output[None]:
     """Write all rows, or those that changed; each file is replaced atomically."""
     try:
         form = Format(config.format)
     except ValueError as error:
         problem = f"there is no format {config.format!r}; there are: {', '.join(Format)}"
         raise dg.Failure(problem, allow_retries=False) from error
-    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         try:
-            written = list(_written(ctx, config, form))
+            written = list(_written(run_context, config, form))
         except (LookupError, ValueError, UnknownEntityType, BadEntityType) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
     for exported in written:

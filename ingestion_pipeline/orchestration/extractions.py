@@ -10,17 +10,19 @@ from ingestion_pipeline.catalogs.crawling.runs import start_now
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import Ended
 from ingestion_pipeline.catalogs.datasets.progress import running
+from ingestion_pipeline.catalogs.events import dataset_event, end_metadata
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
+from ingestion_pipeline.catalogs.work import dataset_reports
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.orchestration.checks import REPORTED_BY_COMPLETION, changed_checks
-from ingestion_pipeline.orchestration.contracts import written_contracts
-from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
+from ingestion_pipeline.orchestration.checks import changed_checks, checks_of
+from ingestion_pipeline.orchestration.contracts import published_items
 from ingestion_pipeline.orchestration.events import with_current_expectations
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.partitions import SETS, register_keys
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.settings.logs import key_values
+from ingestion_pipeline.sources import Kind
 
 TICK_SECONDS = 120  # as documented
 WAITING = (
@@ -30,14 +32,14 @@ WAITING = (
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "complete"})
-def complete(context: dg.OpExecutionContext, run_context: RunContextResource) -> Iterator[Any]:
+def complete(context: dg.OpExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
     """Update the counts of running extractions, finish those that are done, and report."""
-    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
-        done = update_completions(ctx)
-        yield from reported(context, ctx, done.ended)
-        yield from changed_checks(context.instance, ctx, REPORTED_BY_COMPLETION)
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
+        done = update_completions(run_context)
+        yield from reported(context, run_context, done.ended)
+        yield from changed_checks(context.instance, run_context, checks_of("datasets"))
         ids = [extraction.source_id for extraction in done.ended if extraction.dataset is not None]
-        yield from written_contracts(context.instance, ctx, ["datasets"], ids)
+        yield from published_items(context.instance, run_context, ids)
     numbers = {"running": done.running, "changed": done.changed, "ended": len(done.ended)}
     context.log.info("completion run finished %s", key_values(numbers))
     yield dg.Output(None, metadata=numbers)
@@ -47,7 +49,7 @@ def reported(
     context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[Ended]
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield an event of `datasets` for each extraction that has just finished."""
-    register_keys(context.instance, CATALOGS.name or "", [extraction.source_id for extraction in ended])
+    register_keys(context.instance, SETS[Kind.CATALOG].name or "", [extraction.source_id for extraction in ended])
     for extraction in ended:
         context.log.info(
             "extraction finished extraction=%s source=%s status=%s",
@@ -56,30 +58,7 @@ def reported(
             extraction.status.value,
         )
         reports, more = dataset_reports(ctx, [extraction.source_id]), end_metadata(extraction)
-        yield from with_current_expectations(ctx, [dataset_materialization(report, more) for report in reports])
-
-
-def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
-    """Return how an extraction finished, and the state of its dataset."""
-    metadata: dict[str, dg.MetadataValue] = {
-        "extraction": dg.MetadataValue.text(f"{ended.id}, {ended.status.value}"),
-        "pages": dg.MetadataValue.int(ended.page_count),
-    }
-    if ended.failure is not None:
-        metadata["why"] = dg.MetadataValue.text(str(ended.failure["message"])[:500])
-    if (dataset := ended.dataset) is not None:
-        metadata |= {
-            "items": dg.MetadataValue.int(dataset.items),
-            "flagged": dg.MetadataValue.int(dataset.flagged),
-            "version": dg.MetadataValue.int(dataset.version),
-            "status": dg.MetadataValue.text(dataset.status.value),
-            "is_unchanged": dg.MetadataValue.bool(dataset.is_confirmed),
-            "kept_of_failed_pages": dg.MetadataValue.int(dataset.kept_items),
-        }
-        if dataset.findings:
-            messages = "\n".join(finding["message"] for finding in dataset.findings)
-            metadata["findings"] = dg.MetadataValue.text(messages)
-    return metadata
+        yield from with_current_expectations(ctx, [dataset_event(report, more) for report in reports])
 
 
 @dg.job(description="Update the counts of extractions, finish those that are done, and report them.")
@@ -108,11 +87,11 @@ BLANK_CONTROL: dict[str, Any] = {
 
 
 @dg.op
-def steer(context: dg.OpExecutionContext, config: Control, run_context: RunContextResource) -> None:
+def steer(context: dg.OpExecutionContext, config: Control, run_context: RunContextParam) -> None:
     """Run the action, or fail with the reason; nothing is half-done."""
-    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         try:
-            outcome = _run_action(ctx, config)
+            outcome = _run_action(run_context, config)
         except (LookupError, ValueError) as error:
             raise dg.Failure(f"nothing was changed: {error}", allow_retries=False) from error
     context.log.info("%s", outcome)
@@ -197,11 +176,11 @@ def control_extraction() -> None:
     description="Check every two minutes whether running extractions are complete.",
 )
 def extraction_completion(
-    context: dg.SensorEvaluationContext, run_context: RunContextResource
+    context: dg.SensorEvaluationContext, run_context: RunContextParam
 ) -> dg.RunRequest | dg.SkipReason:
     """Request one run at a time while extractions are running."""
-    with run_context.open() as ctx, ctx.store.read() as connection:
-        now, count = ctx.store.clock.now(connection), len(running(connection))
+    with run_context.store.read() as connection:
+        now, count = run_context.store.clock.now(connection), len(running(connection))
     if not count:
         return dg.SkipReason("no extraction is running")
     looking = dg.RunsFilter(job_name=complete_extractions.name, statuses=list(WAITING))

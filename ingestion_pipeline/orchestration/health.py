@@ -1,12 +1,14 @@
 """The asset `source_health`: health of every source, refreshed by `maintain` and on demand."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
 
+from ingestion_pipeline.engine.asset_events import moment, picture, plain
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.operations.alerts import record_health_changes
 from ingestion_pipeline.operations.freshness import Grid, freshness, freshness_picture
 from ingestion_pipeline.operations.health import (
@@ -18,10 +20,9 @@ from ingestion_pipeline.operations.health import (
 )
 from ingestion_pipeline.operations.metrics import Numbers, numbers
 from ingestion_pipeline.orchestration.contracts import changed_contract, column_schema, health_findings
-from ingestion_pipeline.orchestration.events import moment, picture, plain
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.sources.health import Health
 
 NAME = "source_health"
@@ -41,13 +42,13 @@ REASON_CHARS = 160
     ),
     metadata={"dagster/column_schema": column_schema("source_health")},
 )
-def source_health(context: dg.AssetExecutionContext, run_context: RunContextResource) -> dg.MaterializeResult:
+def source_health(context: dg.AssetExecutionContext, run_context: RunContextParam) -> dg.MaterializeResult:
     """Measure every source, store and report changes, show the worst."""
     run = context.run
-    with run_context.open() as ctx, whole_run(ctx, run_id=run.run_id, job=run.job_name):
-        with ctx.store.begin() as connection:
-            record_health_changes(connection, ctx.settings, ctx.store.clock.now(connection))
-        return dg.MaterializeResult(metadata=health_metadata(measure_health(ctx)))
+    with whole_run(run_context, run_id=run.run_id, job=run.job_name):
+        with run_context.store.begin() as connection:
+            record_health_changes(connection, run_context.settings, run_context.store.clock.now(connection))
+        return dg.MaterializeResult(metadata=health_metadata(measure_health(run_context)))
 
 
 def refreshed(
@@ -127,17 +128,16 @@ def _numbers(numbers: Numbers) -> dict[str, int | float]:
         plots["budget_percent"] = round(percent, 1)
     if numbers.last_tick is not None:
         plots["daemon_silent_seconds"] = round((numbers.now - numbers.last_tick).total_seconds(), 1)
-    return plots | _phases(numbers)
+    return plots | _system_plots(numbers.systems)
 
 
-def _phases(numbers: Numbers) -> dict[str, int | float]:
-    fields = ("waiting", "running", "success_rate", "waiting_seconds", "processing_seconds")
+def _system_plots(metrics: Iterable[Metric]) -> dict[str, float]:
+    """Return the values of the systems' metrics; a metric without a value other than 0 is left out."""
     return {
-        f"{phase.queue}_{name}": value
-        for phase in numbers.phases
-        if phase.succeeded or phase.failed or phase.waiting or phase.running
-        for name in fields
-        if (value := getattr(phase, name)) is not None
+        "_".join((metric.name, *labels.values())): value
+        for metric in metrics
+        if any(value for _, value in metric.samples)
+        for labels, value in metric.samples
     }
 
 

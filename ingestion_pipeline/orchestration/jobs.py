@@ -1,4 +1,4 @@
-"""The poll jobs, `ingest_series`, `deliver_notices`, `maintain` and `add_source`."""
+"""The jobs `deliver_notices`, `maintain` and `add_source`."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -11,19 +11,19 @@ from pydantic import Field
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import resources
-from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
+from ingestion_pipeline.orchestration.checks import CHECKS, changed_checks
 from ingestion_pipeline.orchestration.contracts import changed_contracts
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.health import refreshed
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.registry import declared as begin_declared
 from ingestion_pipeline.registry import definition_check
 from ingestion_pipeline.settings.logs import key_values
-from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.definition import TIERS, BadField, definition_of
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.definition import TIERS, definition_of
+from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 
@@ -68,27 +68,6 @@ def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
     return runs
 
 
-def _poll_job(tier: Tier) -> dg.JobDefinition:
-    @dg.job(
-        name=f"poll_{tier.value}",
-        tags={resources.TIER: tier.value},
-        description=f"Poll the {tier.value.upper()} sources that are due: a batch, then the next.",
-    )
-    def poll() -> None:
-        report(ingest(extract(fetch())))
-
-    return poll
-
-
-POLL_JOBS: dict[Tier, dg.JobDefinition] = {tier: _poll_job(tier) for tier in Tier}
-
-ingest_series = dg.define_asset_job(
-    "ingest_series",
-    # The checks would be planned and then skipped: `report` logs its events itself.
-    selection=dg.AssetSelection.assets("chapters").without_checks(),
-    description="Poll one series source now; needs the tag dagster/partition.",
-)
-
 NOTICES_SHARD = "notices"  # one delivery run at a time
 
 deliver_notices = dg.define_asset_job(
@@ -106,15 +85,15 @@ class MaintainConfig(dg.Config):
 
 
 @dg.op(out=dg.Out(is_required=False))
-def keep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextResource) -> Iterator[Any]:
+def keep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextParam) -> Iterator[Any]:
     """Run retention, tiers, health and checks; one failing sweep does not stop the others."""
-    with run_context.open() as ctx, whole_run(ctx, run_id=context.run_id, job=context.job_name):
-        swept = run_maintenance(ctx, dry_run=config.dry_run)
-        forgotten = _delete_old_runs(context, ctx, dry_run=config.dry_run)
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
+        swept = run_maintenance(run_context, dry_run=config.dry_run)
+        forgotten = _delete_old_runs(context, run_context, dry_run=config.dry_run)
         if not config.dry_run:
-            yield from changed_checks(context.instance, ctx, FINDERS)
-            yield from changed_contracts(context.instance, ctx)
-            yield from refreshed(context.instance, ctx)
+            yield from changed_checks(context.instance, run_context, CHECKS)
+            yield from changed_contracts(context.instance, run_context)
+            yield from refreshed(context.instance, run_context)
     counts = dict(swept.counts) | {"dagster_runs": forgotten}
     context.log.info("maintenance finished dry_run=%s %s", config.dry_run, key_values(counts))
     if swept.errors:
@@ -181,24 +160,20 @@ def _refuse_secrets(config: Mapping[str, Any]) -> list[BadField]:
 
 
 @dg.op
-def register(context: dg.OpExecutionContext, config: NewSource, run_context: RunContextResource) -> None:
+def register(context: dg.OpExecutionContext, config: NewSource, run_context: RunContextParam) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
-    definition, bad = definition_of(raw)
+    definition, bad = definition_of(raw, check=definition_check(run_context.settings.sources))
     bad += _refuse_secrets(config.config)
-    if definition is not None and not bad:
-        with run_context.open() as ctx:
-            bad = list(definition_check(ctx.settings.sources)(definition))
     if definition is None or bad:
         message = "\n".join(f"{problem.field}: {problem.message}" for problem in bad)
         raise dg.Failure(f"the source was not added:\n{message}", allow_retries=False)
     try:
         with (
-            run_context.open() as ctx,
-            whole_run(ctx, run_id=context.run_id, job=context.job_name),
-            ctx.store.begin() as connection,
+            whole_run(run_context, run_id=context.run_id, job=context.job_name),
+            run_context.store.begin() as connection,
         ):
-            now = ctx.store.clock.now(connection)
+            now = run_context.store.clock.now(connection)
             add(connection, definition, actor="dagster", now=now)
             needs_detection = begin_declared(connection, [definition.id], now=now)
             added = sources_by_id(connection, [definition.id])[definition.id]
@@ -222,4 +197,4 @@ def add_source() -> None:
     register()
 
 
-JOBS: list[Any] = [*POLL_JOBS.values(), ingest_series, deliver_notices, maintain, add_source]
+JOBS: list[Any] = [deliver_notices, maintain, add_source]

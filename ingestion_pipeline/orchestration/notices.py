@@ -12,7 +12,7 @@ from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.tasks.worker import Worker
 
@@ -30,15 +30,14 @@ from ingestion_pipeline.tasks.worker import Worker
     ),
     metadata={"dagster/column_schema": column_schema("notices")},
 )
-def notices(context: dg.AssetExecutionContext, run_context: RunContextResource) -> dg.MaterializeResult:
+def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> dg.MaterializeResult:
     """Expand and deliver; a recipient that cannot be reached does not fail the run."""
     run = context.run
-    with run_context.open() as ctx:
-        with heartbeat.working(ctx, run_id=run.run_id, job=run.job_name) as worker:
-            done = asyncio.run(_deliver(ctx, worker))
-        heartbeat.end_run(ctx.store, run_id=run.run_id)
-        with ctx.store.read() as connection:
-            left = count_notices(connection)
+    with heartbeat.working(run_context, run_id=run.run_id, job=run.job_name) as worker:
+        done = asyncio.run(_deliver(run_context, worker))
+    heartbeat.end_run(run_context.store, run_id=run.run_id)
+    with run_context.store.read() as connection:
+        left = count_notices(connection)
     context.log.info("delivery finished %s", key_values(asdict(done)))
     return dg.MaterializeResult(metadata=_metadata(done, left))
 

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.sources import Kind
 
 OWNERS = ["team:ingestion"]
 
@@ -38,4 +39,14 @@ def partitioned_asset(
         },
         description=description,
         metadata={"dagster/column_schema": column_schema(name)},
+    )
+
+
+def ingest_job(kind: Kind, *assets: str) -> Any:  # noqa: ANN401 - Dagster's own type is private
+    """Return the job that materializes a partition of these assets, of one source of the kind."""
+    return dg.define_asset_job(
+        f"ingest_{kind.value}",
+        # The checks would be planned and then skipped: the ops log their events themselves.
+        selection=dg.AssetSelection.assets(*assets).without_checks(),
+        description=f"Ingest one source of the kind {kind} now; needs the tag dagster/partition.",
     )

@@ -5,22 +5,13 @@ from collections.abc import Collection, Iterable
 import dagster as dg
 from sqlalchemy.exc import IntegrityError
 
+from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.sources import Kind
 
 SOURCES = dg.DynamicPartitionsDefinition(name="sources")
-SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
-CATALOGS = dg.DynamicPartitionsDefinition(name="catalogs")
-WEBSITES = dg.DynamicPartitionsDefinition(name="websites")
-COMPANIES = dg.DynamicPartitionsDefinition(name="companies")
-JOB_BOARDS = dg.DynamicPartitionsDefinition(name="job_boards")
-
 # The set of each kind, besides `sources`.
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
-    Kind.SERIES: SERIES_SOURCES,
-    Kind.CATALOG: CATALOGS,
-    Kind.WEBSITE: WEBSITES,
-    Kind.COMPANY: COMPANIES,
-    Kind.JOB_BOARD: JOB_BOARDS,
+    kind: dg.DynamicPartitionsDefinition(name=spec.partitions) for kind, spec in kind_specs().items()
 }
 
 

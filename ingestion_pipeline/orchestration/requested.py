@@ -11,28 +11,20 @@ from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 
+StepContext = dg.OpExecutionContext | dg.AssetExecutionContext
 
-def requested_keys(context: dg.OpExecutionContext, example: str) -> list[str]:
+
+def requested_keys(context: StepContext, example: str) -> list[str]:
     """Return the requested partitions; fail, naming the tag to set, if there is none."""
-    if context.has_partition_key:
+    if context.has_partition_key:  # Dagster refuses to list keys that a temporary instance does not have
         return [context.partition_key]
     if context.has_partition_key_range:
         return list(context.partition_keys)
     tags = '{"dagster/partition": "' + example + ':..."}'
-    raise dg.Failure(f"{context.job_name} works on one source: name it with --tags '{tags}'", allow_retries=False)
+    raise dg.Failure(f"{context.run.job_name} works on one source: name it with --tags '{tags}'", allow_retries=False)
 
 
-def requested_or_due_keys(context: dg.OpExecutionContext, drains: str, example: str) -> list[str] | None:
-    """Return the requested partitions; None for a job with the tag `drains`."""
-    has_none = not context.has_partition_key and not context.has_partition_key_range
-    if has_none and drains in context.run.tags:
-        return None
-    return requested_keys(context, example)
-
-
-def admit(
-    context: dg.OpExecutionContext, ctx: RunContext, keys: list[str], *, only: Kind | None = None
-) -> Mapping[str, Source]:
+def admit(context: StepContext, ctx: RunContext, keys: list[str], *, only: Kind | None = None) -> Mapping[str, Source]:
     """Return the requested sources and register their partitions; fail if one cannot be used."""
     with ctx.store.read() as connection:
         sources = sources_by_id(connection, keys)
@@ -45,16 +37,16 @@ def admit(
     return sources
 
 
-def _refuse_other_kinds(context: dg.OpExecutionContext, sources: Mapping[str, Source], only: Kind | None) -> None:
+def _refuse_other_kinds(context: StepContext, sources: Mapping[str, Source], only: Kind | None) -> None:
     strange = [source for source in sources.values() if only is not None and source.kind is not only]
     if only is not None and strange:
         noun, kind = only.value.replace("_", " "), strange[0].kind.value
         raise dg.Failure(
-            f"{context.job_name}: {strange[0].id} is no {noun}, but a source of kind {kind}", allow_retries=False
+            f"{context.run.job_name}: {strange[0].id} is no {noun}, but a source of kind {kind}", allow_retries=False
         )
 
 
-def shard_of(context: dg.OpExecutionContext) -> int | None:
+def shard_of(context: StepContext) -> int | None:
     """Return the shard that the run drains; None for all of them."""
     shard = context.run.tags.get(resources.SHARD)
     return None if shard is None else int(shard.rpartition(":")[2])

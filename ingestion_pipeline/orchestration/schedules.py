@@ -6,8 +6,9 @@ from datetime import datetime
 import dagster as dg
 
 from ingestion_pipeline.orchestration import resources
-from ingestion_pipeline.orchestration.jobs import POLL_JOBS, maintain
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.jobs import maintain
+from ingestion_pipeline.orchestration.polling import POLL_JOBS
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.scheduling.budget import load_measurements
 from ingestion_pipeline.sources.scheduling.due import backlog, due_counts, known_pace, shard_count, shards_of
@@ -46,12 +47,12 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         description=f"One run per shard that has a {tier.value.upper()} source due.",
     )
     def poll(
-        context: dg.ScheduleEvaluationContext, run_context: RunContextResource
+        context: dg.ScheduleEvaluationContext, run_context: RunContextParam
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         tick: datetime = context.scheduled_execution_time
-        with run_context.open() as ctx, ctx.store.read() as connection:
-            limits = ctx.settings.polling
-            now = ctx.store.clock.now(connection)
+        with run_context.store.read() as connection:
+            limits = run_context.settings.polling
+            now = run_context.store.clock.now(connection)
             held_up = backlog(connection, now=now, limit=limits.backlog_limit)
             due = due_counts(connection, tier, now=now)
             pace = known_pace(load_measurements(connection), tier.value)

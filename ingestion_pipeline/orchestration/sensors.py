@@ -2,38 +2,26 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
-from ingestion_pipeline.catalogs.crawling.runs import KINDS
-from ingestion_pipeline.catalogs.recipes.registry import ensure_all, has_waiting_detection
-from ingestion_pipeline.companies.matching.runs import are_listings_waiting
-from ingestion_pipeline.companies.rescoring import is_scoring_due
-from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.catalogs import DETECT_SHARD, crawl_catalogs, crawl_run, detect_recipes
-from ingestion_pipeline.orchestration.companies import (
-    COMPANIES_SHARD,
-    LISTINGS_SHARD,
-    process_companies,
-    process_listings,
-)
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
-from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
+from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
-from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.orchestration.polling import POLL_JOBS
+from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.orchestration.schedules import run_for
-from ingestion_pipeline.orchestration.websites import WEBSITES_SHARD, analyze_websites
+from ingestion_pipeline.orchestration.work import DRAINING_JOBS, WORK_JOBS
+from ingestion_pipeline.registry import declared as begin_declared
 from ingestion_pipeline.registry import definition_check
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.files import fingerprints
@@ -42,8 +30,6 @@ from ingestion_pipeline.sources.operator_changes import import_files, partition_
 from ingestion_pipeline.sources.scheduling.due import backlog, new_shards, source_counts, unscheduled_shards
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.tasks.run_heartbeats import lost_runs
-from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
-from ingestion_pipeline.websites.runs.system import start_first_analyses
 
 # Dagster warns about a parameter that is not passed.
 warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
@@ -54,41 +40,35 @@ AT_EVERY_LOOK_SECONDS = 3
 # Counts may miss changes (one enabled and one removed between two ticks, a key that was added by
 # hand): the partitions are compared this often in any case.
 MIRROR_MINUTES = 5
-# Jobs that drain all there is of their kind, one run at a time; in the order of `drained` below.
-DRAINED = (detect_recipes, process_companies, process_listings, analyze_websites)
-MOST_CRAWLED = 10_000  # catalogues whose shards are considered
 
 
 @dg.sensor(
     name="new_sources",
-    jobs=[*POLL_JOBS.values(), analyze_websites],
+    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values()],
     minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
     default_status=RUNNING,
     description="Rows and source files become partitions, and are polled for the first time.",
 )
-def new_sources(
-    context: dg.SensorEvaluationContext, run_context: RunContextResource
-) -> dg.SensorResult | dg.SkipReason:
+def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SensorResult | dg.SkipReason:
     """Import changed files, sync the partitions, request a run per shard with new sources."""
     before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
-    with run_context.open() as ctx:
-        files = fingerprints(ctx.settings.sources)
-        if files != before.get("files") or _has_lost_sources(ctx, before):
-            _import(context, ctx)
-        with ctx.store.read() as connection:
-            total, disabled, newest = source_counts(connection)
-            now = ctx.store.clock.now(connection)
-        after = {
-            "files": files,
-            "census": [total, disabled, newest and newest.isoformat()],
-            "mirrored": f"{now:%Y%m%dT%H}{now.minute // MIRROR_MINUTES:02}",
-        }
-        nothing = f"nothing new among {total} sources"
-        if after == before:
-            return dg.SkipReason(nothing)
-        requests = _first_analyses(context.instance, ctx, now) + _first_runs(ctx, now)
-        partitions = _mirror(context, ctx)
-        events = _declared(ctx, partitions)
+    files = fingerprints(run_context.settings.sources)
+    if files != before.get("files") or _has_lost_sources(run_context, before):
+        _import(context, run_context)
+    with run_context.store.read() as connection:
+        total, disabled, newest = source_counts(connection)
+        now = run_context.store.clock.now(connection)
+    after = {
+        "files": files,
+        "census": [total, disabled, newest and newest.isoformat()],
+        "mirrored": f"{now:%Y%m%dT%H}{now.minute // MIRROR_MINUTES:02}",
+    }
+    nothing = f"nothing new among {total} sources"
+    if after == before:
+        return dg.SkipReason(nothing)
+    requests = _first_work(context.instance, run_context, now) + _first_runs(run_context, now)
+    partitions = _mirror(context, run_context)
+    events = _declared(run_context, partitions)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions,
@@ -110,17 +90,19 @@ def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
         context.log.warning("not imported: %s", problem)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        ensure_all(connection, now=now)
+        begin_declared(connection, now=now)
         recipients = declare(connection, result.recipients, now=now)
     context.log.info("source files imported sources=%s recipients=%s", result.registered, recipients)
 
 
-def _first_analyses(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
-    """Start new websites and request a run for them, unless one is running already."""
-    if not start_first_analyses(ctx) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
-        return []
-    key = f"{WEBSITES_SHARD}:new:{now:%Y%m%dT%H%M%S}"
-    return [dg.RunRequest(job_name=analyze_websites.name, run_key=key)]
+def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
+    """Start what new sources need and request runs for it, unless one is running already."""
+    started = [job for job in WORK_JOBS.values() if job.start_new is not None and job.start_new(ctx)]
+    return [
+        dg.RunRequest(job_name=job.name, run_key=f"{job.name}:new:{now:%Y%m%dT%H%M%S}")
+        for job in started
+        if not _is_queued(instance, job.name, *WORKING)
+    ]
 
 
 def _first_runs(ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
@@ -171,57 +153,53 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
 
 @dg.sensor(
     name="pending_work",
-    jobs=[*POLL_JOBS.values(), *DRAINED, crawl_catalogs, deliver_notices],
+    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values(), deliver_notices],
     minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
     default_status=RUNNING,
     description=(
-        "Claimable work that no schedule covers soon: retries, claims of dead runs, recipes and"
-        " pages of catalogues, companies, their boards and listings, websites, and notices."
+        "Claimable work that no schedule covers soon: retries, claims of dead runs, the work of the"
+        " systems, and notices."
     ),
 )
 def pending_work(
-    context: dg.SensorEvaluationContext, run_context: RunContextResource
+    context: dg.SensorEvaluationContext, run_context: RunContextParam
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Request at most one run a minute per tier and shard with pending work, one for notices.
 
     A shard has one crawling run at a time, which also takes work that arrives meanwhile.
     """
-    with run_context.open() as ctx, ctx.store.read() as connection:
-        now = ctx.store.clock.now(connection)
-        held_up = backlog(connection, now=now, limit=ctx.settings.polling.backlog_limit)
+    with run_context.store.read() as connection:
+        now = run_context.store.clock.now(connection)
+        held_up = backlog(connection, now=now, limit=run_context.settings.polling.backlog_limit)
         waiting: list[tuple[Tier, int]] = (
-            [] if held_up else unscheduled_shards(connection, now=now, shards=ctx.settings.polling.shards)
+            [] if held_up else unscheduled_shards(connection, now=now, shards=run_context.settings.polling.shards)
         )
         is_news_waiting = is_work_waiting(connection, now=now)
-        crawling = waiting_sources(connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=KINDS)
-        crawl_shards = sorted({source.shard % ctx.settings.polling.shards for source in crawling})
-        drained = {
-            DETECT_SHARD: has_waiting_detection(connection, now=now),
-            COMPANIES_SHARD: is_company_waiting(connection, now=now) or is_scoring_due(connection, ctx.settings),
-            LISTINGS_SHARD: are_listings_waiting(connection, ctx.settings, now=now),
-            WEBSITES_SHARD: is_website_waiting(connection, now=now),
-        }
-    if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
+        pending = {name: job.pending(connection, run_context.settings, now) for name, job in WORK_JOBS.items()}
+    if not (waiting or is_news_waiting or any(pending.values())):
         yield dg.SkipReason(str(held_up or "no retry is due and no claim has expired"))
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[resources.SHARD]):
             yield request
-    yield from _draining_runs(context.instance, drained, now)
-    for shard in crawl_shards:
-        request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
-        if not _is_queued(context.instance, request.tags[resources.SHARD], *WORKING):
-            yield request
+    for name, work in pending.items():
+        yield from _draining_runs(context.instance, name, now, work=work)
     # One delivery run at a time takes all notices, also those that arrive meanwhile.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
         yield dg.RunRequest(job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now))
 
 
-def _draining_runs(instance: dg.DagsterInstance, waiting: dict[str, bool], now: datetime) -> Iterator[dg.RunRequest]:
-    """Return a run request for each draining job that has work and no active run."""
-    for job, (shard, is_waiting) in zip(DRAINED, waiting.items(), strict=True):
-        if is_waiting and not _is_queued(instance, shard, *WORKING):
-            yield dg.RunRequest(job_name=job.name, run_key=f"{shard}:{now:%Y%m%dT%H%M%S}")
+def _draining_runs(
+    instance: dg.DagsterInstance, name: str, now: datetime, *, work: bool | Sequence[int]
+) -> Iterator[dg.RunRequest]:
+    """Yield a run request for the job, or for each shard of it, that has work and no active run."""
+    if isinstance(work, bool):
+        if work and not _is_queued(instance, name, *WORKING):
+            yield dg.RunRequest(job_name=name, run_key=f"{name}:{now:%Y%m%dT%H%M%S}")
+        return
+    for shard in (f"{name}:{number}" for number in work):
+        if not _is_queued(instance, shard, *WORKING):
+            yield dg.RunRequest(job_name=name, run_key=f"{shard}:{now:%Y%m%dT%H%M}", tags={resources.SHARD: shard})
 
 
 def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
@@ -249,22 +227,21 @@ ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRu
     default_status=RUNNING,
     description="Runs without a heartbeat are reported as failed and their claims released.",
 )
-def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextResource) -> dg.SkipReason:
+def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SkipReason:
     """Fail runs without a heartbeat and release their claims; record the daemon's heartbeat.
 
     A sensor needs no run slot: it works even when every slot is held by dead runs.
     """
-    with run_context.open() as ctx:
-        with ctx.store.begin() as connection:
-            record_heartbeat(connection, ctx.settings, now=ctx.store.clock.now(connection))
-        with ctx.store.read() as connection:
-            lost = lost_runs(connection, now=ctx.store.clock.now(connection))
-        for lost_run in lost:
-            run = context.instance.get_run_by_id(lost_run.run_id)
-            if run is not None and run.status in ALIVE:
-                message = f"no heartbeat since {lost_run.lease_until:%H:%M:%S} UTC"
-                context.instance.report_run_failed(run, message=message)
-            heartbeat.release_run(ctx.store, run_id=lost_run.run_id)
+    with run_context.store.begin() as connection:
+        record_heartbeat(connection, run_context.settings, now=run_context.store.clock.now(connection))
+    with run_context.store.read() as connection:
+        lost = lost_runs(connection, now=run_context.store.clock.now(connection))
+    for lost_run in lost:
+        run = context.instance.get_run_by_id(lost_run.run_id)
+        if run is not None and run.status in ALIVE:
+            message = f"no heartbeat since {lost_run.lease_until:%H:%M:%S} UTC"
+            context.instance.report_run_failed(run, message=message)
+        heartbeat.release_run(run_context.store, run_id=lost_run.run_id)
     return dg.SkipReason(f"{len(lost)} lost runs ended" if lost else "every run is alive")
 
 
@@ -277,22 +254,21 @@ def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextResou
         " first of a job in an hour is notified."
     ),
 )
-def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextResource) -> None:
+def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextParam) -> None:
     """Release the failed run's claims and hosts, and record the failure."""
     run = context.dagster_run
-    with run_context.open() as ctx:
-        freed = heartbeat.release_run(ctx.store, run_id=run.run_id)
-        with ctx.store.begin() as connection:
-            now = ctx.store.clock.now(connection)
-            audit(
-                connection,
-                actor="system",
-                action=RUN_FAILED,
-                subject=f"run:{run.run_id}",
-                now=now,
-                detail={"job": run.job_name, "freed": freed},
-            )
-            notify_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
+    freed = heartbeat.release_run(run_context.store, run_id=run.run_id)
+    with run_context.store.begin() as connection:
+        now = run_context.store.clock.now(connection)
+        audit(
+            connection,
+            actor="system",
+            action=RUN_FAILED,
+            subject=f"run:{run.run_id}",
+            now=now,
+            detail={"job": run.job_name, "freed": freed},
+        )
+        notify_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
 
 
 SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]

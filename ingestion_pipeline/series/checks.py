@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
-from sqlalchemy import Connection, func
+from sqlalchemy import Connection, Select, distinct, func, select
 
 from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.series.reporting import chapter_numbers
@@ -15,7 +17,7 @@ from ingestion_pipeline.sources.health import MAX_SUMMARY_FINDINGS, Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.scheduling.tiers import is_stale
 from ingestion_pipeline.sources.source import QUARANTINED
-from ingestion_pipeline.store.tables import sources
+from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
 
 
 def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
@@ -59,3 +61,18 @@ def _since(source: Source) -> str:
     last = source.last_success_at
     success = f"last success {last:%Y-%m-%d %H:%M} UTC" if last else "never succeeded"
     return f"{success}; {source.last_outcome or 'not polled yet'}"
+
+
+def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:
+    """Select the whole numbers listed, of those between the lowest and the highest."""
+    number = chapters.c.number
+    return (
+        select(chapter_sources.c.source_id, func.count(distinct(number)), func.max(number) - func.min(number) + 1)
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .where(
+            chapter_sources.c.source_id.in_(ids),
+            chapter_sources.c.available,
+            number == func.floor(func.coalesce(number, 0)),  # SQLite's takes no null
+        )
+        .group_by(chapter_sources.c.source_id)
+    )

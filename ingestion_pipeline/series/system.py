@@ -1,28 +1,35 @@
-"""Series as a polled system: feeds by platform, parsed releases, chapters as rows."""
+"""The system of series: polled feeds by platform, parsed releases, chapters as rows; and its spec."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any, cast
 
 import orjson
 from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, PolledAsset, SystemSpec
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
+from ingestion_pipeline.series import checks, published
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
+from ingestion_pipeline.series.events import chapter_events
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.platforms import SeriesFeed, platform
 from ingestion_pipeline.series.platforms import platform as platform_named
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources import Definition, Source
+from ingestion_pipeline.sources.canonical_series import series_assignments
+from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 
 
 def feed_to_bytes(parsed: ParsedFeed[Release]) -> bytes:
@@ -123,3 +130,65 @@ def read_saved(
     return SavedBodyResult.of(
         lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at), release_as_dict
     )
+
+
+def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]:  # noqa: ARG001
+    try:
+        platform(definition.platform or "").configure(definition.url, definition.config)
+    except ValueError as error:
+        yield BadField("config", str(error))
+
+
+def _facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:  # noqa: ARG001
+    canonical = series_assignments(connection, [source.id])[source.id]
+    return {"effective_series": canonical.series_id, "series_why": canonical.why}
+
+
+SYSTEM = SystemSpec(
+    name="series",
+    kinds=(
+        KindSpec(
+            name="series",
+            partitions="series_sources",
+            polled=SeriesSystem(),
+            asset=PolledAsset(
+                name="chapters",
+                description=(
+                    "The chapters a series source lists, one partition a source. Materializing polls the"
+                    " source now, due or not, under the host's lease; unchanged listings write nothing."
+                ),
+                events=chapter_events,
+            ),
+            coverage=CoverageQuery(of="chapters", select=checks.coverage_query),
+            facts=_facts,
+            read_saved=read_saved,
+            problems=_problems,
+        ),
+    ),
+    tables=(series, chapters, chapter_sources),
+    published=published.TABLES,
+    contracts=published.CONTRACTS,
+    checks=(
+        AssetCheck(
+            asset="chapters",
+            name="no_gaps",
+            description="No whole chapter number is missing between a series' first and latest.",
+            find=lambda connection, _settings, _now: checks.gaps(connection),
+        ),
+        AssetCheck(
+            asset="chapters",
+            name="not_empty_after_full",
+            description="No listing is quarantined for being empty, or for having lost most of its chapters.",
+            find=lambda connection, _settings, _now: checks.quarantined(connection),
+            holds_back=True,
+            is_cheap=True,
+        ),
+        AssetCheck(
+            asset="chapters",
+            name="sources_fresh",
+            description="Every source succeeded within three of its intervals.",
+            find=lambda connection, settings, now: checks.stale(connection, now=now, settings=settings),
+            is_cheap=True,
+        ),
+    ),
+)

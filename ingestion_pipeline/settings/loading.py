@@ -195,11 +195,11 @@ class Settings(Group):
 
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Return the seconds between two checks of a source of this kind in this tier."""
-        return int(getattr(self.interval, f"{kind}_{tier}"))
+        return int(getattr(self.interval, f"{kind}_{tier}", None) or getattr(self.interval, f"other_{tier}"))
 
     def prior_days(self, kind: str) -> float:
         """Return the expected days between two changes of a source of this kind."""
-        return float(getattr(self.prior, f"{kind}_days"))
+        return float(getattr(self.prior, f"{kind}_days", self.prior.other_days))
 
 
 OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone

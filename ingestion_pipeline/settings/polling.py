@@ -67,6 +67,9 @@ class Interval(Group):
     company_hot: int = Field(default=7 * DAY, ge=1, description="seconds")
     company_warm: int = Field(default=30 * DAY, ge=1, description="seconds")
     company_cold: int = Field(default=90 * DAY, ge=1, description="seconds")
+    other_hot: int = Field(default=HOUR, ge=1, description="seconds, for kinds of other packages")
+    other_warm: int = Field(default=6 * HOUR, ge=1, description="seconds, for kinds of other packages")
+    other_cold: int = Field(default=DAY, ge=1, description="seconds, for kinds of other packages")
 
 
 class Prior(Group):
@@ -77,6 +80,7 @@ class Prior(Group):
     catalog_days: float = Field(default=30, gt=0, description="days")
     website_days: float = Field(default=30, gt=0, description="days")
     company_days: float = Field(default=90, gt=0, description="days")
+    other_days: float = Field(default=7, gt=0, description="days, for kinds of other packages")
 
 
 class Tiers(Group):

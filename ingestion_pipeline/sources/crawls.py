@@ -52,7 +52,7 @@ def begin(
         )
         # While the breaker is open, the next crawl is the next probe and no sooner.
         next_check_at = (
-            tiers.after_failure(source, now=now, settings=settings, random=random).next_check_at
+            tiers.after_strike(source, now=now, settings=settings, random=random).next_check_at
             if source.status is SourceStatus.OPEN
             else state.next_check_at
         )
@@ -152,7 +152,7 @@ def fail(connection: Connection, walk: FailedCrawl, *, now: datetime, settings: 
     values: dict[str, object] = {"last_outcome": walk.outcome[:500], "last_error_class": walk.error_class}
     if walk.is_strike and source.status is not SourceStatus.DISABLED:
         state = (
-            tiers.after_failure(source, now=now, settings=settings, random=random)
+            tiers.after_strike(source, now=now, settings=settings, random=random)
             if walk.blocked_reason is None
             else tiers.after_blocked_page(source, walk.blocked_reason, now=now, settings=settings)
         )

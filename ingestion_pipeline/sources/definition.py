@@ -4,156 +4,64 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, cast, get_args
 
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
+
+from ingestion_pipeline.sources.declared_rows import BY_FILE
+from ingestion_pipeline.sources.file_model import BadField, FileModel, Flag, expect, quoted, validated
 from ingestion_pipeline.sources.platforms import DEFAULTS, READERS, recognize_platform
-from ingestion_pipeline.sources.source import SERIES_ID, SOURCE_ID, Definition, Kind, Tier
-from ingestion_pipeline.urls import BadUrl, checked_url, secret_parameter, without_credentials
+from ingestion_pipeline.sources.source import SERIES_ID, SOURCE_ID, Definition, Kind, Source, Tier
+from ingestion_pipeline.urls import checked_url, secret_parameter, without_credentials
 
-KEYS = ("id", "kind", "url", "name", "platform", "tier", "config", "enabled", "series", "company")
-TIERS = ("hot", "warm", "cold", "auto")
-_TEXTS = ("id", "kind", "url", "name", "platform", "tier", "series", "company")
+_TierName = Literal["hot", "warm", "cold", "auto"]
+TIERS: tuple[str, ...] = get_args(_TierName)
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # no database stores NUL or half a character
 
-
-@dataclass(frozen=True, slots=True)
-class BadField:
-    """One field that is not accepted, with the message for people."""
-
-    field: str
-    message: str
+Check = Callable[[Definition], Iterable[BadField]]
 
 
-def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadField]]:
-    """Return the definition, or None and everything that is wrong with it.
-
-    The URL of a website may be given without a scheme.
-    """
-    raw = _with_scheme(raw)
-    bad = [BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}") for key in raw if key not in KEYS]
-    bad += [BadField(key, "is missing") for key in ("id", "kind", "url") if raw.get(key) is None]
-    bad += _bad_texts(raw)
-    unfit = {problem.field for problem in bad}
-    texts = {key: raw[key] for key in _TEXTS if raw.get(key) is not None and key not in unfit}
-    bad += [*_bad_id(texts), *_bad_url(texts), *_bad_choices(texts), *_bad_names(texts)]
-    bad += [*_bad_enabled(raw), *_bad_config(raw)]
-    if "platform" not in unfit:
-        bad += _bad_platform(texts, bad)
-    return (None, bad) if bad else (_definition(raw), [])
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, not {type(value).__name__}")  # noqa: TRY004 - pydantic's kind of error
+    if _UNSTORABLE.search(value):
+        raise ValueError("holds NUL or half a character, which no database keeps; remove it")
+    return value
 
 
-def _with_scheme(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    url: object = raw.get("url")
-    if raw.get("kind") != Kind.WEBSITE.value or not isinstance(url, str) or "://" in url:
-        return raw
-    return {**raw, "url": f"https://{url.strip().lstrip('/')}"}
+def _kind(value: object) -> Kind:
+    if value not in list(Kind):  # an open set: installed packages add to it
+        raise ValueError(f"{quoted(value)} is no kind; there are: {', '.join(Kind)}")
+    return Kind(cast("str", value))
 
 
-def _definition(raw: Mapping[str, Any]) -> Definition:
-    kind = Kind(raw["kind"])
-    tier = raw.get("tier") or "auto"
-    return Definition(
-        id=raw["id"],
-        kind=kind,
-        url=checked_url(raw["url"]),
-        name=raw.get("name"),
-        platform=raw.get("platform") or _recognized(kind, raw["url"]),
-        tier=None if tier == "auto" else Tier(tier),
-        config=dict(raw.get("config") or {}),
-        enabled=raw.get("enabled", True),
-        series=raw.get("series") or (raw["id"].split(":", 1)[1] if kind is Kind.SERIES else None),
-        company=raw.get("company"),
-    )
+def _source_id(value: str) -> str:
+    if not SOURCE_ID.fullmatch(value):
+        raise ValueError(f"{quoted(value)} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)")
+    return value
 
 
-def _bad_texts(raw: Mapping[str, Any]) -> list[BadField]:
-    texts = [(key, raw[key]) for key in _TEXTS if raw.get(key) is not None]
-    return [
-        BadField(key, f"must be text, not {type(value).__name__}")
-        if not isinstance(value, str)
-        else BadField(key, "holds NUL or half a character, which no database keeps; remove it")
-        for key, value in texts
-        if not isinstance(value, str) or _UNSTORABLE.search(value)
-    ]
+def _group_id(value: str, info: ValidationInfo) -> str:
+    if not SERIES_ID.fullmatch(value):
+        raise ValueError(f"{quoted(value)} is no {info.field_name} id: use a-z 0-9 : . _ - (at most 120)")
+    return value
 
 
-def _bad_id(texts: Mapping[str, str]) -> list[BadField]:
-    if "id" not in texts:
-        return []
-    source_id, kind = texts["id"], texts.get("kind")
-    match = SOURCE_ID.fullmatch(source_id)
-    if not match:
-        message = f"{source_id[:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
-        return [BadField("id", message)]
-    if kind in list(Kind) and match["kind"] != kind:
-        return [BadField("id", f"{source_id!r} must begin with its kind, {kind}:")]
-    return []
-
-
-def _bad_url(texts: Mapping[str, str]) -> list[BadField]:
-    if (url := texts.get("url")) is None:
-        return []
-    try:
-        checked_url(url)
-    except BadUrl as error:
-        return [BadField("url", str(error))]
-    return _bad_parameter(url)
-
-
-def _bad_parameter(url: str) -> list[BadField]:
-    if (name := secret_parameter(url)) is None:
-        return []
-    message = (
-        f"URL {without_credentials(url)!r} has a secret, {name}, which would be stored and shown;"
-        " take it out. Where a platform reads `auth`, put it into a variable and write"
-        f" auth: {{place: query, name: {name}, env: VARIABLE}} into config"
-    )
-    return [BadField("url", message)]
-
-
-def _bad_choices(texts: Mapping[str, str]) -> list[BadField]:
-    choices: dict[str, Sequence[str]] = {"kind": list(Kind), "tier": TIERS}
-    return [
-        BadField(key, f"{texts[key][:130]!r} is no {key}; there are: {', '.join(choice)}")
-        for key, choice in choices.items()
-        if key in texts and texts[key] not in choice
-    ]
-
-
-def _bad_names(texts: Mapping[str, str]) -> list[BadField]:
-    message = "is no {} id: use a-z 0-9 : . _ - (at most 120)"
-    return [
-        BadField(key, f"{texts[key][:130]!r} {message.format(key)}")
-        for key in ("series", "company")
-        if key in texts and not SERIES_ID.fullmatch(texts[key])
-    ]
-
-
-def _bad_enabled(raw: Mapping[str, Any]) -> list[BadField]:
-    if isinstance(raw.get("enabled", True), bool):
-        return []
-    return [BadField("enabled", f"must be true or false, not {str(raw['enabled'])[:130]!r}")]
-
-
-def _bad_config(raw: Mapping[str, Any]) -> list[BadField]:
-    config: object = raw.get("config")
-    if config is None:
-        return []
+def _plain_data(config: object) -> dict[str, Any]:
     if not isinstance(config, Mapping):
-        return [BadField("config", f"must be a mapping, not {type(config).__name__}")]
-    plain = dict(cast("Mapping[str, object]", config))
+        raise ValueError(f"must be a mapping, not {type(config).__name__}")  # noqa: TRY004 - as above
+    plain = dict(cast("Mapping[str, Any]", config))
     try:
         json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        return [BadField("config", f"must be plain data (text, numbers, lists, mappings): {error}")]
+        raise ValueError(f"must be plain data (text, numbers, lists, mappings): {error}") from None
     keys, texts = _texts_of(plain)
     if any(not isinstance(key, str) for key in keys):
-        return [BadField("config", "its keys must be text; write them in quotes")]
+        raise ValueError("its keys must be text; write them in quotes")
     if any(_UNSTORABLE.search(text) for text in [*map(str, keys), *texts]):
-        return [BadField("config", "holds NUL or half a character, which no database keeps")]
-    return []
+        raise ValueError("holds NUL or half a character, which no database keeps")
+    return plain
 
 
 def _texts_of(config: object) -> tuple[list[object], list[str]]:
@@ -174,20 +82,95 @@ def _texts_of(config: object) -> tuple[list[object], list[str]]:
     return keys, texts
 
 
-def _bad_platform(texts: Mapping[str, str], bad: Sequence[BadField]) -> list[BadField]:
-    """Return the platform's problem; nothing if a bad kind or URL leaves the platform open."""
-    platform, wrong = texts.get("platform"), {problem.field for problem in bad}
-    if "kind" in wrong or (not platform and "url" in wrong):
-        return []
-    kind = Kind(texts["kind"])
-    platforms = READERS.get(kind, ())
-    if (platform or _recognized(kind, texts["url"])) in platforms:
-        return []
-    there_are = f"for {kind} there are: {', '.join(platforms) or 'none yet'}"
-    if not platform:
-        message = f"is missing and the URL does not show it; {there_are}"
-        return [BadField("platform", message)]
-    return [BadField("platform", f"{platform[:130]!r} is no platform; {there_are}")]
+Text = Annotated[str, BeforeValidator(_text)]
+GroupId = Annotated[Text, AfterValidator(_group_id)]
+_SourceKind = Annotated[Kind, PlainValidator(_kind, json_schema_input_type=str)]
+_TierChoice = Annotated[_TierName, expect(f"{{value}} is no tier; there are: {', '.join(TIERS)}")]
+
+
+class SourceEntry(FileModel):
+    """An entry under `sources:`. The URL of a website may be given without a scheme."""
+
+    id: Annotated[Text, AfterValidator(_source_id)] = Field(description="kind:name, such as series:solo")
+    kind: _SourceKind
+    url: Text
+    name: Text | None = Field(default=None, description="display name")
+    platform: Text | None = Field(default=None, validate_default=True, description="recognised by the URL if possible")
+    tier: _TierChoice = Field(default="auto", description="how often it is checked")
+    config: Annotated[dict[str, Any], BeforeValidator(_plain_data)] = Field(default={}, description="for its platform")
+    enabled: Flag = True
+    series: GroupId | None = Field(default=None, description="the series it belongs to; its own name by default")
+    company: GroupId | None = Field(default=None, description="the company it belongs to")
+
+    @classmethod
+    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the problem of an id that names another kind."""
+        match = SOURCE_ID.fullmatch(values["id"]) if isinstance(values.get("id"), str) else None
+        kind: object = values.get("kind")
+        if match and kind in list(Kind) and match["kind"] != kind:
+            yield BadField("id", f"{values['id']!r} must begin with its kind, {kind}:")
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str, info: ValidationInfo) -> str:
+        if info.data.get("kind") is Kind.WEBSITE and "://" not in url:
+            url = f"https://{url.strip().lstrip('/')}"
+        url = checked_url(url)
+        if name := secret_parameter(url):
+            raise ValueError(
+                f"URL {without_credentials(url)!r} has a secret, {name}, which would be stored and shown;"
+                " take it out. Where a platform reads `auth`, put it into a variable and write"
+                f" auth: {{place: query, name: {name}, env: VARIABLE}} into config"
+            )
+        return url
+
+    @field_validator("platform")
+    @classmethod
+    def _check_platform(cls, platform: str | None, info: ValidationInfo) -> str | None:
+        """Return the platform; a bad kind or URL leaves it open."""
+        kind: Kind | None = info.data.get("kind")
+        url: str | None = info.data.get("url")
+        if kind is None or not (platform or url):
+            return platform
+        accepted = READERS.get(kind, ())
+        there_are = f"for {kind} there are: {', '.join(accepted) or 'none yet'}"
+        if platform and platform not in accepted:
+            raise ValueError(f"{quoted(platform)} is no platform; {there_are}")
+        if (reader := platform or _recognized(kind, url or "")) not in accepted:
+            raise ValueError(f"is missing and the URL does not show it; {there_are}")
+        return reader
+
+    def definition(self) -> Definition:
+        """Return the definition, with defaults filled in."""
+        own_series = self.id.partition(":")[2] if self.kind is Kind.SERIES else None
+        stated: dict[str, Any] = dict(self)
+        stated["tier"] = None if self.tier == "auto" else Tier(self.tier)
+        stated["series"] = self.series or own_series
+        return Definition(**stated)
+
+
+def definition_of(raw: Mapping[str, Any], *, check: Check | None = None) -> tuple[Definition | None, list[BadField]]:
+    """Return the definition, or None and everything that is wrong with it.
+
+    `check` applies the rules of the source's system to its URL and config, also where another field is wrong.
+    """
+    entry, bad = validated(SourceEntry, raw)
+    checkable = entry or _without_mistakes(raw, bad)
+    if check is not None and checkable is not None:
+        bad = [*bad, *check(checkable.definition())]
+    return (None, bad) if entry is None or bad else (entry.definition(), [])
+
+
+def _without_mistakes(raw: Mapping[str, Any], bad: Sequence[BadField]) -> SourceEntry | None:
+    """Return the entry without its bad fields; None if its config cannot be checked without them."""
+    wrong = {problem.field for problem in bad}
+    kind = raw.get("kind")
+    needed = {"kind", "config"} if kind in list(DEFAULTS) else {"kind", "config", "url", "platform"}
+    if wrong & needed:
+        return None
+    stand_ins = {"id": f"{kind}:unknown", "url": "https://unknown.invalid/"}
+    good = {key: value for key, value in raw.items() if key not in wrong}
+    return validated(SourceEntry, good | {key: stand_ins[key] for key in wrong & stand_ins.keys()})[0]
 
 
 def _recognized(kind: Kind, url: str) -> str | None:
@@ -195,3 +178,20 @@ def _recognized(kind: Kind, url: str) -> str | None:
     if recognized and recognized.name in READERS.get(kind, ()):
         return recognized.name
     return DEFAULTS.get(kind)
+
+
+def declaration(source: Source) -> dict[str, Any]:
+    """Return the source's declaration, as `definition_of` takes it; only what is set."""
+    values = {
+        "id": source.id,
+        "kind": source.kind.value,
+        "url": source.url,
+        "name": source.name,
+        "platform": source.platform,
+        "tier": source.tier.value if source.tier_pinned else "auto",
+        "config": dict(source.config),
+        "enabled": source.status_reason != BY_FILE,
+        "series": source.series_id,
+        "company": source.company_id,
+    }
+    return {key: value for key, value in values.items() if value is not None}

@@ -8,72 +8,35 @@ A file with a problem yields nothing: the good entries of a bad file are not hal
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import yaml
-from yaml.composer import ComposerError
 
-from ingestion_pipeline.sources.definition import BadField, definition_of
-from ingestion_pipeline.sources.recipients import Recipient, recipient_of
+from ingestion_pipeline.sources.definition import Check, definition_of
+from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.recipient_entry import recipient_of
+from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.sources.yaml_document import (
+    FileProblem,
+    compose,
+    construct,
+    located,
+    repeated_keys,
+    unreadable,
+)
 from ingestion_pipeline.store.bulk import making_rows
 
 # pyright: basic
 # PyYAML's stubs leave its loader untyped; no other module uses it.
 
 
-# libyaml's loader where PyYAML was built with it: ten times faster, at every sensor tick.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-MAX_DEPTH = 50  # a source's config is three or four levels deep; libyaml recurses without a limit
-
-
-def compose(body: bytes) -> yaml.Node | None:
-    """Return the document's root node; None for an empty one."""
-    _refuse_traps(body)
-    return yaml.compose(body, Loader=_LOADER)
-
-
-def construct(node: yaml.Node) -> Any:  # noqa: ANN401 - whatever the file says
-    """Return the data of a node."""
-    loader = _LOADER("")
-    try:
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _refuse_traps(body: bytes) -> None:
-    """Refuse aliases, which can expand to gigabytes, and deep nesting, which can crash."""
-    depth = 0
-    for event in yaml.parse(body, Loader=_LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            message = "aliases (*name) are not accepted; write the value out"
-            raise ComposerError(None, None, message, event.start_mark)
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise ComposerError(None, None, "nested too deeply", event.start_mark)
-
-
 SECTIONS = ("sources", "recipients")
 MAX_FILE_BYTES = 20_000_000  # ten thousand sources are about 3 MB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileProblem:
-    """One mistake in a source file, where an editor can jump to it."""
-
-    path: str
-    line: int
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        """file:line: field: message."""
-        return f"{self.path}:{self.line}: {self.field}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +53,6 @@ class SourceFile:
     recipient_lines: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-Check = Callable[[Definition], Iterable[BadField]]
 Declared = TypeVar("Declared", Definition, Recipient)
 Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
 
@@ -129,17 +91,11 @@ def read_file(path: Path, *, check: Check) -> SourceFile:
         too_large = f"{len(body)} bytes; split files over {MAX_FILE_BYTES}"
         return _spoiled(path, fingerprint, [_problem(path, 1, "file", too_large)])
     sections, problems = _read_document(path, body)
+    sources = _read_entries(path, sections.get("sources", ()), partial(definition_of, check=check))
+    recipients = _read_entries(path, sections.get("recipients", ()), recipient_of)
+    problems = [*problems, *sources.problems, *recipients.problems]
     if problems:
         return _spoiled(path, fingerprint, problems)
-
-    def checked(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadField]]:
-        definition, bad = definition_of(raw)
-        return definition, bad if definition is None else [*bad, *check(definition)]
-
-    sources = _read_entries(path, sections.get("sources", ()), checked)
-    recipients = _read_entries(path, sections.get("recipients", ()), recipient_of)
-    if sources.problems or recipients.problems:
-        return _spoiled(path, fingerprint, [*sources.problems, *recipients.problems])
     return SourceFile(
         path=path.name,
         fingerprint=fingerprint,
@@ -158,35 +114,24 @@ def _read_document(path: Path, body: bytes) -> tuple[_Sections, list[FileProblem
     try:
         root = compose(body)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        last = len(body.splitlines()) or 1  # what is cut off is missed after the last line
-        line = min(mark.line + 1, last) if mark else 1
-        message = getattr(error, "problem", None) or str(error).splitlines()[0]
-        return {}, [_problem(path, line, "yaml", f"not readable as YAML: {message}")]
+        return {}, [unreadable(path.name, body, error)]
     if root is None:
         return {}, []
-    sections = _sections(root)
-    if isinstance(sections, str):
-        return {}, [_problem(path, root.start_mark.line + 1, "sources", sections)]
-    return sections, []
-
-
-def _sections(root: yaml.Node) -> _Sections | str:
-    """Return the nodes of the lists under `sources:` and `recipients:`, or what is wrong."""
+    line = root.start_mark.line + 1
     if not isinstance(root, yaml.MappingNode):
-        return "the file must hold a list under `sources:`"
+        return {}, [_problem(path, line, "sources", "the file must hold a list under `sources:`")]
+    problems: list[str] = []
     keys = [str(key.value) for key, _ in root.value]
     if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(SECTIONS):
         names = ", ".join(keys) or "none"
-        return f"the file must hold `sources:` or `recipients:`, each once; found {names}"
+        problems.append(f"the file must hold `sources:` or `recipients:`, each once; found {names}")
     sections: _Sections = {}
     for key, entries in root.value:
-        if isinstance(entries, yaml.ScalarNode) and entries.value in {"", "null", "~"}:
-            continue
-        if not isinstance(entries, yaml.SequenceNode):
-            return f"`{key.value}:` must be a list"
-        sections[str(key.value)] = list(entries.value)
-    return sections
+        if isinstance(entries, yaml.SequenceNode):
+            sections[str(key.value)] = list(entries.value)
+        elif key.value in SECTIONS and entries.value not in ("", "null", "~"):
+            problems.append(f"`{key.value}:` must be a list")
+    return sections, [_problem(path, line, "sources", problem) for problem in problems]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +172,7 @@ def _read_entry(path: Path, node: yaml.Node, build: Build[Declared]) -> tuple[De
     if not isinstance(node, yaml.MappingNode):
         needed = "id and address" if build is recipient_of else "id, kind and url"
         return None, [_problem(path, line, "entry", f"must be a mapping with {needed}")]
-    key_lines: dict[str, int] = {}
-    repeated: list[FileProblem] = []
-    for key, _ in node.value:
-        name, key_line = str(key.value), key.start_mark.line + 1
-        if name in key_lines:
-            repeated.append(_problem(path, key_line, name, "this key is repeated"))
-        key_lines[name] = key_line
+    repeated = [_problem(path, line, key, "this key is repeated") for key, line in repeated_keys(node)]
     try:
         raw: object = construct(node)
     except (yaml.YAMLError, ValueError, TypeError) as error:
@@ -242,8 +181,7 @@ def _read_entry(path: Path, node: yaml.Node, build: Build[Declared]) -> tuple[De
     if not isinstance(raw, dict):  # a tag such as !!set turns a mapping into another type
         return None, [_problem(path, line, "entry", "must be a mapping without a tag")]
     declared, bad = build(cast("dict[str, Any]", raw))
-    problems = [_problem(path, key_lines.get(problem.field, line), problem.field, problem.message) for problem in bad]
-    return declared, repeated + problems
+    return declared, repeated + (located(path.name, node, bad) if bad else [])
 
 
 def _without_shared_ids(files: list[SourceFile]) -> list[SourceFile]:

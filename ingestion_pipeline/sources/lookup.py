@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, and_,
 
 from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
+from ingestion_pipeline.sources.source import INTERNED_KINDS, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.store.tables import follows, sources, tasks
 from ingestion_pipeline.tasks.task import TaskStatus
 
@@ -55,13 +55,12 @@ def _source(row: Row[Any]) -> Source:
 
 
 # A dict lookup is quicker than the enumeration's constructor, and there may be 100,000 rows.
-_KINDS: dict[str, Kind] = {member.value: member for member in Kind}
 _TIERS: dict[str, Tier] = {member.value: member for member in Tier}
 _STATUSES: dict[str, SourceStatus] = {member.value: member for member in SourceStatus}
 
 
 def _stated(values: dict[str, Any]) -> Source:
-    values["kind"] = _KINDS[values["kind"]]
+    values["kind"] = INTERNED_KINDS[values["kind"]]
     values["tier"] = _TIERS[values["tier"]]
     values["status"] = _STATUSES[values["status"]]
     return Source(**values)

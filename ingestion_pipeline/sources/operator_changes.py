@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, and_, false, func, select, update
 
 from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.sources.declared_rows import BY_FILE
-from ingestion_pipeline.sources.definition import definition_of
-from ingestion_pipeline.sources.files import Check, FileProblem, read_file, read_folder
+from ingestion_pipeline.sources.definition import Check, declaration, definition_of
+from ingestion_pipeline.sources.files import read_file, read_folder
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.sources.registry import REMOVED, Registered, register
 from ingestion_pipeline.sources.source import BY_HAND, Definition, Kind, Source
+from ingestion_pipeline.sources.yaml_document import FileProblem
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources
@@ -29,23 +29,6 @@ class SeriesAssigned(ValueError):
     def __init__(self, source_id: str, series_id: str) -> None:
         cure = f"`ingest series split {series_id} --source {source_id} --into NEW` moves it"
         super().__init__(f"series: {source_id} is assigned to {series_id!r} by an operator; {cure}")
-
-
-def declaration(source: Source) -> dict[str, Any]:
-    """Return the source's declaration, as `definition_of` takes it; only what is set."""
-    values = {
-        "id": source.id,
-        "kind": source.kind.value,
-        "url": source.url,
-        "name": source.name,
-        "platform": source.platform,
-        "tier": source.tier.value if source.tier_pinned else "auto",
-        "config": dict(source.config),
-        "enabled": source.status_reason != BY_FILE,
-        "series": source.series_id,
-        "company": source.company_id,
-    }
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def redeclare(connection: Connection, source: Source, definition: Definition, *, actor: str, now: datetime) -> bool:
@@ -116,9 +99,8 @@ def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) 
 
 
 def _problems(source: Source, check: Check) -> list[str]:
-    definition, bad = definition_of(declaration(source))
-    problems = [*bad, *check(definition)] if definition is not None else bad
-    return [f"{problem.field}: {problem.message}" for problem in problems]
+    _, bad = definition_of(declaration(source), check=check)
+    return [f"{problem.field}: {problem.message}" for problem in bad]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,6 +174,14 @@ READERS: dict[Kind, tuple[str, ...]] = {
 # If neither declaration nor URL names one; detection finds a catalogue's own platform.
 DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page", Kind.WEBSITE: "page"}
 
+
+def register_kind(name: str, platforms: tuple[str, ...]) -> Kind:
+    """Register a kind of another package with its platforms; the first one is the default."""
+    kind = Kind.register(name)
+    READERS[kind], DEFAULTS[kind] = platforms, platforms[0]
+    return kind
+
+
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
 _MANGADEX_ID = re.compile(r"/(?:title|manga)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _FEED = re.compile(r"(\.(xml|rss|atom|rdf)|/(feed|rss|atom))/?$")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -32,7 +32,7 @@ from ingestion_pipeline.store.types import Json, UtcDateTime
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished, rearmed, released, retried
 
 
@@ -222,18 +222,10 @@ def move_after_strike(task: Task, error: WorkError, state: PollState) -> Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollFailure(DeadLetterEntry):
-    """A failed poll."""
+    """A failed poll, and what is decided about it."""
 
     source: Source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailed:
-    """The result of failed polls: when each retried source is due again, and other counts."""
-
-    retry_at: Mapping[str, datetime]
-    released: int
-    dead_lettered: int
+    decision: Decision
 
 
 def succeed(
@@ -277,33 +269,30 @@ def scheduling_inputs(source: Source, change_model: ChangeModel, budget: Polling
 
 def fail(
     connection: Connection, polls: Sequence[PollFailure], *, now: datetime, settings: Settings, random: Random
-) -> PollFailed:
-    """Retry, release or dead-letter each failure, by its error class and its attempts."""
-    retry_at: dict[str, datetime] = {}
+) -> list[Decision]:
+    """Retry, release or dead-letter each failure, and return which of these."""
+    decisions = [_final_decision(poll) for poll in polls]
     moves: list[Move] = []
     lost: list[PollFailure] = []
-    for poll in polls:
-        match _decide(poll, now=now, settings=settings, random=random):
+    for poll, decision in zip(polls, decisions, strict=True):
+        match decision:
             case Retry(not_before):
-                retry_at[poll.source.id] = not_before
                 moves.append(retried(poll.task, poll.error, not_before=not_before))
             case ReleaseTask(not_before):
                 moves.append(released(poll.task, poll.error, not_before=not_before))
             case DeadLetterTask():
                 lost.append(poll)
-    released_count = len(moves) - len(retry_at)
     moves += _dead_letter(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
     log_failures([(poll.task, poll.error) for poll in polls])
-    return PollFailed(retry_at=retry_at, released=released_count, dead_lettered=len(lost))
+    return decisions
 
 
-def _decide(poll: PollFailure, *, now: datetime, settings: Settings, random: Random) -> Decision:
-    decision = after_failure(poll.task, poll.error, now=now, policy=settings.work, random=random)
+def _final_decision(poll: PollFailure) -> Decision:
     # An open breaker lets one request through, not one poll with all its retries.
-    if isinstance(decision, Retry) and poll.source.status is SourceStatus.OPEN:
+    if isinstance(poll.decision, Retry) and poll.source.status is SourceStatus.OPEN:
         return DeadLetterTask()
-    return decision
+    return poll.decision
 
 
 _FAILURE_COLUMNS = {
@@ -349,7 +338,7 @@ def _state_after_dead_letter(
     if poll.error.code in BLOCKED_CODES:
         why = f"behind a {poll.error.code.replace('_', ' ')}: {poll.error.text[:300]}"
         return tiers.after_blocked_page(poll.source, why, now=now, settings=settings)
-    return tiers.after_failure(poll.source, now=now, settings=settings, random=random)
+    return tiers.after_strike(poll.source, now=now, settings=settings, random=random)
 
 
 def _failure_row(poll: PollFailure, state: tiers.PollState) -> tuple[Any, ...]:

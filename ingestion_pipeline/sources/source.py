@@ -4,21 +4,61 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 
-class Kind(StrEnum):
-    """The kinds of source; each belongs to one system."""
+class _KindSet(type):
+    def __iter__(cls) -> Iterator[Kind]:
+        return iter(_REGISTERED)
 
-    CATALOG = "catalog"
-    WEBSITE = "website"
-    COMPANY = "company"
-    JOB_BOARD = "job_board"
-    SERIES = "series"
+
+class Kind(str, metaclass=_KindSet):
+    """A kind of source; each belongs to one system.
+
+    Equal kinds are the same object. The set is open: iterating over `Kind` gives those of this package,
+    then those of installed ones (`register`). A row may have a kind whose package was removed.
+    """
+
+    CATALOG: ClassVar[Kind]
+    WEBSITE: ClassVar[Kind]
+    COMPANY: ClassVar[Kind]
+    JOB_BOARD: ClassVar[Kind]
+    SERIES: ClassVar[Kind]
+
+    def __new__(cls, value: str) -> Kind:
+        """Return the kind of that name."""
+        return INTERNED_KINDS[value]
+
+    @property
+    def value(self) -> str:
+        """Return its name as plain text."""
+        return str(self)
+
+    @classmethod
+    def register(cls, value: str) -> Kind:
+        """Return the kind of that name, and have it listed among the kinds there are."""
+        kind = cls(value)
+        if kind not in _REGISTERED:
+            _REGISTERED.append(kind)
+        return kind
+
+
+class _InternedKinds(dict[str, Kind]):
+    def __missing__(self, value: str) -> Kind:
+        kind = self[value] = str.__new__(Kind, value)
+        return kind
+
+
+# Looking one up is quicker than the constructor, and there may be 100,000 rows.
+INTERNED_KINDS = _InternedKinds()
+_REGISTERED: list[Kind] = []
+Kind.CATALOG, Kind.WEBSITE, Kind.COMPANY, Kind.JOB_BOARD, Kind.SERIES = map(
+    Kind.register, ("catalog", "website", "company", "job_board", "series")
+)
 
 
 class Tier(StrEnum):

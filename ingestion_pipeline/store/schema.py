@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, Table, inspect, text
 from sqlalchemy.schema import SetColumnComment
 
 HEAD = "0100"  # the newest file in migrations/versions, checked by a test
@@ -44,6 +45,18 @@ def ensure(engine: Engine, *, may_migrate: bool) -> None:
                 " back it up, stop the daemon, and run `ingest init`"
             )
         migrate(connection)
+
+
+def create_missing(engine: Engine, tables: Sequence[Table]) -> None:
+    """Create those of these tables that the database does not have; our migrations do not know them."""
+    with engine.connect().execution_options(read_only=True) as connection:
+        existing = set(inspect(connection).get_table_names())
+    if all(table.name in existing for table in tables):
+        return
+    with engine.begin() as connection:
+        _lock(connection)
+        for table in tables:
+            table.create(connection, checkfirst=True)
 
 
 def current(connection: Connection) -> str | None:

@@ -38,7 +38,7 @@ from ingestion_pipeline.store.bulk import row_document, row_source, row_table
 from ingestion_pipeline.store.engine import prepared
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
-from ingestion_pipeline.tasks.task import Move, Task, TaskStatus
+from ingestion_pipeline.tasks.task import Move, Suspicion, Task, TaskStatus
 
 
 class LostClaim(RuntimeError):
@@ -129,6 +129,7 @@ def _claim_statement(dialect: str, *filters: str) -> Update:
         .with_for_update(skip_locked=True)
         .cte("due")
     )
+    died = tasks.c.status == TaskStatus.PROCESSING.value  # its worker did, since its lease has expired
     statement = (
         update(tasks)
         .where(_id_is_in(dialect, due))
@@ -137,7 +138,10 @@ def _claim_statement(dialect: str, *filters: str) -> Update:
             lease_owner=bindparam("claimer"),
             lease_until=bindparam("until", type_=UtcDateTime()),
             fence=tasks.c.fence + 1,
-            attempts=tasks.c.attempts + 1,
+            attempts=case(
+                (and_(died, tasks.c.suspicion < Suspicion.ALONE), tasks.c.attempts), else_=tasks.c.attempts + 1
+            ),
+            suspicion=case((died & (tasks.c.suspicion == 0), tasks.c.suspicion + 1), else_=tasks.c.suspicion),
             not_before=case((tasks.c.not_before > _MOMENT, _MOMENT), else_=tasks.c.not_before),
             updated_at=_MOMENT,
         )
@@ -240,6 +244,7 @@ _MOVE_COLUMNS = {
     "not_before": UtcDateTime(),
     "attempts": Integer(),
     "priority": Integer(),
+    "suspicion": Integer(),
     "stage": String(40),
     "state": Json,
     "error_class": String(20),
@@ -282,6 +287,7 @@ def _values(move: Move) -> tuple[object, ...]:
         move.not_before,
         move.attempts,
         move.priority,
+        move.suspicion,
         move.stage,
         None if move.state is None else dict(move.state),
         move.error_class,
@@ -308,6 +314,13 @@ def tasks_by_id(connection: Connection, ids: Collection[int]) -> dict[int, Task]
 
 
 def set_stage(connection: Connection, claimed: Collection[tuple[int, int]], stage: str) -> None:
-    """Store how far the work came, for whoever finds its worker dead."""
+    """Store how far the work came, for whoever finds its worker dead; its execution alone has ended."""
     mine = held(connection, claimed)  # locked in the order of the heartbeat
-    connection.execute(update(tasks).where(tasks.c.id.in_(mine)).values(stage=stage))
+    suspicion = case((tasks.c.suspicion > Suspicion.GROUP, Suspicion.GROUP.value), else_=tasks.c.suspicion)
+    connection.execute(update(tasks).where(tasks.c.id.in_(mine)).values(stage=stage, suspicion=suspicion))
+
+
+def set_suspicion(connection: Connection, claimed: Collection[tuple[int, int]], suspicion: Suspicion) -> None:
+    """Store before their execution what is known of the tasks if their worker dies over it."""
+    mine = held(connection, claimed)
+    connection.execute(update(tasks).where(tasks.c.id.in_(mine)).values(suspicion=suspicion.value))

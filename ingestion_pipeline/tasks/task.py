@@ -12,16 +12,17 @@
 ```
 
 Every arrow out of PROCESSING is a `Move` (pure), applied by one statement that checks id, fence and
-status (`tasks/claims.py`). A claim counts the attempt, so that a task which kills its worker is
-counted too; a task claimed more often than allowed is exhausted: it is dead-lettered, not run.
+status (`tasks/claims.py`). A claim counts the attempt. A task whose worker died is suspected, keeps
+its attempts, and is executed again alone or in a small group; if its worker dies while it executes
+this task alone, the task is the cause: the attempt counts, and at last it is dead-lettered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from ingestion_pipeline.tasks.errors import WorkError
@@ -46,6 +47,18 @@ class TaskStatus(StrEnum):
         return self in {TaskStatus.PENDING, TaskStatus.PROCESSING}
 
 
+class Suspicion(IntEnum):
+    """How far a task is suspected of killing its worker: by what died with it."""
+
+    NONE = 0
+    CROWD = 1
+    GROUP = 2
+    ALONE = 3  # nothing else was executed: the task is the cause
+
+
+WORKER_LOST = "worker_lost"  # the error code of a task that killed its worker
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One row of `tasks` at the time it was read; `fence` is the token of the claim."""
@@ -62,6 +75,7 @@ class Task:
     stage: str | None
     state: Mapping[str, Any] | None
     attempts: int
+    suspicion: int
     not_before: datetime
     lease_owner: str | None
     lease_until: datetime | None
@@ -82,6 +96,7 @@ class Move:
     not_before: datetime
     attempts: int
     priority: int
+    suspicion: int = Suspicion.NONE
     stage: str | None = None
     state: Mapping[str, Any] | None = None
     error_class: str | None = None
@@ -121,7 +136,8 @@ def retried(task: Task, error: WorkError, *, not_before: datetime) -> Move:
 
 def released(task: Task, error: WorkError | None, *, not_before: datetime) -> Move:
     """Return the move back to PENDING that does not count the attempt."""
-    return _move(task, TaskStatus.PENDING, not_before=not_before, attempts=max(task.attempts - 1, 0), error=error)
+    move = _move(task, TaskStatus.PENDING, not_before=not_before, attempts=max(task.attempts - 1, 0), error=error)
+    return replace(move, suspicion=min(task.suspicion, Suspicion.GROUP))
 
 
 def rearmed(task: Task, *, not_before: datetime, priority: int, error: WorkError | None = None) -> Move:
@@ -144,6 +160,7 @@ def _move(
         not_before=not_before,
         attempts=attempts,
         priority=task.priority if priority is None else priority,
+        suspicion=Suspicion.GROUP if error and error.code == WORKER_LOST else Suspicion.NONE,
         stage=task.stage if attempts else None,  # a task without attempts has no stage
         state=task.state,
         error_class=error.error_class.value if error else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, Select, func, select
 
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
@@ -99,3 +99,19 @@ def dropped(connection: Connection, *, by: float) -> list[Finding]:
         Finding(subject=url, message=f"visible in {now:.0%} of answers, {before:.0%} before")
         for url, now, before in connection.execute(query)
     ]
+
+
+def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:
+    """Select the answers of the last analysis, of all that were requested."""
+    last = (
+        select(func.max(website_analyses.c.id).label("id"), website_analyses.c.source_id)
+        .where(website_analyses.c.source_id.in_(ids))
+        .group_by(website_analyses.c.source_id)
+        .subquery()
+    )
+    answered = func.count().filter(website_answers.c.status == "answered")
+    return (
+        select(last.c.source_id, answered, func.count())
+        .join(website_answers, website_answers.c.analysis_id == last.c.id)
+        .group_by(last.c.source_id)
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
+from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.store.tables import ACTIVE, tasks, website_analyses
 from ingestion_pipeline.tasks.results import ended_totals
 from ingestion_pipeline.tasks.task import TaskStatus
@@ -101,3 +102,25 @@ def _mean(phase_times: list[Mapping[str, Any]], queue: str, start: str, end: str
         if start in times and end in times
     ]
     return round(sum(spans) / len(spans), 3) if spans else None
+
+
+_STATES = ("waiting", "running", "lost", "succeeded", "failed")
+
+
+def metrics(connection: Connection, now: datetime) -> Iterator[Metric]:
+    """Yield the metrics of the phases."""
+    phases = phase_metrics(connection, now=now)
+    counts = tuple(
+        ({"phase": phase.queue, "state": state}, float(getattr(phase, state))) for phase in phases for state in _STATES
+    )
+    yield Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
+    for field, meaning in (
+        ("retries", "Attempts beyond the first, of tasks that ended."),
+        ("success_rate", "Share of successes among what ended."),
+        ("waiting_seconds", "Mean waiting time of the newest analyses."),
+        ("processing_seconds", "Mean processing time of the newest analyses."),
+    ):
+        values = tuple(
+            ({"phase": phase.queue}, float(value)) for phase in phases if (value := getattr(phase, field)) is not None
+        )
+        yield Metric(f"website_phase_{field}", meaning, values)

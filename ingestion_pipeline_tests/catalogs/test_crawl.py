@@ -12,6 +12,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, pages, snapshots, tasks
+from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     LINKS,
@@ -339,7 +340,7 @@ def test_a_page_that_killed_its_workers_is_failed(ctx: RunContext, store: Store,
     poll_catalogs(ctx, web)
     with store.begin() as connection:
         where = tasks.c.kind == "fetch_page"
-        connection.execute(tasks.update().where(where).values(attempts=3))
+        connection.execute(tasks.update().where(where).values(attempts=3, suspicion=Suspicion.ALONE))
 
     crawl(ctx, web)
 

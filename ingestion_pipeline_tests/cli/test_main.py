@@ -23,7 +23,7 @@ INGEST = Path(sys.executable).parent / "ingest"
 
 
 HEAVY = {
-    *("dagster", "pandas", "pyarrow", "pandera", "openai", "playwright", "matplotlib", "alembic"),
+    *("dagster", "pandas", "pyarrow", "openai", "playwright", "matplotlib", "alembic"),
     *("httpx", "aiohttp", "feedparser", "selectolax", "rich", "apprise", "dateparser", "yaml"),
 }
 AFTER = """

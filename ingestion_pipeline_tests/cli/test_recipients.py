@@ -128,7 +128,7 @@ def test_every_mistake_of_recipients_in_a_file_is_reported_and_nothing_is_import
     assert result.exit_code == 2
     for problem in (
         "mine.yaml:6: mode: 'loud' is no mode; there are: immediate, digest, muted",
-        "mine.yaml:7: follows: series: 'SOLO' is no id",
+        "mine.yaml:7: follows[0].series: 'SOLO' is no id",
         "mine.yaml:8: adress: unknown key",
         "mine.yaml:8: address: is missing",
         "mine.yaml:8: id: 'ann' is declared on line 4 already",

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from random import Random
 
 import pytest
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
@@ -24,22 +31,23 @@ from ingestion_pipeline.engine.outcomes import (
     skipped,
 )
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, host_turn
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import NewTask, Task
+from ingestion_pipeline.tasks.task import NewTask, Suspicion, Task
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, rows
+from ingestion_pipeline_tests.polling_runs import a_fetcher, a_run_context, add_sources, fast_settings, rows
+from ingestion_pipeline_tests.processes import Child
 
 pytestmark = pytest.mark.both_databases
 KIND, SOURCE = "example", "series:solo"
@@ -108,7 +116,7 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
                         raise Permanent("the database refuses it", code="bad_row")
                     ended.append(completed(outcome.task))
                 case Skipped():
-                    ended.append(skipped(outcome.task))
+                    ended.append(skipped(outcome))
                 case Failed():
                     ended.append(not_done(outcome))
         return ended
@@ -358,7 +366,9 @@ def test_a_task_that_lost_all_its_workers_is_dead_lettered_without_being_execute
 ) -> None:
     add_tasks(ctx, "a")
     for _ in range(3):
-        Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind=KIND), limit=1)
+        [task] = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind=KIND), limit=1)
+        with ctx.store.begin() as connection:
+            claims.set_suspicion(connection, [(task.id, task.fence)], Suspicion.ALONE)
         clock.advance(minutes=2)
     handler = ExampleHandler()
 
@@ -366,6 +376,173 @@ def test_a_task_that_lost_all_its_workers_is_dead_lettered_without_being_execute
 
     assert (counts, handler.executed) == ({"failed": 1}, [])
     assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["worker_lost"]
+
+
+def test_a_task_whose_worker_died_is_executed_while_nothing_else_is(
+    ctx: RunContext, web: FakeWeb, clock: FixedClock
+) -> None:
+    add_tasks(ctx, "a", "b")
+    Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind=KIND), limit=2)
+    clock.advance(minutes=2)
+    add_tasks(ctx, "c", "d")
+    running: set[str] = set()
+    beside: dict[str, set[str]] = {}
+
+    async def action(task: Task) -> str:
+        running.add(task.dedupe_key)
+        await asyncio.sleep(0.05)
+        beside[task.dedupe_key] = set(running)
+        running.discard(task.dedupe_key)
+        return await succeed(task)
+
+    counts = run(ctx, ExampleHandler(action=action), web)
+
+    assert counts == {"completed": 4}
+    assert (beside["a"], beside["b"]) == ({"a"}, {"b"})
+    assert {row.dedupe_key: row.attempts for row in rows(ctx.store, tasks) if row.kind == KIND} == {
+        "a": 1,
+        "b": 1,
+        "c": 1,
+        "d": 1,
+    }
+
+
+def test_suspects_that_a_stopped_run_has_not_started_are_released(
+    ctx: RunContext, web: FakeWeb, clock: FixedClock
+) -> None:
+    add_tasks(ctx, "a", "b")
+    Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind=KIND), limit=2)
+    clock.advance(minutes=2)
+
+    with pytest.raises(Fatal, match="disk"):
+        run(ctx, ExampleHandler(action=failing(Fatal("disk"))), web)
+
+    ended = [(row.status, row.attempts, row.suspicion) for row in rows(ctx.store, tasks) if row.kind == KIND]
+    assert ended == [("PENDING", 0, Suspicion.CROWD)] * 2
+
+
+def work_until_done(url: str, home: str, *, poison: str | None, seconds: float) -> dict[str, int]:
+    """Execute tasks without a host in this process; a poison task kills it."""
+
+    async def action(task: Task) -> str:
+        await asyncio.sleep(seconds)
+        if task.dedupe_key == poison:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await succeed(task)
+
+    async def work(ctx: RunContext) -> dict[str, int]:
+        handler = ExampleHandler(action=action, capacity=50, concurrency=20, flush_after=5)
+        worker = Worker(ctx.store, lease_seconds=60)
+        return dict(await WorkerLoop(ctx, worker, None, handler, clock=SteadyClock(ctx.store.now())).run())
+
+    with closing(open_store(url)) as store:
+        return asyncio.run(work(a_run_context(store, fast_settings(Path(home), url))))
+
+
+def expire_leases(store: Store) -> None:
+    with store.begin() as connection:
+        is_claimed = update(tasks).where(tasks.c.status == "PROCESSING")
+        connection.execute(is_claimed.values(lease_until=store.clock.now(connection) - timedelta(seconds=1)))
+
+
+@pytest.fixture
+def real_time_ctx(store: Store, database_url: str, tmp_path: Path) -> Iterator[RunContext]:
+    """A context on the database of `store`, with the real clock that child processes have."""
+    with closing(open_store(database_url)) as real_store:
+        yield a_run_context(real_store, fast_settings(tmp_path / "home", database_url))
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_its_worker_is_dead_lettered_and_no_other_task_loses_an_attempt(
+    real_time_ctx: RunContext, database_url: str, tmp_path: Path
+) -> None:
+    ctx, keys = real_time_ctx, [f"t{n:02}" for n in range(45)]
+    add_tasks(ctx, *keys, **dict.fromkeys(keys))
+    deaths = 0
+    while "PENDING" in statuses(ctx).values() or "PROCESSING" in statuses(ctx).values():
+        child = Child(partial(work_until_done, poison="t07", seconds=0.01), database_url, str(tmp_path))
+        deaths += child.wait() == -signal.SIGKILL
+        expire_leases(ctx.store)
+
+    assert deaths == 4  # among all, in a group, and twice alone
+    assert [(row.payload["url"], row.error_code) for row in rows(ctx.store, dead_letters)] == [
+        ("http://a.test/t07", "worker_lost")
+    ]
+    assert {key for key, status in statuses(ctx).items() if status != "SUCCESS"} == {"t07"}
+    assert effects(ctx) == [f"did {key}" for key in keys if key != "t07"]
+    assert {row.attempts for row in rows(ctx.store, tasks) if row.status == "SUCCESS"} == {1}
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_no_task_and_dead_letter_none(
+    real_time_ctx: RunContext, database_url: str, tmp_path: Path
+) -> None:
+    ctx, keys, random = real_time_ctx, [f"t{n:03}" for n in range(300)], Random(7)
+    add_tasks(ctx, *keys, **dict.fromkeys(keys))
+    work = partial(work_until_done, poison=None, seconds=0.02)
+    for _ in range(20):
+        child = Child(work, database_url, str(tmp_path))
+        time.sleep(0.2 + random.random() / 3)
+        child.kill()
+        expire_leases(ctx.store)
+    Child(work, database_url, str(tmp_path)).result()
+
+    assert set(statuses(ctx).values()) == {"SUCCESS"}
+    assert rows(ctx.store, dead_letters) == []
+    assert effects(ctx) == [f"did {key}" for key in keys]
+
+
+@dataclass(kw_only=True)
+class RequestHandler(ExampleHandler):
+    """Executes each action as a request to its host."""
+
+    async def execute(self, item: ExampleItem, host: HostLease | None) -> str:
+        assert host is not None
+        async with host_turn(host, item.task.url or "", clock=SteadyClock(item.task.created_at)):
+            return await super().execute(item, host)
+
+
+@pytest.mark.slow
+def test_a_host_that_does_not_answer_gives_its_slot_to_another(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, "a-slow", "b", "c", **{"a-slow": "slow.test", "b": "b.test", "c": "c.test"})
+    others = asyncio.Semaphore(0)
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key == "a-slow":
+            async with asyncio.timeout(60):
+                await others.acquire()
+                await others.acquire()
+        else:
+            others.release()
+        return await succeed(task)
+
+    assert run(ctx, RequestHandler(action=action, concurrency=1), web) == {"completed": 3}
+
+
+def test_a_host_whose_requests_keep_failing_is_paused_for_every_process(ctx: RunContext, web: FakeWeb) -> None:
+    keys = [f"t{n:02}" for n in range(40)]
+    add_tasks(ctx, *keys)
+    error = Transient("server error", code="http_500")
+
+    counts = run(ctx, ExampleHandler(action=failing(error), capacity=50), web)
+
+    assert (counts["retried"], counts["given_back"]) == (28, 12)
+    assert {row.error_code for row in rows(ctx.store, tasks) if row.kind == KIND} == {"http_500", "host_failing"}
+    [host] = rows(ctx.store, hosts)
+    assert host.next_allowed_at >= ctx.store.now() + timedelta(seconds=50)
+    handler = ExampleHandler()
+    assert run(ctx, handler, web)["completed"] == 0
+    assert handler.executed == []
+
+
+def test_a_success_after_failures_keeps_the_host(ctx: RunContext, web: FakeWeb) -> None:
+    keys = [f"t{n:02}" for n in range(60)]
+    add_tasks(ctx, *keys)
+    error = Transient("server error", code="http_500")
+
+    counts = run(ctx, ExampleHandler(action=failing(error, *keys[::2]), capacity=100), web)
+
+    assert (counts["completed"], counts["given_back"]) == (30, 0)
 
 
 def test_the_claims_of_a_long_task_are_renewed(ctx: RunContext, web: FakeWeb) -> None:

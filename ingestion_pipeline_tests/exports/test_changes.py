@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
+from ingestion_pipeline.engine.published import ColumnType
 from ingestion_pipeline.exports.changes import ChangeExport, export_changes, watermark
-from ingestion_pipeline.exports.columns import ColumnType
 from ingestion_pipeline.exports.files import Format
 from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.exports.tables import TABLES, table_columns

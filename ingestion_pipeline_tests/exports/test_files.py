@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from ingestion_pipeline.exports.columns import ExportColumn, Row
+from ingestion_pipeline.engine.published import ExportColumn
+from ingestion_pipeline.exports.columns import Row
 from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
 from ingestion_pipeline.exports.files import ABANDONED_SECONDS, Format, harmless, replacing, write
 from ingestion_pipeline.exports.request import ExportRequest
@@ -130,7 +131,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: 
 KILLED = """
 import sys
 from pathlib import Path
-from ingestion_pipeline.exports.columns import ExportColumn
+from ingestion_pipeline.engine.published import ExportColumn
 from ingestion_pipeline.exports.files import Format, write
 from ingestion_pipeline.exports.files import replacing
 

@@ -337,7 +337,7 @@ def test_a_delivery_whose_worker_was_lost_at_every_attempt_is_dead_lettered(
     harness.deliver(concurrency=1, grouping_seconds=3_600)  # creates the task, sends nothing
     with harness.store.begin() as connection:
         connection.exec_driver_sql("UPDATE notices SET delivery_id = 'd-1'")
-        connection.exec_driver_sql("UPDATE tasks SET attempts = 5 WHERE kind = 'deliver'")
+        connection.exec_driver_sql("UPDATE tasks SET attempts = 5, suspicion = 3 WHERE kind = 'deliver'")
     clock.advance(hours=1)
 
     harness.deliver()

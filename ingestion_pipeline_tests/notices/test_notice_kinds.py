@@ -12,7 +12,8 @@ from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, message_of, write_notice
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.registry import replay
-from ingestion_pipeline.sources.recipients import Recipient, recipient_of
+from ingestion_pipeline.sources.recipient_entry import recipient_of
+from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.store.tables import dead_letters, notices, outbox
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, SECRET, NoticeHarness
 

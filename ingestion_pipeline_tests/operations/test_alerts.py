@@ -20,7 +20,8 @@ from ingestion_pipeline.operations.alerts import (
 )
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.health import Alert
-from ingestion_pipeline.sources.recipients import ALERTS, SOURCE_ALERTS, recipient_of
+from ingestion_pipeline.sources.recipient_entry import recipient_of
+from ingestion_pipeline.sources.recipients import ALERTS, SOURCE_ALERTS
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import model_spending, outbox, tasks

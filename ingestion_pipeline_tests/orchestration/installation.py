@@ -19,7 +19,6 @@ from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.execute import QUIET
-from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.files import read_file
@@ -211,12 +210,13 @@ def tick_sensor(
     `log_lines` receives the sensor's log records, each with its level.
     """
     repository = defs.get_repository_def()
-    context = dg.build_sensor_context(
-        instance=instance, cursor=cursor, repository_def=repository, resources={"run_context": RunContextResource()}
-    )
-    if log_lines is not None:
-        context.log.addHandler(_Listener(log_lines))
-    data = repository.get_sensor_def(name).evaluate_tick(context)
+    with open_run_context() as ctx:
+        context = dg.build_sensor_context(
+            instance=instance, cursor=cursor, repository_def=repository, resources={"run_context": ctx}
+        )
+        if log_lines is not None:
+            context.log.addHandler(_Listener(log_lines))
+        data = repository.get_sensor_def(name).evaluate_tick(context)
     for request in data.dynamic_partitions_requests or []:
         for key in request.partition_keys:
             if isinstance(request, AddDynamicPartitionsRequest):

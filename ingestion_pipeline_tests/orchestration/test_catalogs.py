@@ -67,7 +67,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
     assert [request.job_name for request in arrived.run_requests] == ["poll_warm"]
     assert poll_result.success
     assert instance.get_dynamic_partitions("catalogs") == [SHOP]
-    assert request.tags["ingestion/shard"].startswith("crawl:")
+    assert request.tags["ingestion/shard"].startswith("crawl_catalogs:")
     catalog = materialized(crawl_result, "pages")[SHOP]
     assert {name: catalog[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
         "fetched": 2,
@@ -314,6 +314,6 @@ def test_a_scheduled_crawl_fails_when_every_page_failed(
     installation.add(a_catalog(url=web.url("/")))
     assert run_job("poll_warm", instance).success
 
-    failure = failure_message(run_job("crawl_catalogs", instance, tags={"ingestion/crawl": "0"}))
+    failure = failure_message(run_job("crawl_catalogs", instance))
 
     assert f"every page of {SHOP} failed" in failure

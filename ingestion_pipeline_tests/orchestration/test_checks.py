@@ -7,7 +7,7 @@ import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
-from ingestion_pipeline.orchestration.checks import FINDERS, severity
+from ingestion_pipeline.orchestration.checks import CHECKS, severity
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
     LIGHTHOUSE,
@@ -56,7 +56,7 @@ def test_an_empty_feed_fails_its_check_and_a_full_one_passes_again(
 
 
 def test_a_quarantine_is_an_error_and_every_other_finding_a_warning() -> None:
-    errors = {key.name for key in FINDERS if severity(key) is dg.AssetCheckSeverity.ERROR}
+    errors = {check.name for check in CHECKS.values() if severity(check) is dg.AssetCheckSeverity.ERROR}
 
     assert errors == {"not_empty_after_full", "no_drop", "no_lost_fields", "not_quarantined"}
 

@@ -12,10 +12,8 @@ from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.exports.item_contract import WRITTEN
-from ingestion_pipeline.orchestration.checks import POLLED_ASSETS
-from ingestion_pipeline.orchestration.contracts import NAME, changed_contracts, written_contracts, written_items
-from ingestion_pipeline.orchestration.ops import POLLED_EVENTS
+from ingestion_pipeline.orchestration.contracts import NAME, changed_contracts, written_contracts
+from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, pages, series, sources
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset
@@ -32,10 +30,9 @@ def test_every_asset_shows_the_columns_of_its_contract(asset: str) -> None:
 
 
 def test_every_polled_asset_has_a_contract_and_rows_that_name_the_run() -> None:
-    polled = {asset.to_user_string() for asset in POLLED_ASSETS.values()}
+    polled = {spec.asset.name if spec.asset else None for spec in kind_specs().values() if spec.polled is not None}
 
-    assert polled <= WRITTEN.keys() <= CONTRACTS.keys()
-    assert POLLED_ASSETS.keys() == {kind.value for kind in POLLED_EVENTS}
+    assert polled <= {asset for asset, contract in CONTRACTS.items() if contract.written is not None}
 
 
 def test_a_broken_contract_is_reported_once_with_its_severity(
@@ -74,7 +71,7 @@ def a_chapter(ctx: RunContext, number: int, url: str, *, run: str) -> None:
 def evaluate_as_run(instance: dg.DagsterInstance, ctx: RunContext, run: str) -> list[bool]:
     """Evaluate the contract of `chapters` as this run and store the results in Dagster."""
     of_run = replace(ctx, run_id=run)
-    evaluations = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))
+    evaluations = list(written_contracts(instance, of_run, {"chapters": ["series:solo"]}))
     for evaluation in evaluations:
         instance.report_runless_asset_event(evaluation)
     return [evaluation.passed for evaluation in evaluations]
@@ -109,7 +106,8 @@ def test_a_crawl_checks_the_items_of_its_run_before_they_are_published(
         with ctx.store.begin() as connection:
             connection.execute(update(pages).values(run_id="mine"))
         evaluations = {
-            run: list(written_items(instance, replace(ctx, run_id=run), [COLLEGE])) for run in ("mine", "another")
+            run: list(written_contracts(instance, replace(ctx, run_id=run), {"datasets": [COLLEGE]}))
+            for run in ("mine", "another")
         }
 
     [mine], [another] = evaluations["mine"], evaluations["another"]

@@ -17,7 +17,7 @@ import ingestion_pipeline
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.orchestration import resources
-from ingestion_pipeline.orchestration.checks import FINDERS, REPORTED_BY_POLLS
+from ingestion_pipeline.orchestration.checks import CHECKS, reported_checks
 from ingestion_pipeline.orchestration.schedules import TICKS
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.definition import definition_of
@@ -146,11 +146,11 @@ def test_an_asset_has_a_description_an_owner_and_columns(name: str) -> None:
 def test_an_asset_has_checks_with_descriptions(name: str) -> None:
     keys = REPOSITORY.asset_graph.get_check_keys_for_assets({dg.AssetKey(name)})
 
-    own = {key for key in FINDERS if key.asset_key == dg.AssetKey(name)}
+    own = {key for key in CHECKS if key.asset_key == dg.AssetKey(name)}
     contract = {dg.AssetCheckKey(dg.AssetKey(name), "contract")} if name in CONTRACTS else set()
     assert keys == own | contract
     assert keys
-    assert all(len(FINDERS[key][1]) > 40 for key in own)
+    assert all(len(CHECKS[key].description) > 40 for key in own)
 
 
 def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
@@ -165,7 +165,7 @@ def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
 def test_the_events_of_polls_do_not_grow_with_the_chapters() -> None:
     """`no_gaps` reads every chapter number: evaluated by each poll, polls grew with history."""
     cheap = {"no_drop", "no_lost_fields", "boards_fresh"}
-    assert {key.name for key in REPORTED_BY_POLLS} == {"not_empty_after_full", "sources_fresh"} | cheap
+    assert {key.name for key in reported_checks(None)} == {"not_empty_after_full", "sources_fresh"} | cheap
 
 
 def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:

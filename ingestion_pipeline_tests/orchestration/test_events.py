@@ -10,14 +10,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.orchestration.events import (
-    MAX_PICTURE_BYTES,
-    MAX_TITLE_CHARS,
-    chapter_table,
-    materialization,
-    picture,
-    plain,
-)
+from ingestion_pipeline.engine.asset_events import MAX_PICTURE_BYTES, MAX_TITLE_CHARS, picture, plain
+from ingestion_pipeline.orchestration.events import materialization
+from ingestion_pipeline.series.events import chapter_event, chapter_table
 from ingestion_pipeline.series.reporting import ListedChapter, SourceReport
 from ingestion_pipeline_tests.builders import NOON
 
@@ -44,7 +39,7 @@ def numbers(report: SourceReport) -> dict[str, Any]:
     """What the UI draws."""
     return {
         name: value.value
-        for name, value in materialization(report).metadata.items()
+        for name, value in materialization(chapter_event(report)).metadata.items()
         if isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue)
     }
 

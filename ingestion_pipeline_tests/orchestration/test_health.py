@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.orchestration.events import plain
+from ingestion_pipeline.engine.asset_events import plain
 from ingestion_pipeline.orchestration.health import breakable
 from ingestion_pipeline.store.tables import outbox, sources
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources

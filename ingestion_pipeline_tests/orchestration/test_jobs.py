@@ -105,7 +105,7 @@ def test_a_poll_run_has_its_counts_as_metadata(
         "new": 10,
         "changed": 1,
         "unchanged": 0,
-        "begun": 0,
+        "started": 0,
         "retried": 0,
         "given_back": 0,
         "failed": 1,

@@ -19,8 +19,8 @@ import pytest
 import time_machine
 from sqlalchemy import bindparam, text
 
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources.scheduling.budget import save_measurements
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.types import UtcDateTime
@@ -230,10 +230,11 @@ def test_a_hundred_thousand_due_sources_are_polled_by_a_few_dozen_runs(
 
 def tick(name: str, instance: dg.DagsterInstance, at: datetime) -> dg.ScheduleExecutionData:
     repository = defs.get_repository_def()
-    context = dg.build_schedule_context(
-        instance=instance,
-        scheduled_execution_time=at,
-        repository_def=repository,
-        resources={"run_context": RunContextResource()},
-    )
-    return repository.get_schedule_def(name).evaluate_tick(context)
+    with open_run_context() as ctx:
+        context = dg.build_schedule_context(
+            instance=instance,
+            scheduled_execution_time=at,
+            repository_def=repository,
+            resources={"run_context": ctx},
+        )
+        return repository.get_schedule_def(name).evaluate_tick(context)

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 from sqlalchemy import delete
 
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.scheduling.budget import save_measurements
 from ingestion_pipeline.sources.source import shard_of
@@ -22,12 +22,12 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def tick(name: str, at: datetime = NOON) -> dg.ScheduleExecutionData:
     schedule = defs.get_repository_def().get_schedule_def(name)
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.ephemeral() as instance, open_run_context() as ctx:
         context = dg.build_schedule_context(
             instance=instance,
             scheduled_execution_time=at,
             repository_def=defs.get_repository_def(),
-            resources={"run_context": RunContextResource()},
+            resources={"run_context": ctx},
         )
         return schedule.evaluate_tick(context)
 
@@ -169,13 +169,14 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(installation: Installa
     with dg.instance_for_test() as instance:
 
         def asked() -> dg.ScheduleExecutionData:
-            context = dg.build_schedule_context(
-                instance=instance,
-                scheduled_execution_time=NOON,
-                repository_def=repository,
-                resources={"run_context": RunContextResource()},
-            )
-            return repository.get_schedule_def("hot_polling").evaluate_tick(context)
+            with open_run_context() as ctx:
+                context = dg.build_schedule_context(
+                    instance=instance,
+                    scheduled_execution_time=NOON,
+                    repository_def=repository,
+                    resources={"run_context": ctx},
+                )
+                return repository.get_schedule_def("hot_polling").evaluate_tick(context)
 
         def wait_for(shard: int) -> dg.DagsterRun:
             tags = {"ingestion/tier": "hot", "ingestion/shard": f"hot:{shard}"}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-import zstandard
 from click.testing import CliRunner
 
 from ingestion_pipeline.cli.main import main
 from ingestion_pipeline.demo.model_server import Fail, ScriptedModel
+from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.orchestration.installation import (
@@ -81,8 +81,7 @@ def readable_files(folder: Path) -> Iterator[tuple[Path, str]]:
             with sqlite3.connect(path) as database:
                 body = "\n".join(database.iterdump()).encode()
         if path.is_relative_to(folder / "content"):
-            with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
-                body = stream.read()
+            body = zstd.decompress(body)
         yield path, body.decode("utf-8", "replace")
 
 

@@ -249,5 +249,5 @@ def test_sources_adds_no_partition_for_a_misspelled_id(
     """The key was registered first, and stayed as a partition that no source belongs to."""
     failure = failure_message(materialize("sources", instance, tags=tags))
 
-    assert "`ingest sources list` shows all" in failure or "name a source" in failure
+    assert "`ingest sources list` shows all" in failure or "name it with --tags" in failure
     assert instance.get_dynamic_partitions("sources") == []

@@ -15,6 +15,7 @@ from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.series_harness import LEASE, SOLO, SeriesHarness, releases
 
@@ -130,7 +131,8 @@ def test_a_failed_poll_counts_as_a_poll(harness: SeriesHarness, clock: FixedCloc
     with harness.store.begin() as connection:
         claim_filter = ClaimFilter(kind="poll", source_ids=[SOLO])
         [task] = claims.claim(connection, claim_filter, owner="w", now=clock.at, lease=LEASE, limit=1)
-        failure = PollFailure(task=task, source=harness.source(), error=Permanent("gone", code="x"))
+        error = Permanent("gone", code="x")
+        failure = PollFailure(task=task, source=harness.source(), error=error, decision=DeadLetterTask())
         poll_results.fail(connection, [failure], now=clock.at, settings=harness.settings, random=harness.random)
 
     assert (report(harness).polls, report(harness).changes) == (1, 0)

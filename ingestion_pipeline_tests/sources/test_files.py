@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingestion_pipeline.registry import check_definition
-from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.files import MAX_FILE_BYTES, SourceFile, fingerprints, read_file, read_folder
 from ingestion_pipeline.sources.source import Definition, Kind, Tier
 
@@ -372,3 +372,23 @@ def test_arbitrary_data_is_definitions_or_problems_and_never_raises(tmp_path: Pa
     expected = len(entries) if isinstance(entries, list) else 0
     assert len(file.definitions) == expected or file.problems
     assert all(problem.line >= 1 and problem.message for problem in file.problems)
+
+
+def test_the_config_of_an_entry_is_checked_even_if_another_field_is_wrong(tmp_path: Path) -> None:
+    entry = "  - id: catalog:mine\n    kind: catalog\n    url: nowhere\n    tier: tepid\n    config: {recip: {}}\n"
+
+    file = read_file(write_file(tmp_path, f"sources:\n{entry}"), check=check_definition)
+
+    assert problem_places(file) == {("a.yaml", 4, "url"), ("a.yaml", 5, "tier"), ("a.yaml", 6, "config")}
+
+
+def test_a_wrong_section_does_not_hide_the_mistakes_of_the_others(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD.replace("rss", "mangadx") + "recipients: {}\n")
+
+    assert problem_places(file) == {("a.yaml", 1, "sources"), ("a.yaml", 5, "platform")}
+
+
+def test_a_key_that_is_repeated_inside_the_config_is_refused(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD + "    config:\n      language: en\n      language: de\n")
+
+    assert problem_places(file) == {("a.yaml", 8, "config.language")}

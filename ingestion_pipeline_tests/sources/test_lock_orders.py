@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from random import Random
 
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from ingestion_pipeline.engine.polling.results import ClaimedPoll, failure_of, write_results
+from ingestion_pipeline.engine.outcomes import Completed, Failed
+from ingestion_pipeline.engine.polling.handler import ClaimedPoll, PollHandler, PollOutcome
+from ingestion_pipeline.engine.polling.protocol import UnchangedFeed
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.poll_tasks import lock_polls, make_due
 from ingestion_pipeline.sources.registry import REGISTER_BATCH, register
 from ingestion_pipeline.sources.scheduling.due import age_polls
@@ -20,6 +20,7 @@ from ingestion_pipeline.sources.status import lock_sources, unreported
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources, tasks
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.lock_orders import (
@@ -28,7 +29,7 @@ from ingestion_pipeline_tests.lock_orders import (
     rows_locked_while_waiting,
     would_wait,
 )
-from ingestion_pipeline_tests.polling_runs import add_sources, rows, task_row
+from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, rows, task_row
 from ingestion_pipeline_tests.processes import POLLS
 
 pytestmark = ON_POSTGRES
@@ -41,20 +42,20 @@ def add_two_sources(store: Store, *, first: str = A, second: str = B) -> None:
     add_sources(store, a_definition(id=second, series=None))
 
 
-def test_successful_and_failed_polls_lock_their_sources_in_one_order(
-    store: Store, settings: Settings, random: Random
-) -> None:
+def test_successful_and_failed_polls_lock_their_sources_in_one_order(store: Store, settings: Settings) -> None:
     add_two_sources(store)
+    ctx = a_run_context(store, settings)
     claimed = {task.source_id: task for task in Worker(store, lease_seconds=60).claim(POLLS, limit=2)}
     with store.read() as connection:
         existing = sources_by_id(connection, [A, B])
-    good = PollSuccess(task=claimed[B], source=existing[B], outcome="unchanged", etag=None, last_modified=None)
+    polls = {id_: ClaimedPoll(task=claimed[id_], source=existing[id_]) for id_ in (A, B)}
+    good: PollOutcome = Completed(task=claimed[B], item=polls[B], value=UnchangedFeed(etag=None, last_modified=None))
     gone = Permanent("gone", code="http_404")
-    bad = failure_of(ClaimedPoll(task=claimed[A], source=existing[A]), gone)
+    bad = Failed(task=claimed[A], item=polls[A], error=gone, decision=DeadLetterTask())
 
     def write(connection: Connection) -> None:
         now = store.clock.now(connection)
-        write_results(connection, [good, bad], batch_id="", now=now, settings=settings, random=random)
+        PollHandler(ctx, POLLS, capacity=2).persist(connection, [good, bad], now=now)
 
     held = select(sources.c.id).where(sources.c.id == B)
     assert rows_locked_while_waiting(store, write, held=held, among=select(sources.c.id)) == [A]

@@ -12,13 +12,14 @@ from sqlalchemy import RowMapping, insert, select, update
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import PollFailed, PollFailure, PollSuccess
+from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, outbox, sources, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
@@ -62,12 +63,13 @@ class PollHarness:
         with self.store.begin() as connection:
             poll_results.succeed(connection, [success], now=self.clock.at, settings=self.settings, random=self.random)
 
-    def fail(self, task: Task, error: WorkError, stack: str | None = None) -> PollFailed:
-        failure = PollFailure(task=task, source=self.source(), error=error, stack=stack)
+    def fail(self, task: Task, error: WorkError, stack: str | None = None) -> Decision:
+        now, policy = self.clock.at, self.settings.work
+        decision = after_failure(task, error, now=now, policy=policy, random=self.random)
+        failure = PollFailure(task=task, source=self.source(), error=error, stack=stack, decision=decision)
         with self.store.begin() as connection:
-            return poll_results.fail(
-                connection, [failure], now=self.clock.at, settings=self.settings, random=self.random
-            )
+            [final] = poll_results.fail(connection, [failure], now=now, settings=self.settings, random=self.random)
+        return final
 
     def fail_whole_poll(self, error: WorkError) -> int:
         """Wait until the poll is due and fail it until it is dead-lettered; return the number of attempts."""
@@ -76,7 +78,7 @@ class PollHarness:
         while True:
             [task] = self.claim()
             attempts += 1
-            if self.fail(task, error).dead_lettered:
+            if isinstance(self.fail(task, error), DeadLetterTask):
                 return attempts
             self.clock.at = self.row()["not_before"]
 
@@ -176,7 +178,7 @@ def test_a_transient_failure_is_tried_three_times_and_counts_as_one_failure(poll
     first, second = Transient("reset", code="reset"), Transient("timeout", code="timeout")
 
     [task] = polls.claim()
-    assert polls.fail(task, first).retry_at == {SOLO: polls.row()["not_before"]}
+    assert polls.fail(task, first) == Retry(polls.row()["not_before"])
     row = polls.row()
     assert (row["status"], row["attempts"], row["error"]) == ("PENDING", 1, "reset")
     assert timedelta(seconds=5) <= row["not_before"] - NOON <= timedelta(seconds=5.5)
@@ -202,7 +204,7 @@ def test_a_permanent_failure_is_dead_lettered_at_once(polls: PollHarness) -> Non
     failed = polls.fail(task, Permanent("410 Gone", code="http_410"), stack="the stack")
 
     [dead_letter] = polls.dead_letters()
-    assert (failed.dead_lettered, failed.retry_at) == (1, {})
+    assert failed == DeadLetterTask()
     assert (dead_letter["attempts"], dead_letter["stack"]) == (1, "the stack")
     assert polls.source().failure_count == 1
 
@@ -269,7 +271,7 @@ def test_a_failure_that_is_not_the_sources_fault_is_never_counted(polls: PollHar
     for _ in range(6):
         [task] = polls.claim()
         assert task.attempts == 1
-        assert polls.fail(task, error).released == 1
+        assert isinstance(polls.fail(task, error), ReleaseTask)
         polls.clock.at = max(polls.row()["not_before"], polls.clock.at + MINUTE)
 
     row, source = polls.row(), polls.source()
@@ -325,7 +327,7 @@ def test_a_lost_claim_rolls_everything_back(polls: PollHarness, now: datetime) -
         other = sources_by_id(connection, ["series:other"])["series:other"]
         connection.execute(update(tasks).where(tasks.c.id == stolen.id).values(fence=stolen.fence + 1))
     good = PollSuccess(task=held, source=other, outcome="x", etag=None, last_modified=None)
-    bad = PollFailure(task=stolen, source=before, error=Permanent("gone"))
+    bad = PollFailure(task=stolen, source=before, error=Permanent("gone"), decision=DeadLetterTask())
     effect = {"subject_kind": "chapter", "subject_id": "1", "payload": {}, "created_at": now}
 
     def commit() -> None:
@@ -357,7 +359,7 @@ def test_a_blocked_page_disables_its_source_at_once_and_is_not_counted(
     failed = polls.fail(task, Permanent("a.test keeps robots out", code=code))
 
     source, row = polls.source(), polls.row()
-    assert failed.dead_lettered == 1
+    assert failed == DeadLetterTask()
     assert (source.status, source.failure_count) == ("disabled", 2)
     reason = source.status_reason or ""
     assert code.replace("_", " ") in reason

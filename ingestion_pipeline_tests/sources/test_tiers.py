@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.scheduling import tiers
-from ingestion_pipeline.sources.scheduling.tiers import after_failure, after_success, is_stale, tier_for
+from ingestion_pipeline.sources.scheduling.tiers import after_strike, after_success, is_stale, tier_for
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline_tests.builders import NOON, a_checked_source
 
@@ -33,7 +33,7 @@ def succeeded(source: Source, *, last_new_at: datetime | None = None, settings: 
 
 
 def failed(source: Source, *, settings: Settings = EXACT, now: datetime = NOON) -> tiers.PollState:
-    return after_failure(source, now=now, settings=settings, random=Random(7))
+    return after_strike(source, now=now, settings=settings, random=Random(7))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_jitter_moves_a_check_by_no_more_than_its_share(seed: int, share: float,
     source, random = a_checked_source(tier=Tier.HOT, failure_count=strikes), Random(seed)
 
     good = after_success(source, last_new_at=NOON, now=NOON, settings=settings, random=random)
-    bad = after_failure(source, now=NOON, settings=settings, random=random)
+    bad = after_strike(source, now=NOON, settings=settings, random=random)
 
     slack = timedelta(microseconds=1)
     for state, interval in ((good, 15 * MINUTE), (bad, 15 * MINUTE * 2**strikes)):
@@ -183,7 +183,7 @@ def test_jitter_moves_a_check_by_no_more_than_its_share(seed: int, share: float,
 def test_jitter_never_allows_a_probe_within_a_day(seed: int) -> None:
     source = a_checked_source(status=SourceStatus.OPEN, failure_count=5)
 
-    state = after_failure(source, now=NOON, settings=DEFAULTS, random=Random(seed))
+    state = after_strike(source, now=NOON, settings=DEFAULTS, random=Random(seed))
 
     assert DAY <= state.next_check_at - NOON <= DAY * 1.1
 

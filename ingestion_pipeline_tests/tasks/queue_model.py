@@ -14,11 +14,21 @@ from random import Random
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline.tasks.errors import Transient, WorkError
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, failed, released, retried
+from ingestion_pipeline.tasks.task import (
+    WORKER_LOST,
+    Move,
+    NewTask,
+    Suspicion,
+    Task,
+    TaskStatus,
+    failed,
+    released,
+    retried,
+)
 
-EXHAUSTED = Permanent("claimed more often than allowed: worker lost each time", code="exhausted")
+LOST = Transient("worker lost while it executed this task alone", code=WORKER_LOST)
 
 
 @dataclass(slots=True)
@@ -54,6 +64,7 @@ def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
         stage=None,
         state=None,
         attempts=0,
+        suspicion=Suspicion.NONE,
         lease_owner=None,
         lease_until=None,
         fence=0,
@@ -74,13 +85,15 @@ def claim(
     due = sorted((t for t in model.tasks.values() if _claimable(t, claim_filter, now=now)), key=_order)
     taken: list[Task] = []
     for task in due[:limit]:
+        has_died = task.status is TaskStatus.PROCESSING
         claimed = replace(
             task,
             status=TaskStatus.PROCESSING,
             lease_owner=owner,
             lease_until=now + lease,
             fence=task.fence + 1,
-            attempts=task.attempts + 1,
+            attempts=task.attempts + (not has_died or task.suspicion == Suspicion.ALONE),
+            suspicion=max(task.suspicion, Suspicion.CROWD) if has_died else task.suspicion,
             not_before=min(task.not_before, now),
         )
         model.tasks[task.id] = claimed
@@ -130,6 +143,7 @@ def apply(model: Model, moves: Sequence[Move]) -> None:
             status=move.status,
             not_before=move.not_before,
             attempts=move.attempts,
+            suspicion=move.suspicion,
             priority=move.priority,
             stage=move.stage,
             state=move.state,
@@ -154,9 +168,16 @@ def move_after_failure(task: Task, error: WorkError, *, now: datetime, policy: W
             return failed(task, error)
 
 
-def exhausted_moves(claimed: Sequence[Task], *, policy: Work) -> list[Move]:
-    """Return the moves that fail every task that was claimed more often than allowed."""
-    return [failed(task, EXHAUSTED) for task in claimed if task.attempts > policy.max_attempts]
+def isolate(model: Model, claimed: Collection[tuple[int, int]]) -> None:
+    """Note that each of these (id, fence) claims is executed alone."""
+    for task_id in held(model, claimed):
+        model.tasks[task_id] = replace(model.tasks[task_id], suspicion=Suspicion.ALONE)
+
+
+def moves_of_causes(claimed: Sequence[Task], *, now: datetime, policy: Work, random: Random) -> list[Move]:
+    """Return the moves of the tasks whose worker died while it executed them alone."""
+    causes = [task for task in claimed if task.suspicion == Suspicion.ALONE]
+    return [move_after_failure(task, LOST, now=now, policy=policy, random=random) for task in causes]
 
 
 def invariants(model: Model, *, policy: Work) -> list[str]:

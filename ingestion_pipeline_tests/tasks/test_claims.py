@@ -15,7 +15,17 @@ from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed, finished, rearmed, released, retried
+from ingestion_pipeline.tasks.task import (
+    NewTask,
+    Suspicion,
+    Task,
+    TaskStatus,
+    failed,
+    finished,
+    rearmed,
+    released,
+    retried,
+)
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
 pytestmark = pytest.mark.both_databases
@@ -111,7 +121,31 @@ def test_an_expired_lease_is_claimed_again_under_the_next_fence(store: Store, no
     assert claim(store, now + LEASE, owner="second") == []
     [task] = claim(store, now + LEASE + timedelta(microseconds=1), owner="second")
 
-    assert (task.lease_owner, task.fence, task.attempts) == ("second", 2, 2)
+    assert (task.lease_owner, task.fence, task.attempts, task.suspicion) == ("second", 2, 1, Suspicion.CROWD)
+
+
+def test_only_a_task_that_was_executed_alone_loses_an_attempt_with_its_worker(store: Store, now: datetime) -> None:
+    add_tasks(store, a_new_task(dedupe_key="alone"), a_new_task(dedupe_key="beside"), now=now)
+    for task, suspicion in zip(claim(store, now, owner="dead"), (Suspicion.ALONE, Suspicion.GROUP), strict=True):
+        with store.begin() as connection:
+            claims.set_suspicion(connection, [(task.id, task.fence)], suspicion)
+
+    claimed = claim(store, now + 2 * LEASE, owner="second")
+
+    found = {task.dedupe_key: (task.attempts, task.suspicion) for task in claimed}
+    assert found == {"alone": (2, Suspicion.ALONE), "beside": (1, Suspicion.GROUP)}
+
+
+def test_a_stage_that_is_reached_ends_the_execution_alone(store: Store, now: datetime) -> None:
+    add_tasks(store, a_new_task(), now=now)
+    [task] = claim(store, now, owner="dead")
+    with store.begin() as connection:
+        claims.set_suspicion(connection, [(task.id, task.fence)], Suspicion.ALONE)
+        claims.set_stage(connection, [(task.id, task.fence)], "fetched")
+
+    [again] = claim(store, now + 2 * LEASE, owner="second")
+
+    assert (again.attempts, again.suspicion) == (1, Suspicion.GROUP)
 
 
 def test_the_transaction_of_a_worker_that_lost_its_claim_is_rolled_back(store: Store, now: datetime) -> None:

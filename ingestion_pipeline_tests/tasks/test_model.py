@@ -6,7 +6,7 @@ Replay a failing seed with `SIMULATION_SEED=1234 pytest -k seeds`; the long form
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -49,7 +49,7 @@ class Simulation:
         self.model = Model()
         self.in_hand: dict[str, list[Task]] = {owner: [] for owner in OWNERS}
         often = (self.enqueue, self.tick, self.claim, self.finish)
-        self.actions = (*often, *often, self.fail, self.beat, self.expire, self.forget)
+        self.actions = (*often, *often, self.fail, self.beat, self.expire, self.isolate, self.forget)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -68,10 +68,13 @@ class Simulation:
         owner = self.random.choice(OWNERS)
         limit = self.random.randrange(1, 4)
         claimed = queue_model.claim(self.model, POLLS, owner=owner, now=self.now, lease=LEASE, limit=limit)
-        exhausted = queue_model.exhausted_moves(claimed, policy=POLICY)
-        queue_model.apply(self.model, exhausted)
-        dead_lettered = {move.task.id for move in exhausted}
-        self.in_hand[owner] += [task for task in claimed if task.id not in dead_lettered]
+        failed = self.fail_causes(claimed)
+        self.in_hand[owner] += [task for task in claimed if task.id not in failed]
+
+    def fail_causes(self, claimed: Sequence[Task]) -> set[int]:
+        moves = queue_model.moves_of_causes(claimed, now=self.now, policy=POLICY, random=self.random)
+        queue_model.apply(self.model, moves)
+        return {move.task.id for move in moves}
 
     def finish(self) -> None:
         self.end([finished(task) for task in self.take()])
@@ -116,6 +119,11 @@ class Simulation:
     def expire(self) -> None:
         queue_model.expire(self.model, owner=self.random.choice(OWNERS), now=self.now)
 
+    def isolate(self) -> None:
+        """Let a worker execute what it holds one by one."""
+        claimed = self.in_hand[self.random.choice(OWNERS)]
+        queue_model.isolate(self.model, [(task.id, task.fence) for task in claimed])
+
     def forget(self) -> None:
         """Let a worker die with its claims."""
         self.in_hand[self.random.choice(OWNERS)].clear()
@@ -125,10 +133,8 @@ class Simulation:
         for _ in range(10):
             self.now += timedelta(days=1)
             claimed = queue_model.claim(self.model, POLLS, owner="last", now=self.now, lease=LEASE, limit=100)
-            exhausted = queue_model.exhausted_moves(claimed, policy=POLICY)
-            dead_lettered = {move.task.id for move in exhausted}
-            moves = [finished(task) for task in claimed if task.id not in dead_lettered]
-            queue_model.apply(self.model, [*exhausted, *moves])
+            failed = self.fail_causes(claimed)
+            queue_model.apply(self.model, [finished(task) for task in claimed if task.id not in failed])
 
 
 def simulate(seed: int) -> list[str]:

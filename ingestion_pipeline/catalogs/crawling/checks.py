@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from ingestion_pipeline.catalogs.states import ExtractionStatus, PageStatus
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import extractions, pages
 
 SHELLS = ("empty_shell", "needs_browser", "no_browser")
+FETCHED = ("SUCCESS", "EXTRACTED_NO_DATA", "DOWNLOADED")
 FLOOR = 3  # fewer failed pages are not reported
 
 
@@ -69,3 +73,18 @@ def lost_pages(connection: Connection, *, drop_share: float) -> list[Finding]:
         for source_id, page_counts in counts.items()
         if 2 in page_counts and page_counts[1] < (1 - drop_share) * page_counts[2]  # noqa: PLR2004
     ]
+
+
+def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:
+    """Select the fetched pages of the last extraction, of all it found."""
+    last = (
+        select(func.max(extractions.c.id).label("id"), extractions.c.source_id)
+        .where(extractions.c.source_id.in_(ids))
+        .group_by(extractions.c.source_id)
+        .subquery()
+    )
+    return (
+        select(last.c.source_id, func.count().filter(pages.c.status.in_(FETCHED)), func.count())
+        .join(pages, pages.c.extraction_id == last.c.id)
+        .group_by(last.c.source_id)
+    )

@@ -101,7 +101,7 @@ def persist_detections(
         source = outcome.item.source if outcome.item is not None else None
         if isinstance(outcome, Skipped):
             _skip_detection(connection, outcome, now=now)
-            ended.append(skipped(outcome.task))
+            ended.append(skipped(outcome))
         elif source is not None and fingerprint(source) != fingerprint(current[source.id]):
             changed = Resource("the source was changed meanwhile", until=now, code="outdated")
             mark_recipes(connection, [source.id], RecipeStatus.WAITING, now=now)
@@ -125,7 +125,7 @@ def _persist_failure(connection: Connection, failure: Failed[DetectionItem], *, 
         return ended
     _record_failure(connection, failure, failure.item.source, now=now)
     if failure.error.code == FORBIDDEN:  # by robots.txt: no error of ours, and a replay would not help
-        return replace(ended, move=replace(ended.move, status=TaskStatus.SKIPPED), dead_letter=None)
+        return replace(ended.with_move(status=TaskStatus.SKIPPED), dead_letter=None)
     return ended
 
 

@@ -20,7 +20,7 @@ from ingestion_pipeline.reading.llm import PageText, Usage
 from ingestion_pipeline.reading.llm.budgets import cost_usd, estimated_usage, known_price
 from ingestion_pipeline.reading.llm.question import conversation
 from ingestion_pipeline.settings import Settings, price_table
-from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.tables import extractions, pages, snapshots
 from ingestion_pipeline.tasks.errors import WorkError
 
@@ -109,11 +109,9 @@ def catalog_facts(connection: Connection, source: Source, settings: Settings) ->
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
     """Return the highest cost of reading every page of the last extraction again, as text.
 
-    Empty for a source that is no catalogue. Unchanged pages and cached answers cost nothing; the
+    Unchanged pages and cached answers cost nothing; the
     number of new pages is not known.
     """
-    if source.kind is not Kind.CATALOG:
-        return {}
     try:
         entity_config = load_entity_config(source.config, settings)
     except ValueError as error:

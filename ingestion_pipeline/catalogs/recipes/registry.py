@@ -134,9 +134,7 @@ def state_of(recipe: DetectedRecipe | None) -> str:
 
 
 def recipe_facts(connection: Connection, source: Source) -> dict[str, object]:
-    """Return a catalogue's recipe, its origin and its detection's state; empty for other kinds."""
-    if source.kind is not Kind.CATALOG:
-        return {}
+    """Return a catalogue's recipe, its origin and its detection's state."""
     if is_by_hand(source):
         return {"recipe_status": "by hand", "recipe": source.config["recipe"]}
     recipe = detected_recipes(connection, [source.id]).get(source.id)
@@ -148,9 +146,11 @@ def recipe_facts(connection: Connection, source: Source) -> dict[str, object]:
 
 
 def ensure_detection(
-    connection: Connection, sources: Iterable[Source], *, now: datetime, again: bool = False
+    connection: Connection, sources: Iterable[Source], *, now: datetime, again: bool = False, retries: bool = False
 ) -> list[str]:
     """Queue a detection wherever a recipe is missing, or `again`; return the ids of those sources.
+
+    With `retries` also where a detection has failed.
 
     Sources that are disabled or have a recipe written by hand are skipped.
     """
@@ -159,7 +159,10 @@ def ensure_detection(
     chosen = [
         source
         for source in candidates
-        if again or source.id not in detections or detections[source.id].detected_for != fingerprint(source)
+        if again
+        or source.id not in detections
+        or detections[source.id].detected_for != fingerprint(source)
+        or (retries and detections[source.id].status is RecipeStatus.ERROR)
     ]
     if chosen:
         _wait(connection, chosen, now=now)

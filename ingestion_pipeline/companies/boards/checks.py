@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.settings import Settings
@@ -76,3 +78,13 @@ def all_filtered(connection: Connection) -> list[Finding]:
         Finding(subject=source_id, message=f"all {count} evaluated jobs are filtered: `ingest explain job_listings:ID`")
         for source_id, count in connection.execute(query)
     ]
+
+
+def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:
+    """Select the listed jobs that have a description, of all it lists."""
+    has_description = func.count().filter(listing_sources.c.stated.contains("d"))
+    return (
+        select(listing_sources.c.source_id, has_description, func.count())
+        .where(listing_sources.c.source_id.in_(ids), listing_sources.c.available)
+        .group_by(listing_sources.c.source_id)
+    )

@@ -322,7 +322,7 @@ def _failed(failure: Failed[ListingItem]) -> EndedTask:
     ended = not_done(replace(failure, task=task))
     if isinstance(failure.decision, ReleaseTask):
         # `released` clears the stage of a task without attempts; it is needed to resume.
-        return replace(ended, move=replace(ended.move, stage=task.stage), count="waiting")
+        return replace(ended.with_move(stage=task.stage), count="waiting")
     return ended
 
 

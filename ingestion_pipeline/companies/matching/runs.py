@@ -239,7 +239,7 @@ def profile_findings(settings: Settings) -> list[Finding]:
     if not isinstance(profile, BadProfile):
         return []
     return [
-        Finding(subject=f"{profile.path.name}:{problem.line}", message=f"{problem.key}: {problem.message}")
+        Finding(subject=f"{profile.path.name}:{problem.line}", message=f"{problem.field}: {problem.message}")
         for problem in profile.problems
     ]
 

@@ -30,7 +30,16 @@ from ingestion_pipeline.engine.crawling.protocol import (
     Visitor,
 )
 from ingestion_pipeline.engine.handler import TaskHandler
-from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, NotNeeded, Outcome, Skipped, not_done
+from ingestion_pipeline.engine.outcomes import (
+    Completed,
+    EndedTask,
+    Failed,
+    NotNeeded,
+    Outcome,
+    Skipped,
+    not_done,
+    skipped,
+)
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import CrawledPage, NewPage, PageAnswer, SamePage
@@ -39,7 +48,7 @@ from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import BOT_CHECK, FORBIDDEN, Resource, WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask
+from ingestion_pipeline.tasks.retry import ReleaseTask
 from ingestion_pipeline.tasks.task import Task, TaskStatus, finished
 
 MOST_SOURCES = 200  # considered at a time; the others come first the next time
@@ -189,8 +198,8 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         failures = self._with_abandoned(connection, outcomes, now=now)
         page_outcomes = PageOutcomes(
             done=self._with_snapshots(connection, done, now=now),
-            waiting=[page for page, end in failures if end.move.status is TaskStatus.PENDING],
-            failed=[page for page, end in failures if end.move.status is not TaskStatus.PENDING],
+            waiting=[page for page, end in failures if end.is_pending],
+            failed=[page for page, end in failures if not end.is_pending],
         )
         self._system.write(
             connection,
@@ -262,7 +271,7 @@ def _failed(work: PageWork, failure: Failed[PageWork], *, now: datetime) -> Ende
     ended = not_done(failure)
     if isinstance(failure.decision, ReleaseTask) and failure.error.code in _HOST_CODES:
         ended = replace(ended, again_at=failure.decision.not_before)
-    if isinstance(failure.decision, DeadLetterTask) or not _is_put_off(failure.error):
+    if ended.move is None or not ended.is_pending or not _is_put_off(failure.error):
         return ended
     state = {**(ended.move.state or {}), _PUT_OFF_SINCE: _put_off_since(work, now).isoformat()}
     return replace(ended, move=replace(ended.move, state=state))
@@ -275,5 +284,4 @@ def _abandon(work: PageWork, error: WorkError) -> EndedTask:
 
 
 def _skip(outcome: Skipped[PageWork]) -> EndedTask:
-    move = finished(outcome.task, status=TaskStatus.SKIPPED)
-    return EndedTask(move=replace(move, error_code="page_gone", error=outcome.reason), count="skipped")
+    return skipped(replace(outcome, code="page_gone"))

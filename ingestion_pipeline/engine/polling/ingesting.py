@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -15,15 +16,23 @@ from sqlalchemy import Connection, RowMapping, String, delete, insert, select, u
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcomes import Failed, decided
+from ingestion_pipeline.engine.polling.handler import (
+    ClaimedPoll,
+    PollCounts,
+    PollOutcome,
+    end_of_poll,
+    poll_failure,
+    release_batch,
+)
 from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, PolledSystem, SinglePageSnapshot
-from ingestion_pipeline.engine.polling.results import PollCounts, release_batch
 from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.pages.visits.response_class import explain_failure
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess
+from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import batch_items, ingestions, sources
@@ -31,7 +40,7 @@ from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError, classify
-from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.task import Suspicion, Task
 from ingestion_pipeline.tasks.worker import Worker
 
 
@@ -176,10 +185,14 @@ def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
     with _released_if_fatal(ctx, batch_id):
         items, counts = _load(ctx, batch_id)
         read: list[tuple[BatchItem, str]] = []
-        for item in items:
+        for item in sorted(items, key=_is_suspect):
             if time.monotonic() - renewed > worker.lease.total_seconds() / 3:
                 worker.renew()
                 renewed = time.monotonic()
+            if _is_suspect(item):
+                _store_parsed(ctx, read)
+                read = []
+                _execute_alone(ctx, item)
             try:
                 read.append((item, _read(ctx, item)))
             except Exception as error:
@@ -191,6 +204,16 @@ def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
     return counts
 
 
+def _is_suspect(item: BatchItem) -> bool:
+    """Return whether a worker died over the poll: then it is parsed and ingested alone."""
+    return item.task.suspicion > Suspicion.NONE
+
+
+def _execute_alone(ctx: RunContext, item: BatchItem) -> None:
+    with ctx.store.begin() as connection:
+        claims.set_suspicion(connection, [(item.task.id, item.task.fence)], Suspicion.ALONE)
+
+
 def ingest_batch(ctx: RunContext, worker: Worker, batch_id: str) -> Ingestion:
     """Write every parsed feed of the batch; a poll whose feed cannot be written fails."""
     done: list[IngestResult] = []
@@ -200,6 +223,8 @@ def ingest_batch(ctx: RunContext, worker: Worker, batch_id: str) -> Ingestion:
         counts += failed
         for chunk in _chunks(sized):
             worker.renew()
+            if _is_suspect(chunk[0]):
+                _execute_alone(ctx, chunk[0])
             result = _ingest_chunk(ctx, chunk)
             done += result.ingested
             counts += result.counts
@@ -291,7 +316,7 @@ def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[Batc
     """Return each feed with about how many rows it is; one with a damaged parsed feed fails."""
     sized: list[tuple[BatchItem, int]] = []
     counts = PollCounts()
-    for item in sorted(items, key=lambda item: (item.source.kind, item.source.id)):
+    for item in sorted(items, key=lambda item: (_is_suspect(item), item.source.kind, item.source.id)):
         try:
             size = ctx.systems[item.source.kind].size(_stored_parsed(ctx, item))
         except Exception as error:
@@ -307,7 +332,7 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
     rows = 0
     for item, size in sized:
         is_other = bool(chunk) and chunk[0].source.kind is not item.source.kind
-        if chunk and (is_other or rows + size > ROWS_PER_TRANSACTION):
+        if chunk and (is_other or _is_suspect(item) or rows + size > ROWS_PER_TRANSACTION):
             yield chunk
             chunk, rows = [], 0
         chunk.append(item)
@@ -405,30 +430,24 @@ def _ingest_one_by_one(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion
 
 def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
     """Fail the poll as the class of the error decides; a fatal error is raised again."""
-    failure = PollFailure(
-        task=item.task,
-        source=item.source,
-        error=classify(error),
-        stack="".join(traceback.format_exception(error, limit=-20)),
-    )
+    reason = classify(error)
+    stack = "".join(traceback.format_exception(error, limit=-20))
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        held = claims.held(connection, [(item.task.id, item.task.fence)])
+        is_held = bool(claims.held(connection, [(item.task.id, item.task.fence)]))
         # keep what could not be parsed or written as evidence
-        code, run_id = failure.error.code, ctx.run_id
-        snapshot_ids = write_feed_snapshots(connection, pages_of([item]), now=now, failure=code, run_id=run_id)
-        failures = [replace(failure, evidence={"snapshots": snapshot_ids})] if held else []
-        failed = poll_results.fail(connection, failures, now=now, settings=ctx.settings, random=ctx.random)
+        pages = pages_of([item])
+        snapshot_ids = write_feed_snapshots(connection, pages, now=now, failure=reason.code, run_id=ctx.run_id)
+        poll = ClaimedPoll(task=item.task, source=item.source)
+        failed: PollOutcome = Failed(task=item.task, item=poll, error=reason, stack=stack)
+        failed = decided(failed, now=now, policy=ctx.settings.work, random=ctx.random)
+        failures = [replace(poll_failure(failed), evidence={"snapshots": snapshot_ids})] if is_held else []
+        decisions = poll_results.fail(connection, failures, now=now, settings=ctx.settings, random=ctx.random)
         _drop_items(connection, item.batch_id, [item.task.id])
-    if isinstance(failure.error, Fatal):
-        raise failure.error from error
-    return PollCounts(
-        changed=-1,
-        retried=len(failed.retry_at),
-        given_back=failed.released,
-        failed=failed.dead_lettered,
-        lost=1 - len(failures),
-    )
+    if isinstance(reason, Fatal):
+        raise reason from error
+    counts = Counter(end.count for end in map(end_of_poll, decisions))
+    return PollCounts(changed=-1, **counts, lost=int(not is_held))
 
 
 def _drop_items(connection: Connection, batch_id: str, task_ids: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import hashlib
 import heapq
+import math
 import os
 import re
 import struct
@@ -18,10 +19,10 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from threading import local
+from typing import cast
 from uuid import uuid4
 
-import zstandard
-
+from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.tasks.errors import FATAL_ERRNOS, Fatal, Permanent, Transient
 
 # A file where a folder should be, or a limit on file sizes, would fail every object. An object
@@ -40,6 +41,7 @@ def storage_errors_fatal() -> Generator[None]:
         raise Fatal(f"the content store does not work: {error}", code="storage") from error
 
 
+_FRAME_MAGIC = bytes.fromhex("28b52ffd")  # RFC 8878, 3.1.1
 _LARGEST = 1 << 30  # nothing larger is ever stored; a damaged header may claim it
 # A file of several bodies starts with the hash and length of each, in a frame that zstd skips
 # (RFC 8878, 3.1.2). The bodies are one frame, since the forms of a page share most words.
@@ -59,22 +61,26 @@ def packed_index(group: Sequence[Named]) -> bytes:
 def bodies_in(stored: bytes, names: Collection[str]) -> Iterator[bytes]:
     """Yield the bodies of a file that may be among `names`, up to where it is damaged."""
     try:
-        if stored.startswith(zstandard.FRAME_HEADER):
+        if stored.startswith(_FRAME_MAGIC):
             yield from _frames(stored)
         elif stored.startswith(_INDEX_MAGIC.to_bytes(4, "little")):
             yield from _indexed(stored, names)
         else:  # written by the first releases
             yield zlib.decompress(stored)
-    except (zlib.error, zstandard.ZstdError, struct.error):
+    except (zlib.error, zstd.ZstdError, struct.error):
         return
 
 
 def _frames(stored: bytes) -> Iterator[bytes]:
-    unpacker = zstandard.ZstdDecompressor()
-    while stored and 0 <= zstandard.frame_content_size(stored) <= _LARGEST:
-        frame = unpacker.decompressobj()
+    while stored and _frame_bytes(stored) <= _LARGEST:
+        frame = zstd.ZstdDecompressor()
         yield frame.decompress(stored)
         stored = frame.unused_data
+
+
+def _frame_bytes(frame: bytes) -> float:
+    size = cast("int | None", zstd.get_frame_info(frame).decompressed_size)  # the stub omits None
+    return math.inf if size is None else size
 
 
 def _indexed(stored: bytes, names: Collection[str]) -> Iterator[bytes]:
@@ -88,9 +94,8 @@ def _indexed(stored: bytes, names: Collection[str]) -> Iterator[bytes]:
             places.append(slice(start, start + length))
         start += length
     frame = stored[first:]
-    if places and start <= _LARGEST and start == zstandard.frame_content_size(frame):
-        with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
-            unpacked = reader.read(places[-1].stop)
+    if places and start <= _LARGEST and start == _frame_bytes(frame):
+        unpacked = zstd.ZstdDecompressor().decompress(frame, places[-1].stop)
         yield from (unpacked[place] for place in places)
 
 
@@ -293,7 +298,7 @@ class ContentStore:
         Joined and compressed one by one: reusing memory just freed is cheap, and new memory costs
         half as much as the compression.
         """
-        frame = self._compressor().compress(b"".join([body for _, body in group]))
+        frame = self._compressor().compress(b"".join([body for _, body in group]), zstd.ZstdCompressor.FLUSH_FRAME)
         data = frame if len(group) == 1 else packed_index(group) + frame
         temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
         try:
@@ -307,11 +312,11 @@ class ContentStore:
         is_cheaper = count >= MANY and can_sync_file_system()
         return partial(sync_file_system, self._root) if is_cheaper else sync_each
 
-    def _compressor(self) -> zstandard.ZstdCompressor:
-        """Return this thread's compressor: not shareable, and as costly to make as half a page."""
-        compressor: zstandard.ZstdCompressor | None = getattr(self._threads, "compressor", None)
+    def _compressor(self) -> zstd.ZstdCompressor:
+        """Return this thread's compressor: one call at a time, and as costly to make as half a page."""
+        compressor: zstd.ZstdCompressor | None = getattr(self._threads, "compressor", None)
         if compressor is None:
-            compressor = self._threads.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+            compressor = self._threads.compressor = zstd.ZstdCompressor(level=_LEVEL)
         return compressor
 
     def _path(self, content_hash: str) -> str:

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
 if TYPE_CHECKING:
-    import zstandard
+    from ingestion_pipeline.pages.zstd import zstd
 
 
 CHUNK_BYTES = 65_536
 _MAX_MEMBERS = 1000  # block gzip has one per 64 kB; each costs a copy of the chunk
 _ZLIB, _RAW, _GZIP = 15, -15, 31  # zlib's own numbers for the three wrappings
-_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what RFC 8878 asks receivers to support, and browsers do
-# zstandard has no limit on its output; four bytes expand to a block of 128 KiB at the most, so
-# that this much input is never more than 4 MiB of output.
-_ZSTD_STEP_BYTES = 128
-_ZSTD_BUFFER_BYTES = 8192
+_ZSTD_WINDOW_LOG = 23  # 8 MiB: what RFC 8878 asks receivers to support, and browsers do
 _FRAME_STARTS = frozenset({0x28, *range(0x50, 0x60)})  # a zstd frame; frames to be skipped
 
 
@@ -134,10 +130,9 @@ class _Zstd:
     """One zstd frame after another."""
 
     def __init__(self) -> None:
-        import zstandard  # imported only when needed
+        from ingestion_pipeline.pages.zstd import zstd  # imported only when needed
 
-        self._error = zstandard.ZstdError
-        self._frames = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        self._zstd = zstd
         self._count = 0
         self._inflate = self._next_frame()
 
@@ -146,27 +141,22 @@ class _Zstd:
         return self._inflate.eof
 
     def inflate(self, data: bytes) -> Iterator[bytes]:
-        for start in range(0, len(data), _ZSTD_STEP_BYTES):
-            rest = data[start : start + _ZSTD_STEP_BYTES]
-            while rest:
-                if self.is_complete:
-                    if rest[0] not in _FRAME_STARTS:
-                        return  # padding after the end
-                    self._inflate = self._next_frame()
-                chunk = self._step(rest)
-                rest = self._inflate.unused_data
-                if chunk:
-                    yield chunk
+        while data or not self._inflate.needs_input:
+            if self.is_complete:
+                if not data or data[0] not in _FRAME_STARTS:
+                    return  # padding after the end
+                self._inflate = self._next_frame()
+            with _as_bad_stream(self._zstd.ZstdError):
+                chunk = self._inflate.decompress(data, CHUNK_BYTES)
+            data = self._inflate.unused_data  # empty until the frame ends
+            if chunk:
+                yield chunk
 
-    def _step(self, data: bytes) -> bytes:
-        with _as_bad_stream(self._error):
-            return self._inflate.decompress(data)
-
-    def _next_frame(self) -> zstandard.ZstdDecompressionObj:
+    def _next_frame(self) -> zstd.ZstdDecompressor:
         self._count += 1
         if self._count > _MAX_MEMBERS:
             raise BadStream(f"more than {_MAX_MEMBERS} zstd frames")
-        return self._frames.decompressobj(write_size=_ZSTD_BUFFER_BYTES)
+        return self._zstd.ZstdDecompressor(options={self._zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG})
 
 
 INFLATERS: dict[str, Callable[[], Inflater]] = {

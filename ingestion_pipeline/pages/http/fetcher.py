@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +57,7 @@ class FetchLimits:
     max_bytes: int = 10_000_000
     max_ratio: int = 100
     deadline_seconds: float = 30.0
+    slow_host_seconds: float = 5.0  # until the first byte, if the host's last request timed out
     max_redirects: int = 5
     connect_seconds: float = 10.0
     waits: Waits = DEFAULT_WAITS
@@ -88,6 +89,7 @@ class HttpFetcher:
         self._limits = limits
         self._secrets = secrets
         self.requests = 0  # sent so far, redirects too
+        self.slow_hosts: set[str] = set()  # whose last request timed out
         self.network: Network | None = None  # shared by the run, knows its other hosts
         self._connections = Connections(guard, connect_seconds=limits.connect_seconds, ca_file=ca_file)
 
@@ -143,18 +145,38 @@ class HttpFetcher:
 
     async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         seconds = self._limits.deadline_seconds
+        host = host_of(wire_url(url))
         try:
             async with asyncio.timeout(seconds) as deadline:
-                return await self._follow(url, hop, check, deadline, most=most)
+                answer = await self._follow(url, hop, check, deadline, most=most)
         except TimeoutError as error:
+            self.slow_hosts.add(host)
             message = f"{without_credentials(url)} did not answer within {seconds:g} seconds"
-            host = host_of(wire_url(url))
             if self._connections.has_connected(host):
                 raise Transient(message, code="timeout") from error
             failure = Unreachable(message, code="timeout")
             if self.network is not None:
                 self.network.failed(host, failure)
             raise failure from error
+        self.slow_hosts.discard(host)
+        return answer
+
+    @asynccontextmanager
+    async def _answered(self, url: str, exchange: Exchange) -> AsyncGenerator[RawAnswer]:
+        """Send the request; a host whose last request timed out must start to answer sooner."""
+        if host_of(url) not in self.slow_hosts:
+            async with exchange as raw:
+                yield raw
+            return
+        seconds = self._limits.slow_host_seconds
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(seconds):
+                    raw = await stack.enter_async_context(exchange)
+            except TimeoutError as error:
+                message = f"{without_credentials(url)} timed out before and did not answer within {seconds:g} seconds"
+                raise Transient(message, code="timeout") from error
+            yield raw
 
     async def _follow(
         self, requested_url: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
@@ -192,7 +214,7 @@ class HttpFetcher:
 
     async def _start(self, url: str, max_bytes: int) -> Start | _Redirect:
         self.requests += 1
-        async with self._connections.get(url, self._headers(Request(url=url))) as raw:
+        async with self._answered(url, self._connections.get(url, self._headers(Request(url=url)))) as raw:
             if 200 <= raw.status < 300:  # noqa: PLR2004 - the success class of HTTP
                 # Twice as much may arrive: what is beyond `max_bytes` is cut without an error.
                 body = self._body(url, raw, max_bytes=2 * max_bytes)
@@ -221,7 +243,7 @@ class HttpFetcher:
             return await self._exchanged(url, request, value, now)
 
     async def _exchanged(self, url: str, request: Request, secret: str | None, now: datetime) -> Answer | _Redirect:
-        async with self._exchange(url, request, secret) as raw:
+        async with self._answered(url, self._exchange(url, request, secret)) as raw:
             error = blocked_header_error(url, raw.headers) or status_error(
                 raw.status, raw.headers, url, now, self._limits.waits
             )

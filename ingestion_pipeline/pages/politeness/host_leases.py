@@ -18,7 +18,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.network import Network
 from ingestion_pipeline.pages.politeness import hosts
-from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT, HostBusy, Leased, Pace, RateLimiter, await_turn
+from ingestion_pipeline.pages.politeness.hosts import (
+    LONGEST_WAIT,
+    HostBusy,
+    HostHealth,
+    Leased,
+    Pace,
+    RateLimiter,
+    await_turn,
+)
 from ingestion_pipeline.pages.politeness.robots import (
     MAX_BYTES,
     MAX_REDIRECTS,
@@ -104,6 +112,13 @@ def requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
     if isinstance(failure, Transient) and failure.code == "http_503":
         return failure.retry_after
     return None
+
+
+def is_failure_of_host(error: WorkError) -> bool:
+    """Return whether the host, and not only the page, is the cause."""
+    return isinstance(error, Transient) and (
+        error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
+    )
 
 
 # Errors that the page itself would meet are failures of the poll: a host that is gone for good
@@ -251,6 +266,24 @@ class HostLease:
     robots: HostRobots
     redirect_leases: RedirectLeases
     slots: asyncio.Semaphore
+    health: HostHealth
+
+    def note_success(self) -> None:
+        """Note that the host answered what was requested."""
+        self.rate_limiter.reset()
+        self.health.succeeded()
+
+    def note_failure(self, error: WorkError, *, now: datetime) -> None:
+        """Pause the host if it asked for that, or if too many of its recent requests failed."""
+        requested = requested_pause(error, now)
+        if requested is not None:
+            self.rate_limiter.pause(requested.total_seconds())
+        elif is_failure_of_host(error):
+            pause_seconds = self.health.failed(timed_out_at=now if error.code == "timeout" else None)
+            if pause_seconds is not None:
+                self.rate_limiter.pause(pause_seconds)
+        elif isinstance(error, Permanent):
+            self.health.succeeded()
 
 
 class LeaseContext(Protocol):
@@ -354,12 +387,14 @@ class LeasedHosts:
         return {
             host: lease
             if isinstance(lease, HostBusy)
-            else self._opened(sources_by_host[host], lease, is_its_own=is_its_own)
+            else self._opened(host, sources_by_host[host], lease, is_its_own=is_its_own)
             for host, lease in leases.items()
         }
 
-    def _opened(self, source: Source, lease: Leased, *, is_its_own: bool) -> HostLease:
+    def _opened(self, host: str, source: Source, lease: Leased, *, is_its_own: bool) -> HostLease:
         settings = self._ctx.settings
+        if lease.timed_out_at is not None:
+            self._fetcher.slow_hosts.add(host)
         pace = self._ctx.pace(source)
         if not is_its_own:
             pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
@@ -376,7 +411,10 @@ class LeasedHosts:
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
         slots = asyncio.Semaphore(pace.burst)
-        return HostLease(rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots)
+        health = HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
+        return HostLease(
+            rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots, health=health
+        )
 
     @property
     def _lease(self) -> timedelta:
@@ -413,6 +451,8 @@ class LeasedHosts:
         """Release the hosts and store their robots.txt rules and next allowed times."""
         hosts.lock_hosts(connection, left)
         self._store_robots(connection, left, now=now)
+        changed = {host: lease.health for host, lease in left.items() if lease.health.has_changes}
+        hosts.store_health(connection, changed, owner=self._worker.owner)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 
     def release_in_own_transaction(self, left: Mapping[str, HostLease]) -> None:
@@ -444,9 +484,12 @@ class LeasedHosts:
 
     def reason_to_wait(self, host: str) -> Resource | None:
         """Return why the next request to the host is left to a later run; None if it is not."""
-        wait = timedelta(seconds=self.visited[host].rate_limiter.wait_seconds())
+        lease = self.visited[host]
+        wait = timedelta(seconds=lease.rate_limiter.wait_seconds())
         if wait > LONGEST_WAIT:
             until = self._clock.now() + wait
+            if lease.health.is_failing:
+                return Resource(f"most requests to {host} have failed; it is paused", until=until, code="host_failing")
             return Resource(f"{host} asked for a pause", until=until, code="rate_limited")
         return None
 

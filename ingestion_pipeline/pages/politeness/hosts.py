@@ -46,6 +46,8 @@ class Leased:
 
     next_allowed_at: datetime | None
     robots: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    error_score: float = 0.0
+    timed_out_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +78,16 @@ def lease_hosts(
         update(hosts)
         .where(hosts.c.host.in_(list(names)), is_free)
         .values(lease_owner=owner, lease_until=now + lease, leased_at=now, requested_at=None)
-        .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
+        .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots, hosts.c.error_score, hosts.c.timed_out_at)
     )
     leased: dict[str, Leased | HostBusy] = {
-        host: Leased(next_allowed_at=allowed, robots=robots or {}) for host, allowed, robots in taken
+        row.host: Leased(
+            next_allowed_at=row.next_allowed_at,
+            robots=row.robots or {},
+            error_score=row.error_score,
+            timed_out_at=row.timed_out_at,
+        )
+        for row in taken
     }
     return leased | _request_busy_hosts(connection, set(names) - leased.keys(), now=now)
 
@@ -163,6 +171,23 @@ def store_robots(
     )
 
 
+_HEALTH = {"host": Text(), "error_score": Float(), "timed_out_at": UtcDateTime()}
+
+
+def store_health(connection: Connection, health: Mapping[str, HostHealth], *, owner: str) -> None:
+    """Store the health of each host that the owner still holds."""
+    if not health:
+        return
+    lock_hosts(connection, health.keys())
+    rows = [(host, known.error_score, known.timed_out_at) for host, known in health.items()]
+    input_rows = row_source(connection, _HEALTH, rows, "given")
+    connection.execute(
+        update(hosts)
+        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
+        .values(error_score=input_rows.c.error_score, timed_out_at=input_rows.c.timed_out_at)
+    )
+
+
 def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
     """Release the hosts of a dead worker; the spacing it last wrote still holds."""
     query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
@@ -180,6 +205,46 @@ def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> 
     """Return those of these hosts that the owner has lost, because its heartbeat was late."""
     query = select(hosts.c.host).where(hosts.c.host.in_(list(mine)), hosts.c.lease_owner == owner)
     return set(mine) - set(connection.execute(query).scalars())
+
+
+# A failure weighs 1, and 5 % less with every later request: a host whose requests all fail approaches 20.
+ERROR_WEIGHT_KEPT = 0.95
+# The error budget: about three quarters of the recent requests, at least 28 of them.
+ERROR_BUDGET = 15.0
+SHORTEST_BREAK_SECONDS = 60.0
+
+
+class HostHealth:
+    """The recent failures of a host, whoever requests it: its breaker opens when they exceed the error budget."""
+
+    def __init__(self, *, error_score: float = 0.0, timed_out_at: datetime | None = None) -> None:
+        self.error_score = error_score
+        self.timed_out_at = timed_out_at
+        self.has_changes = False
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the error budget is used up."""
+        return self.error_score >= ERROR_BUDGET
+
+    def succeeded(self) -> None:
+        """Note that the host answered."""
+        if self.error_score or self.timed_out_at is not None:
+            self.has_changes = True
+            score = self.error_score * ERROR_WEIGHT_KEPT
+            self.error_score, self.timed_out_at = (score if score > 0.01 else 0.0), None  # noqa: PLR2004 - as good as none
+
+    def failed(self, *, timed_out_at: datetime | None = None) -> float | None:
+        """Note a failed request; return for how many seconds to pause the host, if the budget is used up.
+
+        The pause is a minute at first, and doubles with about each failed request after it, up to an hour.
+        """
+        self.has_changes = True
+        self.error_score = self.error_score * ERROR_WEIGHT_KEPT + 1
+        self.timed_out_at = timed_out_at
+        if not self.is_failing:
+            return None
+        return min(SHORTEST_BREAK_SECONDS * 2 ** (4 * (self.error_score - ERROR_BUDGET)), LONGEST_PAUSE_SECONDS)
 
 
 LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
@@ -205,6 +270,8 @@ class RateLimiter:
         self._held_until = -math.inf
         self._ended = -math.inf
         self._pauses = 0
+        self._requests = 0
+        self._last_progress = 0.0
         self.waited_seconds = 0.0  # for turns, in total
 
     async def turn(self, *, patience_seconds: float = math.inf) -> bool:
@@ -218,6 +285,8 @@ class RateLimiter:
                 await self._sleep(wait)
             self.waited_seconds += self._monotonic() - began
             if held_until == self._held_until:
+                self._requests += 1
+                self._last_progress = self._monotonic()
                 return True
         return False
 
@@ -230,9 +299,14 @@ class RateLimiter:
 
     def done(self) -> None:
         """Note the end of a request; without a burst the delay counts from here."""
-        self._ended = self._monotonic()
+        self._requests -= 1
+        self._ended = self._last_progress = self._monotonic()
         if self.pace.burst == 1:
             self._arrival = max(self._arrival, self._ended + self.pace.delay_seconds)
+
+    def silent_seconds(self) -> float:
+        """Return for how long the host has answered none of the requests that wait for it."""
+        return self._monotonic() - self._last_progress if self._requests > 0 else 0.0
 
     def slow_down(self, delay_seconds: float) -> None:
         """Space requests by at least this delay from the last one on, without bursts."""

@@ -4,50 +4,99 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Annotated, Any, ClassVar, Protocol, cast
+
+from pydantic import BeforeValidator, Discriminator, Field, Strict, StringConstraints, Tag
 
 from ingestion_pipeline.pages.http.request import Fetched
-from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources.file_model import BadField, FileModel, Flag, Missing, expect, validated
+
+MAX_STEPS = 100
+
+Selector = Annotated[  # only a browser can tell whether it is valid
+    str,
+    Strict(),
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000),
+    expect('must be a CSS selector such as "#list", at most 1000 characters, not {value}'),
+    Missing('is missing: a CSS selector such as "#list"'),
+]
+_Wait = Annotated[float, Strict(), Field(gt=0, le=600), expect("must be seconds above 0 to 600, not {value}")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Click:
+class Click(FileModel):
     """Click the first matching element."""
 
-    selector: str
+    selector: Selector = Field(validation_alias="click")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderWait:
+class RenderWait(FileModel):
     """Wait for so many seconds."""
 
-    seconds: float
+    seconds: _Wait = Field(validation_alias="wait_seconds")
 
 
-SetupStep = Click | RenderWait
+def _step_tag(step: object) -> str | None:
+    if isinstance(step, Click | RenderWait):
+        return f"<{type(step).__name__}>"
+    keys = list(cast("Mapping[object, object]", step)) if isinstance(step, Mapping) else []
+    return {"click": "<Click>", "wait_seconds": "<RenderWait>"}.get(str(keys[0])) if len(keys) == 1 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClickDiscovery:
+def _steps(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        raise ValueError('must be a list of steps: [{click: "SELECTOR"}, {wait_seconds: 2}]')  # noqa: TRY004 - pydantic's kind of error
+    steps = cast("list[object]", value)
+    if len(steps) > MAX_STEPS:
+        raise ValueError(f"has {len(steps)} steps; {MAX_STEPS} are the most")
+    return steps
+
+
+SetupStep = Annotated[
+    Annotated[Click, Tag("<Click>")] | Annotated[RenderWait, Tag("<RenderWait>")],
+    Discriminator(
+        _step_tag,
+        custom_error_type="step",
+        custom_error_message='must be one step, {click: "SELECTOR"} or {wait_seconds: 2}',
+    ),
+]
+
+
+class ClickDiscovery(FileModel):
     """Click everything clickable inside `selector`, to find where it leads.
 
     More clickable elements than `limit` are an error: half of a catalogue looks like a whole one.
     """
 
-    selector: str
-    limit: int = 300
-    wait_seconds: float = 30.0
+    not_a_mapping: ClassVar[str] = "must be a mapping of selector, limit, wait_seconds"
+
+    selector: Selector
+    limit: Annotated[
+        int, Strict(), Field(gt=0, le=10_000), expect("must be a whole number from 1 to 10000, not {value}")
+    ] = 300
+    wait_seconds: Annotated[
+        float, Strict(), Field(gt=0, le=60), expect("must be seconds above 0 to 60, not {value}")
+    ] = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenderingOptions:
+class RenderingOptions(FileModel):
     """The steps after the page has loaded, in this order; none by default."""
 
-    load_wait_seconds: float = 0.0
-    setup: tuple[SetupStep, ...] = ()
-    content_selector: str | None = None
-    discovery: ClickDiscovery | None = None
-    screenshot: bool = True
+    load_wait_seconds: Annotated[
+        float, Strict(), Field(ge=0, le=600), expect("must be seconds from 0 to 600, not {value}")
+    ] = 0.0
+    setup: Annotated[tuple[SetupStep, ...], BeforeValidator(_steps)] = ()
+    content_selector: Selector | None = None
+    discovery: ClickDiscovery | None = Field(default=None, validation_alias="click_discovery")
+    screenshot: Flag = True
+
+
+KEYS = tuple(RenderingOptions.file_keys())
+"""The config keys that are parsed here; the other keys belong to the caller."""
+
+
+def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, list[BadField]]:
+    """Return the rendering options of the config, or all its problems; other keys are ignored."""
+    return validated(RenderingOptions, {key: config[key] for key in KEYS if key in config})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,125 +116,3 @@ class Renderer(Protocol):
     ) -> Rendered:
         """Return the page after its setup; `check_url` may refuse every document it leads to."""
         ...
-
-
-KEYS = ("setup", "load_wait_seconds", "content_selector", "click_discovery", "screenshot")
-"""The config keys that are parsed here; the other keys belong to the caller."""
-
-LONGEST_WAIT_SECONDS = 600.0
-MOST_STEPS = 100
-DISCOVERY_KEYS = ("selector", "limit", "wait_seconds")
-MOST_CLICKABLES = 10_000
-LONGEST_CLICK_SECONDS = 60.0
-MOST_SELECTOR_CHARS = 1_000
-
-
-def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, list[BadField]]:
-    """Return the rendering options of the config, or all its problems; other keys are ignored."""
-    bad: list[BadField] = []
-    rendering = RenderingOptions(
-        setup=_setup(config.get("setup"), bad),
-        load_wait_seconds=_seconds(
-            config.get("load_wait_seconds", 0), "load_wait_seconds", LONGEST_WAIT_SECONDS, bad, least=0
-        ),
-        content_selector=_optional_selector(config.get("content_selector"), bad),
-        discovery=_discovery(config.get("click_discovery"), bad),
-        screenshot=_flag(config.get("screenshot", RenderingOptions().screenshot), bad),
-    )
-    return (None, bad) if bad else (rendering, [])
-
-
-def _setup(value: object, bad: list[BadField]) -> tuple[SetupStep, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        problem = 'must be a list of steps: [{click: "SELECTOR"}, {wait_seconds: 2}]'
-        bad.append(BadField("setup", problem))
-        return ()
-    steps = cast("list[object]", value)
-    if len(steps) > MOST_STEPS:
-        bad.append(BadField("setup", f"has {len(steps)} steps; {MOST_STEPS} are the most"))
-        return ()
-    made = (_step(step, f"setup[{number}]", bad) for number, step in enumerate(steps))
-    return tuple(step for step in made if step is not None)
-
-
-def _step(value: object, key: str, bad: list[BadField]) -> SetupStep | None:
-    match cast("dict[str, object]", value):  # whatever it is, the last case takes it
-        case {"click": selector, **rest} if not rest:
-            return Click(selector=_selector(selector, f"{key}.click", bad))
-        case {"wait_seconds": seconds, **rest} if not rest:
-            name = f"{key}.wait_seconds"
-            return RenderWait(seconds=_seconds(seconds, name, LONGEST_WAIT_SECONDS, bad))
-        case _:
-            problem = 'must be one step, {click: "SELECTOR"} or {wait_seconds: 2}'
-            bad.append(BadField(key, problem))
-            return None
-
-
-def _discovery(value: object, bad: list[BadField]) -> ClickDiscovery | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        problem = f"must be a mapping of {', '.join(DISCOVERY_KEYS)}"
-        bad.append(BadField("click_discovery", problem))
-        return None
-    options = cast("dict[str, object]", value)
-    for key in options.keys() - set(DISCOVERY_KEYS):
-        problem = f"unknown key; there are: {', '.join(DISCOVERY_KEYS)}"
-        bad.append(BadField(f"click_discovery.{key}", problem))
-    return ClickDiscovery(
-        selector=_selector(options.get("selector"), "click_discovery.selector", bad),
-        limit=_limit(options.get("limit", ClickDiscovery(selector="").limit), bad),
-        wait_seconds=_seconds(
-            options.get("wait_seconds", ClickDiscovery(selector="").wait_seconds),
-            "click_discovery.wait_seconds",
-            LONGEST_CLICK_SECONDS,
-            bad,
-        ),
-    )
-
-
-def _limit(value: object, bad: list[BadField]) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_CLICKABLES:
-        return value
-    problem = f"must be a whole number from 1 to {MOST_CLICKABLES}, not {_shown(value)}"
-    bad.append(BadField("click_discovery.limit", problem))
-    return 1
-
-
-def _seconds(value: object, key: str, most: float, bad: list[BadField], *, least: float | None = None) -> float:
-    """Return a number of seconds; above 0 unless `least` allows it."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        is_enough = value > 0 if least is None else value >= least
-        if is_enough and value <= most:
-            return float(value)
-    beyond = "above 0" if least is None else f"from {least:g}"
-    bad.append(BadField(key, f"must be seconds {beyond} to {most:g}, not {_shown(value)}"))
-    return 0.0
-
-
-def _optional_selector(value: object, bad: list[BadField]) -> str | None:
-    return None if value is None else _selector(value, "content_selector", bad)
-
-
-def _selector(value: object, key: str, bad: list[BadField]) -> str:
-    """Return a CSS selector; only a browser can tell whether it is valid."""
-    if isinstance(value, str) and value.strip() and len(value) <= MOST_SELECTOR_CHARS:
-        return value.strip()
-    problem = f'must be a CSS selector such as "#list", at most {MOST_SELECTOR_CHARS} characters'
-    bad.append(BadField(key, f"{problem}, not {_shown(value)}"))
-    return ""
-
-
-def _flag(value: object, bad: list[BadField]) -> bool:
-    if isinstance(value, bool):
-        return value
-    bad.append(BadField("screenshot", f"must be true or false, not {_shown(value)}"))
-    return False
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, list):
-        return "a list"
-    return repr(value)[:130]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
 from ingestion_pipeline.reading.html.head import feeds_named
-from ingestion_pipeline.reading.html.parsing import OpenElements
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.decoding import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
@@ -121,7 +121,7 @@ def _checked(text: str) -> str:
     is_plain = "<!" not in text  # else an angle may be mere text
     if is_plain and text.count("<") > MAX_TAGS:
         raise _too_many(f"more than {MAX_TAGS} tags")
-    elements, terms, fields = OpenElements(MAX_DEPTH), _Terms(text), _LongFields()
+    elements, terms, fields = _OpenElements(), _Terms(text), _LongFields()
     position = tag_count = 0
     while tag := _TAG.search(text, position):
         position = tag.end()
@@ -140,6 +140,35 @@ def _checked(text: str) -> str:
         f"the feed breaks off after {len(text)} characters, its root element is never closed; it is fetched again",
         code="truncated_feed",
     )
+
+
+class _OpenElements:
+    """The open elements of a document that need not be well formed."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._open_count: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def open(self, name: str) -> None:
+        """Open another one.
+
+        Raises:
+            Permanent: `too_deep`.
+        """
+        self._names.append(name)
+        self._open_count[name] += 1
+        if len(self._names) > MAX_DEPTH:
+            raise Permanent(f"the feed nests more than {MAX_DEPTH} elements; it is not read", code="too_deep")
+
+    def close(self, name: str) -> None:
+        """Close the innermost of that name and what it left open; a stray end means nothing."""
+        closed = None
+        while closed != name and self._open_count[name]:
+            closed = self._names.pop()
+            self._open_count[closed] -= 1
 
 
 class _LongFields:
@@ -221,7 +250,7 @@ class _Terms:
             raise _too_many(f"more than {MAX_TERMS} categories in one entry")
 
 
-def _closes_root(tag: re.Match[str], elements: OpenElements) -> bool:
+def _closes_root(tag: re.Match[str], elements: _OpenElements) -> bool:
     """Take the next tag; True if nothing is open after it."""
     _, is_end, name, is_empty = tag.groups()
     if name and is_end:

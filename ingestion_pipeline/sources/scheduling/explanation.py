@@ -15,7 +15,7 @@ from ingestion_pipeline.sources.scheduling.change_model import (
     change_model_from_json,
     outlook,
 )
-from ingestion_pipeline.sources.scheduling.tiers import ADAPTIVE, is_adaptive
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED, is_adaptive
 from ingestion_pipeline.sources.source import Source
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -74,7 +74,7 @@ def _with_request_cost(parts: Sequence[str], source: Source, budget: PollingBudg
 def _why_not(source: Source, budget: PollingBudget) -> str:
     if not budget.settings.polling.adaptive:
         return "since polling.adaptive is off"
-    if source.kind not in ADAPTIVE:
+    if source.kind in REPEATED:
         return "as every source of its kind"
     return "until a few changes of it are known"
 

@@ -24,8 +24,8 @@ from ingestion_pipeline.sources.scheduling.next_check import NextCheck, next_che
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 _SYSTEM_PREFIXES = ("disabled, ", "disabled after ")  # of reasons that no operator gave
-# Kinds with a change model: an analysis of a website or a company is repeated, not watched.
-ADAPTIVE = frozenset({Kind.SERIES, Kind.JOB_BOARD, Kind.CATALOG})
+# Kinds without a change model: an analysis of a website or a company is repeated, not watched.
+REPEATED = frozenset({Kind.WEBSITE, Kind.COMPANY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def after_success(
 def is_adaptive(source: Source, model: ChangeModel, settings: Settings) -> bool:
     """Return whether its change model decides when it is checked, not its tier alone."""
     limits = settings.polling
-    is_free = limits.adaptive and source.kind in ADAPTIVE and not source.tier_pinned
+    is_free = limits.adaptive and source.kind not in REPEATED and not source.tier_pinned
     return is_free and model.changes >= limits.adaptive_gaps
 
 
@@ -133,7 +133,7 @@ def _urgency(spacing: float, hot: float, warm: float, cold: float) -> Tier:
     return Tier.WARM if spacing * spacing <= warm * cold else Tier.COLD
 
 
-def after_failure(source: Source, *, now: datetime, settings: Settings, random: Random) -> PollState:
+def after_strike(source: Source, *, now: datetime, settings: Settings, random: Random) -> PollState:
     """Return the state after one more strike; at the limit the breaker opens, or stays open."""
     failures = source.failure_count + 1
     if failures >= settings.breaker.failures:

@@ -146,6 +146,7 @@ tasks = Table(
     Column("stage", String(40), comment="last known step, for people and for dead letters"),
     Column("state", Json, comment="progress that the next attempt resumes from, as JSON"),
     count("attempts", "claims that were not given back"),
+    count("suspicion", "how far it may have killed its worker: 0 not, 1 with many others, 2 with few, 3 alone"),
     Column("not_before", UtcDateTime, nullable=False, comment="not claimed before this time, UTC"),
     Column("lease_owner", String(36), comment="worker that holds the claim; null: unclaimed"),
     Column("lease_until", UtcDateTime, comment="when the claim expires, UTC; afterwards any worker may claim it"),

@@ -1,43 +1,29 @@
-"""Results of phases: one transaction that checks the claim and updates analysis and task.
-
-```
- done ──> analysis: next status ─> task SUCCESS ─> task of the next phase, claimable at once
- not  ──> retried after a backoff │ released, uncounted │ given up: analysis failed, dead letter
-```
-"""
+"""Outcomes of phases: the analysis moves to its next status, waits or fails, in the transaction that ends the task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from random import Random
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Skipped, completed, not_done, skipped
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.crawls import FailedCrawl
-from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.tables import website_analyses, website_rankings
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import LostClaim
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, WorkError, storable
 from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.tasks.task import Move, NewTask, TaskStatus, failed, finished, released, retried
+from ingestion_pipeline.tasks.retry import ReleaseTask, Retry
+from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 from ingestion_pipeline.websites.analysis import WebsiteAnalysed
 from ingestion_pipeline.websites.rows import RankedAnalysis, store_mentions, upsert_business, upsert_ranking
-from ingestion_pipeline.websites.runs.tasks import (
-    ClaimedPhase,
-    NoLongerNeeded,
-    PhaseDone,
-    PhaseNotDone,
-    PhaseResult,
-    PostponedPhase,
-)
+from ingestion_pipeline.websites.runs.tasks import ClaimedPhase, PhaseOutcome, PhaseResult
 from ingestion_pipeline.websites.states import (
     BY_KIND,
     BY_STATUS,
@@ -54,33 +40,13 @@ from ingestion_pipeline.websites.states import (
 LOWEST = task_priority(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhasesPersisted:
-    """Result of the task, as a word that is counted, and when it is due again, if it is."""
-
-    word: str
-    again_at: datetime | None = None
-
-
-def write_result(
-    connection: Connection, result: PhaseResult, *, now: datetime, settings: Settings, random: Random
-) -> PhasesPersisted:
-    """Write everything that follows from the result; raise `LostClaim` and write nothing."""
-    task = result.task
-    if not claims.held(connection, [(task.id, task.fence)]):
-        raise LostClaim(f"task {task.id} is another worker's now; nothing was stored")
-    if isinstance(result, PhaseDone | PhaseNotDone):
-        lock_polls(connection, [result.item.source.id])  # before the analysis, as polls do
-    match result:
-        case PhaseDone():
-            return _done(connection, result, now=now)
-        case PhaseNotDone():
-            return _not_done(connection, result, now=now, settings=settings, random=random)
-        case NoLongerNeeded():
-            return _skip(connection, result, now=now)
-        case PostponedPhase():
-            claims.apply(connection, [released(task, None, not_before=now)], now=now)
-            return PhasesPersisted(word="put_off")
+def write_outcome(connection: Connection, outcome: PhaseOutcome, ctx: RunContext, *, now: datetime) -> EndedTask:
+    """Write everything that follows from the outcome, and return the end of its task."""
+    if isinstance(outcome, Skipped):
+        return _skip(connection, outcome, now=now)
+    if isinstance(outcome, Failed):
+        return _failed(connection, outcome, ctx, now=now)
+    return _done(connection, outcome, now=now)
 
 
 def set_progress(connection: Connection, item: ClaimedPhase, percent: int, message: str, *, now: datetime) -> None:
@@ -103,10 +69,10 @@ def phase_policy(settings: Settings) -> Work:
 # --- success
 
 
-def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPersisted:
+def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *, now: datetime) -> EndedTask:
     item = done.item
     phase, after = item.phase, BY_STATUS.get(item.phase.after)
-    columns = _phase_columns(connection, done, now=now)
+    columns = _phase_columns(connection, item, done.value, now=now)
     moved = connection.execute(
         update(website_analyses)
         .where(website_analyses.c.id == item.analysis_id, website_analyses.c.status == phase.status.value)
@@ -124,16 +90,14 @@ def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPe
     ).rowcount
     if not moved:
         raise LostClaim(f"analysis {item.analysis_id} is no longer {phase.status.value}")
-    claims.apply(connection, [finished(item.task)], now=now)
     if after is not None:
         continue_all(connection, [_next_task(item, after, now=now)], now=now)
-    return PhasesPersisted(word=f"{phase.kind}_done")
+    return completed(item.task, f"{phase.kind}_done")
 
 
-def _phase_columns(connection: Connection, done: PhaseDone, *, now: datetime) -> dict[str, Any]:
+def _phase_columns(connection: Connection, item: ClaimedPhase, result: PhaseResult, *, now: datetime) -> dict[str, Any]:
     """Write the phase's rows; return the columns of the analysis that it fills."""
-    item = done.item
-    match done.outcome:
+    match result:
         case Informed() as informed:
             info = {
                 **informed.business.as_json(),
@@ -227,65 +191,48 @@ def _ended_times(item: ClaimedPhase, now: datetime) -> dict[str, Any]:
 # --- failure
 
 
-def _not_done(
-    connection: Connection, result: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
-) -> PhasesPersisted:
-    item, policy = result.item, phase_policy(settings)
-    match after_failure(result.task, result.error, now=now, policy=policy, random=random):
-        case Retry(not_before):
-            attempts = f"attempt {result.task.attempts} of {policy.max_attempts}"
-            _wait(connection, result, f"{attempts} failed: {result.error.text}", now=now)
-            lower = _priority(item, retries=result.task.attempts, now=now)
-            move = replace(retried(result.task, result.error, not_before=not_before), priority=lower)
-            written = PhasesPersisted(word="retried", again_at=not_before)
+def _failed(connection: Connection, failure: Failed[ClaimedPhase], ctx: RunContext, *, now: datetime) -> EndedTask:
+    ended, item = not_done(failure), failure.item
+    if item is None or ended.move is None:
+        return ended
+    error, task = failure.error, failure.task
+    match failure.decision:
+        case Retry():
+            attempts = f"attempt {task.attempts} of {ctx.settings.work.max_attempts}"
+            _wait(connection, item, f"{attempts} failed: {error.text}", now)
+            return ended.with_move(priority=_priority(item, retries=task.attempts, now=now))
         case ReleaseTask(not_before):
-            _wait(connection, result, f"waits: {result.error.text}", now=now)
-            move = released(result.task, result.error, not_before=not_before)
-            move = replace(move, priority=min(result.task.priority + 1, LOWEST))
-            written = PhasesPersisted(word="given_back", again_at=not_before)
-        case DeadLetterTask():
-            _give_up(connection, result, now=now, settings=settings, random=random)
-            move, written = _given_up_move(result)
-    claims.apply(connection, [replace(move, stage=None)], now=now)  # its worker was not lost
-    return written
+            _wait(connection, item, f"waits: {error.text}", now)
+            return replace(ended.with_move(priority=min(task.priority + 1, LOWEST)), again_at=not_before)
+        case _:
+            _give_up(connection, item, error, ctx, now=now)
+    if error.code == FORBIDDEN:
+        return replace(ended.with_move(status=TaskStatus.SKIPPED), count="forbidden", dead_letter=None)
+    return ended
 
 
-def _wait(connection: Connection, result: PhaseNotDone, message: str, *, now: datetime) -> None:
+def _wait(connection: Connection, item: ClaimedPhase, message: str, now: datetime) -> None:
     connection.execute(
         update(website_analyses)
-        .where(website_analyses.c.id == result.item.analysis_id)
+        .where(website_analyses.c.id == item.analysis_id)
         .values(progress_message=storable(message[:2_000]), updated_at=now)
     )
 
 
-def _give_up(
-    connection: Connection, result: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
-) -> None:
+def _give_up(connection: Connection, item: ClaimedPhase, error: WorkError, ctx: RunContext, *, now: datetime) -> None:
     """Fail the analysis with the reason; the source gets a strike if its site is the cause.
 
     What robots.txt forbids is not a failure: no dead letter, no strike.
     """
-    item, error = result.item, result.error
-    why = f"{item.phase.queue}: {error.text}"
-    _fail(connection, item.analysis_id, why, now=now, phase=item.phase)
-    is_forbidden = error.code == FORBIDDEN
-    if not is_forbidden:
-        add_dead_letters(connection, [DeadLetterEntry(task=result.task, error=error, stack=result.stack)], now=now)
-    walk = FailedCrawl(
+    _fail(connection, item.analysis_id, f"{item.phase.queue}: {error.text}", now=now, phase=item.phase)
+    failure = FailedCrawl(
         source_id=item.source.id,
         outcome=f"{item.phase.queue} failed ({error.code}): {error.text}",
         error_class=error.error_class.value,
-        is_strike=item.task.kind == WEBSITE_INFO and not is_forbidden,
+        is_strike=item.task.kind == WEBSITE_INFO and error.code != FORBIDDEN,
         blocked_reason=_block_reason(error),
     )
-    crawls.fail(connection, walk, now=now, settings=settings, random=random)
-
-
-def _given_up_move(result: PhaseNotDone) -> tuple[Move, PhasesPersisted]:
-    move = failed(result.task, result.error)
-    if result.error.code == FORBIDDEN:
-        return replace(move, status=TaskStatus.SKIPPED), PhasesPersisted(word="forbidden")
-    return move, PhasesPersisted(word="failed")
+    crawls.fail(connection, failure, now=now, settings=ctx.settings, random=ctx.random)
 
 
 def _block_reason(error: WorkError) -> str | None:
@@ -309,12 +256,8 @@ def _fail(connection: Connection, analysis_id: int, why: str, *, now: datetime, 
     )
 
 
-def _skip(connection: Connection, result: NoLongerNeeded, *, now: datetime) -> PhasesPersisted:
+def _skip(connection: Connection, outcome: Skipped[ClaimedPhase], *, now: datetime) -> EndedTask:
     """Skip the task; fail an analysis that is in its phase, since it has no other task."""
-    analysis_id: int = result.task.payload.get("analysis", 0)
-    _fail(connection, analysis_id, result.why, now=now, phase=BY_KIND[result.task.kind])
-    move: Move = replace(
-        finished(result.task, status=TaskStatus.SKIPPED), error_code="unwanted", error=result.why[:500]
-    )
-    claims.apply(connection, [move], now=now)
-    return PhasesPersisted(word="unwanted")
+    analysis_id: int = outcome.task.payload.get("analysis", 0)
+    _fail(connection, analysis_id, outcome.reason, now=now, phase=BY_KIND[outcome.task.kind])
+    return skipped(outcome, "unwanted")

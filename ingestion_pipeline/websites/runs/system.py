@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
-from uuid import uuid4
+from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, exists, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.results import ClaimedPoll, Deferred, PollResult, failure_of, write_results
+from ingestion_pipeline.engine.polling.handler import start_deferred
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
@@ -20,19 +20,17 @@ from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
-from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import ACTIVE, UNFINISHED, sources, tasks, website_analyses
-from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.dead_letters import requeue_task
-from ingestion_pipeline.tasks.errors import Permanent, Resource
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
-from ingestion_pipeline.websites.runs.loop import AnalysisRun, PhaseTools, PhaseWork
+from ingestion_pipeline.websites.runs.handler import PhaseHandler, PhaseTools
 from ingestion_pipeline.websites.runs.starting import KINDS, make_due, start_analyses
 from ingestion_pipeline.websites.source_config import parse_website_config
 from ingestion_pipeline.websites.states import BY_KIND, AnalysisStatus
@@ -62,49 +60,15 @@ MOST = 200  # at a time; the others are started by a poll run
 
 
 def start_first_analyses(ctx: RunContext) -> int:
-    """Start the analyses of new websites; return how many.
-
-    As a poll does it, but claimed and written in one transaction: a run of its own would take
-    longer to start than the analysis takes.
-    """
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
+    """Start the analyses of new websites, as a poll does it; return how many."""
+    with ctx.store.read() as connection:
         ids = _unpolled(connection)
-        if not ids:
-            return 0
-        polls = claims.claim(
-            connection,
-            ClaimFilter(kind=POLL, due_of=ids),
-            owner=str(uuid4()),
-            now=now,
-            lease=timedelta(seconds=ctx.settings.work.lease_seconds),
-            limit=MOST,
-        )
-        sources_of_polls = sources_by_id(connection, ids)
-        claimed = [ClaimedPoll(task=task, source=sources_of_polls[task.source_id or ""]) for task in polls]
-        counts, _ = write_results(
-            connection,
-            [_result(ctx, poll) for poll in claimed],
-            batch_id="",  # there are no listings
-            now=now,
-            settings=ctx.settings,
-            random=ctx.random,
-            deferred_systems=ctx.deferred,
-        )
-    return counts.begun
+    return start_deferred(ctx, ClaimFilter(kind=POLL, due_of=ids), limit=MOST) if ids else 0
 
 
 def _unpolled(connection: Connection) -> list[str]:
     query = select(sources.c.id).where(sources.c.kind == Kind.WEBSITE.value, sources.c.last_checked_at.is_(None))
     return list(connection.execute(query.order_by(sources.c.created_at).limit(MOST)).scalars())
-
-
-def _result(ctx: RunContext, poll: ClaimedPoll) -> PollResult:
-    try:
-        ctx.deferred[poll.source.kind].check(poll.source)
-    except ValueError as error:
-        return failure_of(poll, Permanent(str(error), code="bad_config"))
-    return Deferred(task=poll.task, source=poll.source)
 
 
 NO_PROVIDER = "no_provider"
@@ -134,8 +98,8 @@ async def run_analyses(
             model = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings))
         visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
         tools = PhaseTools(ctx=ctx, visitor=visitor, pool=pool, clock=clock, model=model)
-        work = PhaseWork(tools)
-        return await AnalysisRun(ctx, worker, fetcher, work, clock=clock, source_ids=source_ids).run()
+        handler = PhaseHandler(tools, source_ids=source_ids)
+        return await WorkerLoop(ctx, worker, fetcher, handler, clock=clock).run()
 
 
 def _wake_waiting(ctx: RunContext) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select, update
 
+from ingestion_pipeline.engine.outcomes import Outcome, Skipped
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import website_analyses
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
@@ -31,9 +31,6 @@ from ingestion_pipeline.websites.states import (
     Prompted,
     PromptedBy,
 )
-
-# The stage of a task while a worker has it; found at a claim, it was left by a lost worker.
-STARTED = "begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +52,6 @@ class ClaimedPhase:
     times: Mapping[str, Any]
 
     @property
-    def lost_its_worker(self) -> bool:
-        """Return whether its last worker died while it was running."""
-        return self.task.stage == STARTED
-
-    @property
     def config(self) -> WebsiteConfig:
         """Return the operator's config of the website."""
         return parse_website_config(self.source.config)[0]
@@ -78,54 +70,12 @@ class ClaimedPhase:
         return Business.from_json(self.info)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseDone:
-    """A phase that succeeded."""
-
-    item: ClaimedPhase
-    outcome: Informed | Prompted | WebsiteAnalysed
-
-    @property
-    def task(self) -> Task:
-        """Return the claimed task."""
-        return self.item.task
+PhaseResult = Informed | Prompted | WebsiteAnalysed
+PhaseOutcome = Outcome[ClaimedPhase, PhaseResult]
+LoadedPhase = ClaimedPhase | PhaseOutcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseNotDone:
-    """A phase that failed."""
-
-    item: ClaimedPhase
-    error: WorkError
-    stack: str | None = None
-
-    @property
-    def task(self) -> Task:
-        """Return the claimed task."""
-        return self.item.task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoLongerNeeded:
-    """A task that is not needed: its analysis ended or moved on, or its source is disabled."""
-
-    task: Task
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostponedPhase:
-    """A claim that is released unchanged: another task must run alone."""
-
-    task: Task
-
-
-PhaseResult = PhaseDone | PhaseNotDone | NoLongerNeeded | PostponedPhase
-
-
-def open_phases(
-    connection: Connection, claimed: Sequence[Task], *, now: datetime
-) -> list[ClaimedPhase | NoLongerNeeded]:
+def open_phases(connection: Connection, claimed: Sequence[Task], *, now: datetime) -> list[LoadedPhase]:
     """Return the phase of each claimed task, and mark its analysis as started.
 
     Tasks that were lost since they were claimed are left out: another worker has them.
@@ -140,24 +90,22 @@ def open_phases(
         _open_phase(connection, task, rows.get(id_), sources.get(task.source_id or ""), now=now)
         for task, id_ in zip(ours, ids, strict=True)
     ]
-    phases = [item for item in opened if isinstance(item, ClaimedPhase)]
-    for item in phases:
-        _record_start(connection, item, now=now)
-    if phases:
-        claims.set_stage(connection, [(item.task.id, item.task.fence) for item in phases], STARTED)
+    for item in opened:
+        if isinstance(item, ClaimedPhase):
+            _record_start(connection, item, now=now)
     return opened
 
 
 def _open_phase(
     connection: Connection, task: Task, row: RowMapping | None, source: Source | None, *, now: datetime
-) -> ClaimedPhase | NoLongerNeeded:
+) -> LoadedPhase:
     phase = BY_KIND[task.kind]
     if row is None or source is None:
-        return NoLongerNeeded(task=task, why="its analysis or its source was deleted")
+        return _unwanted(task, "its analysis or its source was deleted")
     if row["status"] != phase.status.value:
-        return NoLongerNeeded(task=task, why=f"its analysis is {row['status']}")
+        return _unwanted(task, f"its analysis is {row['status']}")
     if source.status is SourceStatus.DISABLED:
-        return NoLongerNeeded(task=task, why=f"{source.id} is disabled: {source.status_reason}")
+        return _unwanted(task, f"{source.id} is disabled: {source.status_reason}")
     prompts = tuple(_prompt(prompt) for prompt in row["prompts"] or ())
     taken = ("business_id", "url", "created_at", "is_recurring", "is_manual", "info")
     return ClaimedPhase(
@@ -170,6 +118,10 @@ def _open_phase(
         times=_times(row["phase_times"], phase, task, now),
         **{name: row[name] for name in taken},
     )
+
+
+def _unwanted(task: Task, reason: str) -> Skipped[ClaimedPhase]:
+    return Skipped(task=task, reason=reason, code="unwanted")
 
 
 def _previous_answers(

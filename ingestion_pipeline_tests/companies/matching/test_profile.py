@@ -50,7 +50,7 @@ def problem_lines(folder: Path, text: str) -> dict[str, int]:
     """Return the line of each mistake by its key."""
     profile = load_profile(write_profile(folder, text))
     assert isinstance(profile, BadProfile)
-    return {problem.key: problem.line for problem in profile.problems}
+    return {problem.field: problem.line for problem in profile.problems}
 
 
 def test_every_mistake_in_a_profile_is_reported_with_its_line(tmp_path: Path) -> None:
@@ -105,7 +105,15 @@ def test_the_example_profile_is_valid_and_names_every_key(tmp_path: Path) -> Non
     assert profile.work_modes.hybrid is Allowed.HOME_CITY
     assert profile.work_modes.on_site is Allowed.NO
     unnamed = {"commission_phrases"}
-    assert all(f"{name}:" in example_profile() for name in Profile.__dataclass_fields__.keys() - unnamed)
+    assert all(f"{name}:" in example_profile() for name in Profile.model_fields.keys() - unnamed)
+
+
+def test_the_mistakes_of_a_map_beside_a_bad_key_are_reported(tmp_path: Path) -> None:
+    assert problem_lines(tmp_path, "skills:\n  1: 1\n  Go: 11\nseniority:\n  unwanted: [a]\n  unwanted: [b]\n") == {
+        "skills": 1,
+        "skills.Go": 3,
+        "seniority.unwanted": 5,
+    }
 
 
 def test_a_missing_file_names_the_command_that_creates_it(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_score_stays_between_0_and_100() -> None:
 
 
 def test_scores_of_100_are_ranked_by_their_unclamped_value() -> None:
-    profile = replace(PROFILE, skills={"Python": 10, "PostgreSQL": 9, "Go": 7, "Rust": 6, "Kafka": 5})
+    profile = PROFILE.model_copy(update={"skills": {"Python": 10, "PostgreSQL": 9, "Go": 7, "Rust": 6, "Kafka": 5}})
     words = ["Python, PostgreSQL, Go", ", Rust", ", Kafka"]
     ascending_listings = [a_listing(description="".join(words[: n + 1])) for n in range(3)]
     ascending_listings.append(replace(ascending_listings[-1], locations=("Portland, OR",)))
@@ -174,7 +174,7 @@ def test_a_matched_skill_has_its_position_in_the_text() -> None:
 
 
 def test_a_skill_under_another_name_is_not_missing() -> None:
-    profile = replace(PROFILE, skills={"Postgres": 5})
+    profile = PROFILE.model_copy(update={"skills": {"Postgres": 5}})
 
     base_score = rule_score(a_listing(description="PostgreSQL all day"), profile)
 

@@ -188,8 +188,11 @@ def test_a_page_shared_by_several_listings_is_not_their_description(listings: Li
     assert "/1" not in web.paths
 
 
-def test_a_page_nested_too_deeply_for_the_parser_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("body", "code"), [("<div>" * 30_000, "too_deep"), ("<select>" + "<option>a</option>" * 60_000, "too_large")]
+)
+def test_a_page_that_would_hold_up_the_parser_is_refused(body: str, code: str) -> None:
     with pytest.raises(Permanent) as refused:
-        main_text("<html><body><select>" + "<option>a</option>" * 30_000)
+        main_text(f"<html><body>{body}")
 
-    assert refused.value.code == "too_deep"
+    assert refused.value.code == code

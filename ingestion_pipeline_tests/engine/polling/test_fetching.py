@@ -18,6 +18,7 @@ from ingestion_pipeline.store.tables import batch_items, dead_letters, metadata,
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.builders import a_definition, a_new_task
@@ -229,7 +230,7 @@ def test_a_poll_that_killed_three_workers_is_dead_lettered_without_a_request(
     for _ in range(3):
         assert len(Worker(store, lease_seconds=60).claim(POLLS, limit=1)) == 1
         with store.begin() as connection:
-            connection.execute(update(tasks).values(stage="fetched"))
+            connection.execute(update(tasks).values(stage="fetched", suspicion=Suspicion.ALONE))
         clock.advance(minutes=2)
     add_sources(store, a_source("other"))
     web.routes |= {"/poison": a_feed(1), "/other": a_feed(1)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -109,7 +108,7 @@ def test_nothing_inside_a_page_reaches_a_private_address(
     before = private.connections
     serve_attacks(session.web, f"{name}:{private.port}", datagrams)
 
-    html = session.html("/", replace(PLAIN, load_wait_seconds=0.7))
+    html = session.html("/", PLAIN.model_copy(update={"load_wait_seconds": 0.7}))
 
     assert f'data-tried="{TRIED}"' in html, "every attack was at least begun"
     assert "<title>harmless</title>" in html
@@ -124,7 +123,7 @@ def test_the_same_attacks_reach_an_address_that_is_allowed(
     private.requests.clear()
     serve_attacks(session.web, f"control.test:{private.port}", datagrams)
 
-    session.html("/", replace(PLAIN, load_wait_seconds=0.7))
+    session.html("/", PLAIN.model_copy(update={"load_wait_seconds": 0.7}))
 
     reached = set(private.paths)
     assert {"/iframe", "/inner", "/script", "/style", "/fetch", "/post", "/led"} <= reached

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -48,7 +47,7 @@ def session() -> Iterator[BrowserSession]:
 
 
 def discovery_options(selector: str, limit: int = 20) -> RenderingOptions:
-    return replace(PLAIN, discovery=ClickDiscovery(selector=selector, limit=limit, wait_seconds=3))
+    return PLAIN.model_copy(update={"discovery": ClickDiscovery(selector=selector, limit=limit, wait_seconds=3)})
 
 
 def test_every_click_is_tried_and_no_document_is_opened_for_it(session: BrowserSession) -> None:
@@ -65,7 +64,7 @@ def test_a_page_that_changes_its_own_url_is_restored_after_each_click(
     session: BrowserSession, path: str, loads: int
 ) -> None:
     session.web.requests.clear()
-    rendering = replace(discovery_options("main"), setup=(Click(selector="#more"),))
+    rendering = discovery_options("main").model_copy(update={"setup": (Click(selector="#more"),)})
 
     rendered = session.render(path, rendering)
 

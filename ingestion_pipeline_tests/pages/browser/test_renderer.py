@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,7 @@ def test_pages_share_a_browser_and_nothing_else(session: BrowserSession) -> None
 
 def test_the_setup_runs_in_order_and_only_the_content_is_returned(session: BrowserSession) -> None:
     setup = (Click(selector="#two"), RenderWait(seconds=0.4), Click(selector="#one"))
-    rendering = replace(PLAIN, setup=setup, content_selector="#log")
+    rendering = PLAIN.model_copy(update={"setup": setup, "content_selector": "#log"})
 
     assert session.html("/steps", rendering) == '<main id="log"><i>two</i><i>one</i></main>'
 
@@ -121,10 +120,10 @@ def test_the_setup_runs_in_order_and_only_the_content_is_returned(session: Brows
 @pytest.mark.parametrize(
     ("rendering", "message"),
     [
-        (replace(PLAIN, setup=(Click(selector="#none"),)), "'#none'; correct setup[0].click"),
-        (replace(PLAIN, content_selector="#none"), "'#none'; correct content_selector"),
-        (replace(PLAIN, content_selector="#empty"), "is empty; correct content_selector"),
-        (replace(PLAIN, content_selector="p["), "'p[' is no CSS selector"),
+        (PLAIN.model_copy(update={"setup": (Click(selector="#none"),)}), "'#none'; correct setup[0].click"),
+        (PLAIN.model_copy(update={"content_selector": "#none"}), "'#none'; correct content_selector"),
+        (PLAIN.model_copy(update={"content_selector": "#empty"}), "is empty; correct content_selector"),
+        (PLAIN.model_copy(update={"content_selector": "p["}), "'p[' is no CSS selector"),
     ],
     ids=["click", "no content", "empty content", "no selector"],
 )

@@ -14,12 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
+from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Transient, classify
 from ingestion_pipeline_tests.processes import Child
 
@@ -230,12 +230,11 @@ def test_text_shared_by_the_forms_of_a_page_is_stored_once(store: ContentStore, 
 
 
 def test_forms_that_were_written_as_a_frame_each_are_still_read(store: ContentStore, tmp_path: Path) -> None:
-    compress = zstandard.ZstdCompressor().compress
     for body in (BODY, b"text"):
         name = sha256(body).hexdigest()
         path = tmp_path / "deep" / "content" / name[:2] / name[2:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(compress(BODY) + compress(b"text"))
+        path.write_bytes(zstd.compress(BODY) + zstd.compress(b"text"))
 
         assert store.get(name) == body
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import brotli
 import pytest
-import zstandard
 
 from ingestion_pipeline.pages import FetchLimits
 from ingestion_pipeline.pages.http.body import LimitedBody
+from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pages.page_fetches import fetch_page
@@ -40,7 +40,7 @@ def brotli_bomb() -> bytes:
 
 
 def zstd_bomb() -> bytes:
-    packer = zstandard.ZstdCompressor().compressobj()
+    packer = zstd.ZstdCompressor()
     return compressed_zeros(packer.compress, packer.flush)
 
 
@@ -63,7 +63,7 @@ AROUND: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
     "br": brotli.compress,
-    "zstd": lambda data: zstandard.ZstdCompressor().compress(data),
+    "zstd": zstd.compress,
 }
 ENCODING = {"raw": "deflate", "repeats": "zstd"}
 BOMBS = [
@@ -120,7 +120,9 @@ def megabytes(field: str) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 def test_a_bomb_is_stopped_at_the_cap_in_little_memory_and_time(limits: str) -> None:
-    measured = Child(inflate_all, bombs(), *LIMITS[limits]).result()
+    # A process each: memory that one bomb freed and another took would count, or not, by their order.
+    children = [Child(inflate_all, {name: bomb}, *LIMITS[limits]).result() for name, bomb in bombs().items()]
+    measured = {name: figures for child in children for name, figures in child.items()}
 
     assert {kind for kind, _, _ in measured.values()} == {"Permanent decompression_bomb"}
     assert max(seconds for _, seconds, _ in measured.values()) < 2

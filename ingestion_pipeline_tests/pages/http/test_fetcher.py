@@ -31,6 +31,7 @@ from ingestion_pipeline_tests.fakes import (
     reset,
 )
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, fetch, fetch_page, run_with_fetcher
+from ingestion_pipeline_tests.polling_runs import slow_answer
 
 
 def fetch_error(answer: WebAnswer, limits: FetchLimits | None = None) -> WorkError:
@@ -239,6 +240,28 @@ def test_a_dripping_server_ends_at_the_deadline(answer: RawAnswer) -> None:
     assert isinstance(error, Transient)
     assert error.code == "timeout"
     assert 0.3 <= time.monotonic() - began < 1.3
+
+
+@pytest.mark.slow
+def test_a_host_whose_last_request_timed_out_must_answer_sooner() -> None:
+    limits = FetchLimits(deadline_seconds=0.5, slow_host_seconds=0.1)
+    late = slow_answer(b"late", 30)
+    errors: list[str] = []
+
+    async def requests(fetcher: HttpFetcher, web: FakeWeb) -> set[str]:
+        for _ in range(2):
+            with pytest.raises(Transient) as caught:
+                await fetcher.fetch(Request(url=f"http://{web.host_port}/late"), now=NOW)
+            errors.append(str(caught.value))
+        await fetcher.fetch(Request(url=f"http://{web.host_port}/quick"), now=NOW)
+        return fetcher.slow_hosts
+
+    with FakeWeb({"/late": late, "/quick": b"quick"}) as web:
+        slow_hosts = run_with_fetcher(lambda fetcher: requests(fetcher, web), Guard(frozenset({web.host_port})), limits)
+
+    assert "did not answer within 0.5 seconds" in errors[0]
+    assert "timed out before and did not answer within 0.1 seconds" in errors[1]
+    assert slow_hosts == set()
 
 
 @pytest.mark.slow

@@ -12,7 +12,10 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.pages.politeness.hosts import (
+    LONGEST_PAUSE_SECONDS,
+    SHORTEST_BREAK_SECONDS,
     HostBusy,
+    HostHealth,
     Leased,
     Pace,
     RateLimiter,
@@ -21,6 +24,7 @@ from ingestion_pipeline.pages.politeness.hosts import (
     release_hosts,
     release_owner,
     renew_hosts,
+    store_health,
 )
 from ingestion_pipeline.sources.status import waiting_hosts
 from ingestion_pipeline.store import Store, open_store
@@ -366,3 +370,49 @@ def test_the_hosts_own_spacing_is_always_waited_for() -> None:
     assert asyncio.run(rate_limiter.turn(patience_seconds=30))
 
     assert clock.slept == [60]
+
+
+def test_a_host_is_paused_when_most_of_its_recent_requests_have_failed() -> None:
+    health = HostHealth()
+
+    pauses = [health.failed() for _ in range(60)]
+
+    assert pauses[:27] == [None] * 27
+    first, *later = [pause for pause in pauses if pause is not None]
+    assert SHORTEST_BREAK_SECONDS <= first < 2 * SHORTEST_BREAK_SECONDS
+    assert later == sorted(later)
+    assert later[-1] == LONGEST_PAUSE_SECONDS
+
+
+@pytest.mark.parametrize(("failures_in_ten", "is_paused"), [(5, False), (7, False), (9, True)])
+def test_a_host_that_answers_often_enough_is_not_paused(failures_in_ten: int, is_paused: bool) -> None:
+    health = HostHealth()
+    for n in range(1_000):
+        if n % 10 < failures_in_ten:
+            health.failed()
+        else:
+            health.succeeded()
+
+    assert health.is_failing == is_paused
+
+
+def test_a_host_that_has_recovered_has_its_whole_error_budget_again() -> None:
+    health = HostHealth(error_score=20.0, timed_out_at=NOON)
+    for _ in range(200):
+        health.succeeded()
+
+    assert (health.error_score, health.timed_out_at, health.is_failing) == (0.0, None, False)
+
+
+def test_the_health_of_a_host_is_stored_by_its_owner_alone(store: Store) -> None:
+    lease(store, "a.test", "b.test")
+    health = {host: HostHealth(error_score=3.5, timed_out_at=NOON) for host in ("a.test", "b.test")}
+    release(store, {"b.test": NOON})
+    with store.begin() as connection:
+        store_health(connection, health, owner="one")
+    release(store, {"a.test": NOON})
+
+    leases = lease(store, "a.test", "b.test", owner="two")
+
+    assert leases["a.test"] == Leased(next_allowed_at=NOON, error_score=3.5, timed_out_at=NOON)
+    assert leases["b.test"] == Leased(next_allowed_at=NOON)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from email.utils import format_datetime
@@ -14,11 +15,13 @@ import pytest
 from sqlalchemy import event, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
+from ingestion_pipeline.engine.polling.handler import PollHandler, PollRunResult
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
@@ -346,18 +349,19 @@ def test_a_host_whose_lease_was_lost_is_no_longer_fetched(
     assert host_row(store).lease_owner == "another"
 
 
-class ClaimsAtTheEnd(PollRun):
+class ClaimsAtTheEnd(WorkerLoop[Any, Any]):
     """Claims again when a host's queue is empty and the visit has not ended yet."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        execute_queue = self._visits._execute_queue
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        queues: Any = self._queues
+        execute_queue = queues._execute_queue
 
         async def execute_and_claim(host: str) -> None:
             await execute_queue(host)
-            await self._claim_more(POLLS, 1)
+            await self._claim_more()
 
-        self._visits._execute_queue = execute_and_claim
+        queues._execute_queue = execute_and_claim
 
 
 @ON_SQLITE
@@ -367,11 +371,10 @@ def test_a_task_claimed_while_a_visit_ends_is_fetched_too(ctx: RunContext, web: 
     add_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
 
-    async def run() -> PollRunResult:
-        worker = Worker(store, lease_seconds=60)
+    async def run() -> Counter[str]:
+        worker, clock = Worker(store, lease_seconds=60), SteadyClock(store.now())
         async with a_fetcher(ctx.settings, web.port) as fetcher:
-            return await ClaimsAtTheEnd(ctx, worker, fetcher).run(POLLS)
+            handler = PollHandler(ctx, POLLS, capacity=1, fetcher=fetcher, clock=clock)
+            return await ClaimsAtTheEnd(ctx, worker, fetcher, handler, clock=clock).run()
 
-    counts = asyncio.run(run()).counts
-
-    assert (counts.changed, counts.given_back) == (2, 0)
+    assert asyncio.run(run()) == {"changed": 2}

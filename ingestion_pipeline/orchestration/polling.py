@@ -1,11 +1,11 @@
 """The four ops of a poll: fetch, extract, ingest, report; they pass on ids, never bodies.
 
-The poll jobs use them to drain what is due, the assets `chapters` and `job_listings` to poll the
-requested partitions, due or not.
+The poll jobs use them to drain what is due; the asset of each polled kind, such as `chapters`, and its
+job use them to poll the requested partitions, due or not.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
@@ -14,28 +14,26 @@ import dagster as dg
 from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_fetcher
-from ingestion_pipeline.companies.boards.reporting import BoardReport, ListingSummary, board_reports
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.fetching import PollRun, PollRunResult
+from ingestion_pipeline.engine.polling.handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.results import PollCounts
+from ingestion_pipeline.engine.system_spec import PolledAsset
+from ingestion_pipeline.engine.work import all_failed
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import fail_if_all_failed, fail_if_network_down, network_problem
-from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, reported_checks
+from ingestion_pipeline.orchestration.check_events import fail, network_problem
+from ingestion_pipeline.orchestration.checks import changed_checks, reported_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.events import (
     is_fresh,
-    materialization,
-    moment,
-    plain,
     run_numbers,
     why_late,
     with_expectations,
 )
+from ingestion_pipeline.orchestration.partitioned_assets import ingest_job, partitioned_asset
 from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.requested import admit, requested_or_due_keys, shard_of
-from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.series.reporting import reports
+from ingestion_pipeline.orchestration.requested import admit, requested_keys, shard_of
+from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.registry import kind_specs, system_of
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -46,101 +44,34 @@ from ingestion_pipeline.sources.status import lock_sources, mark_reported, unrep
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.worker import Worker
 
-
-def board_materialization(report: BoardReport) -> dg.AssetMaterialization:
-    """Return the event of the board's jobs and of what happened since its last event."""
-    counts = {
-        "polled": report.polls,
-        "changed": report.changes,
-        "found": report.found,
-        "new": report.new,
-        "duplicate": report.duplicate,
-        "updated": report.updated,
-        "closed": report.closed,
-        "filtered": sum(report.filtered.values()),
-        "skipped": report.skipped,
-        "matched": report.matched,
-        "not_judged_yet": report.waiting,
-    }
-    metadata: dict[str, dg.MetadataValue] = {
-        "outcome": dg.MetadataValue.text(report.outcome[:2_000]),
-        "url": dg.MetadataValue.url(report.url),
-        "tier": dg.MetadataValue.text(report.tier),
-        **{name: dg.MetadataValue.int(count) for name, count in counts.items()},
-        "filtered_by_reason": dg.MetadataValue.md(reason_table(report.filtered)),
-        "newest": dg.MetadataValue.md(listing_table(report.newest)),
-    }
-    if report.company:
-        metadata["company"] = dg.MetadataValue.text(report.company[:200])
-    return dg.AssetMaterialization(asset_key="job_listings", partition=report.source_id, metadata=metadata)
+POLLED: dict[Kind, PolledAsset] = {kind: spec.asset for kind, spec in kind_specs().items() if spec.asset is not None}
 
 
-def reason_table(reasons: Mapping[str, int]) -> str:
-    """Return why jobs were filtered, the commonest reason first."""
-    if not reasons:
-        return "nothing was filtered"
-    most_first = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
-    return "\n".join(["| reason | jobs |", "|---|--:|", *(f"| {plain(why)} | {n} |" for why, n in most_first)])
-
-
-def listing_table(listings: Sequence[ListingSummary]) -> str:
-    """Return the jobs as a Markdown table, in the order given."""
-    if not listings:
-        return "no jobs"
-    lines = ["| job | company | where | posted (UTC) | decision | |", "|---|---|---|---|---|---|"]
-    for listing in listings:
-        cells = (
-            plain(listing.title),
-            plain(listing.company, limit=40),
-            plain(listing.location, limit=40),
-            moment(listing.posted_at),
-            listing.decision or "",
-        )
-        lines.append(f"| {' | '.join(cells)} | {'**new**' if listing.is_new else ''} |")
-    return "\n".join(lines)
-
-
-Events = Callable[[Connection, Collection[str]], list[dg.AssetMaterialization]]
-
-
-def _of_series(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
-    return [materialization(report) for report in reports(connection, ids)]
-
-
-def _of_boards(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
-    return [board_materialization(report) for report in board_reports(connection, ids)]
-
-
-POLLED_EVENTS: dict[Kind, Events] = {Kind.SERIES: _of_series, Kind.JOB_BOARD: _of_boards}
-
-
-def polled_events(source_ids: Iterable[str]) -> list[tuple[Kind, list[str]]]:
-    """Return the ids grouped by their kind, which is their prefix."""
+def _by_kind(source_ids: Iterable[str]) -> dict[Kind, list[str]]:
+    """Return the ids of polled sources by their kind, which is their prefix."""
     ids = list(source_ids)
-    by_kind = [
-        (kind, [source_id for source_id in ids if source_id.startswith(f"{kind.value}:")]) for kind in POLLED_EVENTS
-    ]
-    return [(kind, kind_ids) for kind, kind_ids in by_kind if kind_ids]
+    by_kind = {kind: [id_ for id_ in ids if id_.startswith(f"{kind.value}:")] for kind in POLLED}
+    return {kind: own for kind, own in by_kind.items() if own}
 
 
 Batch = dict[str, Any]  # ids and counts, never bodies
+_KIND_OF_JOB = {f"ingest_{kind.value}": kind for kind in POLLED}
 EVENTS_AT_ONCE = 20  # an event takes 14 ms on SQLite, which blocks other writers
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
-def fetch(context: dg.OpExecutionContext, run_context: RunContextResource) -> Batch:
+def fetch(context: dg.OpExecutionContext, run_context: RunContextParam) -> Batch:
     """Claim sources and fetch their feeds politely; store changed ones.
 
     Not an async op: Dagster drops the coroutine of one that is interrupted, and its claims would
     not be released. `asyncio.run` unwinds it.
     """
-    example = "job_board" if context.job_name == "ingest_job_board" else "series"
-    keys = requested_or_due_keys(context, resources.TIER, example)
-    with run_context.open() as ctx:
-        started_at = ctx.store.now()
-        claim_filter = _claim_filter(context, ctx, keys)
-        with heartbeat.working(ctx, run_id=context.run_id, job=context.job_name) as worker:
-            fetched, requests, problem = asyncio.run(_fetch(ctx, worker, claim_filter))
+    kind = _KIND_OF_JOB.get(context.job_name)
+    keys = None if resources.TIER in context.run.tags else requested_keys(context, kind.value if kind else "series")
+    started_at = run_context.store.now()
+    claim_filter = _claim_filter(context, run_context, keys)
+    with heartbeat.working(run_context, run_id=context.run_id, job=context.job_name) as worker:
+        fetched, requests, problem = asyncio.run(_fetch(run_context, worker, claim_filter))
     context.log.info("fetch finished %s", key_values(asdict(fetched.counts)))
     return {
         "owner": fetched.owner,
@@ -158,29 +89,29 @@ def fetch(context: dg.OpExecutionContext, run_context: RunContextResource) -> Ba
 async def _fetch(ctx: RunContext, worker: Worker, claim_filter: ClaimFilter) -> tuple[PollRunResult, int, str | None]:
     """Return what was fetched, the number of requests, and the network outage that ended it."""
     async with open_fetcher(ctx.settings) as fetcher:
-        fetched = await PollRun(ctx, worker, fetcher).run(claim_filter)
+        fetched = await fetch_feeds(ctx, worker, fetcher, claim_filter)
         return fetched, fetcher.requests, network_problem(fetcher)
 
 
 @dg.op(tags={"kind": "extract"})
-def extract(context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch) -> Batch:
+def extract(context: dg.OpExecutionContext, run_context: RunContextParam, batch: Batch) -> Batch:
     """Parse the stored feeds; one that cannot be parsed fails its own poll."""
     counts = PollCounts(**batch["counts"])
-    with run_context.open() as ctx, _working(context, ctx, batch) as worker:
+    with _working(context, run_context, batch) as worker:
         for batch_id in batch["batch_ids"]:
-            counts += extract_batch(ctx, worker, batch_id)
+            counts += extract_batch(run_context, worker, batch_id)
     return {**batch, "counts": asdict(counts)}
 
 
 @dg.op(tags={"kind": "ingest"})
-def ingest(context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch) -> Batch:
+def ingest(context: dg.OpExecutionContext, run_context: RunContextParam, batch: Batch) -> Batch:
     """Commit the parsed feeds, fenced: rows, source, task and outbox in one transaction."""
     counts = PollCounts(**batch["counts"])
     new = 0
     written: set[str] = set()
-    with run_context.open() as ctx, _working(context, ctx, batch) as worker:
+    with _working(context, run_context, batch) as worker:
         for batch_id in batch["batch_ids"]:
-            ingestion = ingest_batch(ctx, worker, batch_id)
+            ingestion = ingest_batch(run_context, worker, batch_id)
             counts += ingestion.counts
             new += sum(source.new for source in ingestion.ingested)
             written |= {source.source_id for source in ingestion.ingested if source.has_written}
@@ -188,28 +119,26 @@ def ingest(context: dg.OpExecutionContext, run_context: RunContextResource, batc
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
-def report(context: dg.OpExecutionContext, run_context: RunContextResource, batch: Batch) -> Iterator[Any]:
+def report(context: dg.OpExecutionContext, run_context: RunContextParam, batch: Batch) -> Iterator[Any]:
     """Report each source that changed or was requested; then fail the run if all failed."""
-    with run_context.open() as ctx:
-        with _working(context, ctx, batch):
-            yield from _materializations(context, ctx, batch)
-            yield from changed_checks(context.instance, ctx, reported_checks(batch["keys"]))
-            # Requested sources are reported again even if unchanged: a check must not be older.
-            source_ids = sorted({*batch["written"], *(batch["keys"] or ())})
-            yield from _contracts(context, ctx, source_ids)
-        _record_pace(context, ctx, batch)
-        heartbeat.end_run(ctx.store, run_id=context.run_id)
-        yield from _numbers(context, batch)
-        _fail_if_no_success(ctx, batch)
+    with _working(context, run_context, batch):
+        yield from _materializations(context, run_context, batch)
+        yield from changed_checks(context.instance, run_context, reported_checks(batch["keys"]))
+        # Requested sources are reported again even if unchanged: a check must not be older.
+        source_ids = sorted({*batch["written"], *(batch["keys"] or ())})
+        yield from _contracts(context, run_context, source_ids)
+    _record_pace(context, run_context, batch)
+    heartbeat.end_run(run_context.store, run_id=context.run_id)
+    yield from _numbers(context, batch)
+    _fail_if_no_success(run_context, batch)
 
 
 def _contracts(
     context: dg.OpExecutionContext, ctx: RunContext, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield contract evaluations of the rows of this run, by the kind of their sources."""
-    for kind, ids in polled_events(source_ids):
-        asset = POLLED_ASSETS[kind.value].to_user_string()
-        yield from written_contracts(context.instance, ctx, [asset], ids)
+    written = {POLLED[kind].name: ids for kind, ids in _by_kind(source_ids).items()}
+    yield from written_contracts(context.instance, ctx, written)
 
 
 def _record_pace(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) -> None:
@@ -218,7 +147,7 @@ def _record_pace(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) 
     if batch["keys"] is not None or tier is None:
         return
     counts = PollCounts(**batch["counts"])
-    polls = counts.changed + counts.unchanged + counts.begun + counts.failed
+    polls = counts.changed + counts.unchanged + counts.started + counts.failed
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         before = load_measurements(connection).get(pace_name(tier))
@@ -239,8 +168,7 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
 
 def _claim_filter(context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None) -> ClaimFilter:
     if keys is not None:
-        is_of_boards = context.job_name == "ingest_job_board"
-        admit(context, ctx, keys, only=Kind.JOB_BOARD if is_of_boards else None)
+        admit(context, ctx, keys, only=_KIND_OF_JOB.get(context.job_name))
         return ClaimFilter(kind=POLL, source_ids=keys)
     return ClaimFilter(
         kind=POLL,
@@ -276,7 +204,7 @@ def _materializations(
     for reported in range(0, limit, EVENTS_AT_ONCE):
         with ctx.store.begin() as connection:
             batch_ids = min(EVENTS_AT_ONCE, limit - reported)
-            changed = unreported(connection, POLLED_EVENTS.keys(), limit=batch_ids)
+            changed = unreported(connection, POLLED.keys(), limit=batch_ids)
             yield from _report_sources(context, ctx, connection, changed)
         if not changed:
             return
@@ -285,9 +213,9 @@ def _materializations(
 def _report_sources(
     context: dg.OpExecutionContext, ctx: RunContext, connection: Connection, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetMaterialization]:
-    for kind, ids in polled_events(source_ids):
+    for kind, ids in _by_kind(source_ids).items():
         now = ctx.store.clock.now(connection)
-        events = with_expectations(connection, POLLED_EVENTS[kind](connection, ids), now=now, settings=ctx.settings)
+        events = with_expectations(connection, POLLED[kind].events(connection, ids), now=now, settings=ctx.settings)
         register_keys(context.instance, SETS[kind].name or "", ids)
         yield from events
     mark_reported(connection, source_ids)
@@ -295,7 +223,7 @@ def _report_sources(
 
 def _fail_if_no_success(ctx: RunContext, batch: Batch) -> None:
     """Fail the run if our network was down, or if every source of it failed."""
-    fail_if_network_down(batch["network_problem"])
+    fail(batch["network_problem"])
     with ctx.store.read() as connection:
         requested = sources_by_id(connection, batch["keys"] or [])
     late = [source for source in requested.values() if not is_fresh(source, since=batch["started_at"])]
@@ -303,4 +231,36 @@ def _fail_if_no_success(ctx: RunContext, batch: Batch) -> None:
         reasons = "; ".join(why_late(source, since=batch["started_at"]) for source in late[:5])
         raise dg.Failure(f"no source succeeded. {reasons}", allow_retries=False)
     if not requested:  # otherwise some of the requested sources succeeded
-        fail_if_all_failed(batch["counts"], "polled sources")
+        fail(all_failed(batch["counts"], "polled sources"))
+
+
+def _poll_job(tier: Tier) -> dg.JobDefinition:
+    @dg.job(
+        name=f"poll_{tier.value}",
+        tags={resources.TIER: tier.value},
+        description=f"Poll the {tier.value.upper()} sources that are due: a batch, then the next.",
+    )
+    def poll() -> None:
+        report(ingest(extract(fetch())))
+
+    return poll
+
+
+def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
+    @partitioned_asset(
+        asset.name,
+        of=SETS[kind],
+        follows=("sources", "sources"),
+        group=system_of(kind).name,
+        kinds={"http", "sql"},
+        description=asset.description,
+    )
+    def poll(sources: None) -> None:
+        return report(ingest(extract(fetch(sources))))
+
+    return poll
+
+
+POLL_JOBS: dict[Tier, dg.JobDefinition] = {tier: _poll_job(tier) for tier in Tier}
+POLLED_ASSETS = [_polled_asset(kind, asset) for kind, asset in POLLED.items()]
+POLLED_JOBS = [ingest_job(kind, asset.name) for kind, asset in POLLED.items()]

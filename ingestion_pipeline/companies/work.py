@@ -1,0 +1,146 @@
+"""The work of companies: analyse their pages, probe and choose boards, evaluate listings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ingestion_pipeline.companies.boards.rotation import drain_scrapes
+from ingestion_pipeline.companies.events import company_event, match_event
+from ingestion_pipeline.companies.matching.reporting import match_report
+from ingestion_pipeline.companies.matching.runs import are_listings_waiting, match_listings
+from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since, sources_in_progress
+from ingestion_pipeline.companies.rescoring import is_scoring_due, ranks_of, rescore
+from ingestion_pipeline.companies.runs import is_work_waiting, run_companies
+from ingestion_pipeline.companies.starting import start_analyses
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.sources import crawls
+from ingestion_pipeline.sources.lookup import sources_by_id
+
+
+async def _analyze(run: WorkRun) -> WorkReport:
+    """Analyse waiting companies, or the requested ones, and discover their boards."""
+    ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
+    rotated = 0
+    if keys is None:
+        rotated = await asyncio.to_thread(drain_scrapes, ctx.store, run.worker, settings=ctx.settings)
+    counts = await run_companies(
+        ctx, run.worker, run.fetcher, ranks=ranks_of(ctx.settings), source_ids=keys, renderer=run.renderer
+    )
+    rescored = await asyncio.to_thread(_rescore, ctx) if keys is None else 0
+    with ctx.store.read() as connection:
+        limit = ctx.settings.polling.reported_events
+        reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
+    failure, warning = _requested_failure(ctx, reports, keys) if keys is not None else (None, None)
+    return WorkReport(
+        numbers=dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored},
+        events=list(map(company_event, reports)),
+        written={"companies": [report.row["source_id"] for report in reports]},
+        failure=failure if keys is not None else all_failed(counts, "analyses"),
+        warning=warning,
+    )
+
+
+def _rescore(ctx: RunContext) -> int:
+    """Rescore all companies that were scored by another profile, a batch per transaction."""
+    count = 0
+    while True:
+        with ctx.store.begin() as connection:
+            done = rescore(connection, ctx.settings, now=ctx.store.clock.now(connection))
+        count += done
+        if not done:
+            return count
+
+
+def _request(ctx: RunContext, source_ids: list[str]) -> dict[str, str]:
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        sources = sources_by_id(connection, source_ids)
+        polls = crawls.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
+        outcomes = start_analyses(connection, list(sources.values()), now=now, is_asked=True)
+        started = [(polls[key], sources[key], outcomes[key]) for key in sorted(polls)]
+        crawls.begin(connection, started, now=now, settings=ctx.settings, random=ctx.random)
+    return outcomes
+
+
+def _requested_failure(
+    ctx: RunContext, reports: Sequence[CompanyReport], keys: list[str]
+) -> tuple[str | None, str | None]:
+    """Return why none of the requested companies was analysed, as a failure or a warning.
+
+    A company that another run is analysing is no failure of this one.
+    """
+    if reports:
+        return None, None
+    with ctx.store.read() as connection:
+        held = sources_in_progress(connection, keys, now=ctx.store.clock.now(connection))
+        sources = sources_by_id(connection, keys)
+    if held:
+        return None, f"another run analyses and reports sources={','.join(held)}"
+    outcomes = "; ".join(f"{source.id}: {source.last_outcome or 'waits'}" for source in sources.values())
+    return f"no company was analysed. {outcomes[:1_000]}", None
+
+
+async def _judge(run: WorkRun) -> WorkReport:
+    """Evaluate every waiting listing, or those of the requested boards."""
+    ctx, keys = run.ctx, run.scope.source_ids
+    done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
+    board_ids = (sorted(done.boards) if keys is None else keys)[: ctx.settings.polling.reported_events]
+    with ctx.store.read() as connection:
+        reports = [match_report(connection, key) for key in board_ids]
+    return WorkReport(
+        numbers=asdict(done.counts) | {"rejudged": done.rejudged, "closed": done.closed},
+        events=list(map(match_event, reports)),
+        written={"job_matches": board_ids},
+        warning=done.problem,
+    )
+
+
+WORK = (
+    WorkSpec(
+        name="analyze",
+        kind="company",
+        work=_analyze,
+        job=WorkJob(
+            name="process_companies",
+            description="Analyse the companies that wait, probe the boards they lead to, choose boards.",
+            pending=lambda connection, settings, now: (
+                is_work_waiting(connection, now=now) or is_scoring_due(connection, settings)
+            ),
+        ),
+        assets=(
+            WorkAsset(
+                name="companies",
+                description=(
+                    "Facts from a company's own pages, one partition a company. Materializing fetches its"
+                    " pages now, whatever is stored, and discovers its job boards."
+                ),
+            ),
+        ),
+        request=_request,
+    ),
+    WorkSpec(
+        name="judge",
+        kind="job_board",
+        work=_judge,
+        job=WorkJob(
+            name="process_listings",
+            description="Evaluate waiting listings: stop lists, filter, score, match.",
+            pending=lambda connection, settings, now: are_listings_waiting(connection, settings, now=now),
+        ),
+        assets=(
+            WorkAsset(
+                name="job_matches",
+                after="job_listings",
+                technologies=frozenset({"python", "sql"}),
+                description=(
+                    "Which listings of a board fit the profile, one partition a board. Materializing"
+                    " evaluates its waiting listings now, and again those evaluated by other rules;"
+                    " `process_listings` does so for all boards as listings arrive."
+                ),
+            ),
+        ),
+    ),
+)
