@@ -139,7 +139,7 @@ class HostQueues(Generic[Item]):
     def _free_slow_slots(self) -> None:
         """Take the slots of hosts that do not answer: they are waited for without one."""
         for host in list(self._with_slot):
-            is_slow = self._hosts.visited[host].rate_limiter.silent_seconds() > SLOW_SECONDS
+            is_slow = self._hosts.visited[host].rate_limiter.unanswered_seconds() > SLOW_SECONDS
             if is_slow and len(self._slow) < self._most_slow:
                 self._slow.add(host)
                 self._with_slot.remove(host)

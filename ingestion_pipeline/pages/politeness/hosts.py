@@ -304,7 +304,7 @@ class RateLimiter:
         if self.pace.burst == 1:
             self._arrival = max(self._arrival, self._ended + self.pace.delay_seconds)
 
-    def silent_seconds(self) -> float:
+    def unanswered_seconds(self) -> float:
         """Return for how long the host has answered none of the requests that wait for it."""
         return self._monotonic() - self._last_progress if self._requests > 0 else 0.0
 

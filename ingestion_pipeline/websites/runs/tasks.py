@@ -101,11 +101,11 @@ def _open_phase(
 ) -> LoadedPhase:
     phase = BY_KIND[task.kind]
     if row is None or source is None:
-        return _unwanted(task, "its analysis or its source was deleted")
+        return _obsolete(task, "its analysis or its source was deleted")
     if row["status"] != phase.status.value:
-        return _unwanted(task, f"its analysis is {row['status']}")
+        return _obsolete(task, f"its analysis is {row['status']}")
     if source.status is SourceStatus.DISABLED:
-        return _unwanted(task, f"{source.id} is disabled: {source.status_reason}")
+        return _obsolete(task, f"{source.id} is disabled: {source.status_reason}")
     prompts = tuple(_prompt(prompt) for prompt in row["prompts"] or ())
     taken = ("business_id", "url", "created_at", "is_recurring", "is_manual", "info")
     return ClaimedPhase(
@@ -120,7 +120,7 @@ def _open_phase(
     )
 
 
-def _unwanted(task: Task, reason: str) -> Skipped[ClaimedPhase]:
+def _obsolete(task: Task, reason: str) -> Skipped[ClaimedPhase]:
     return Skipped(task=task, reason=reason, code="unwanted")
 
 
