@@ -179,7 +179,7 @@ def store_health(connection: Connection, health: Mapping[str, HostHealth], *, ow
     if not health:
         return
     lock_hosts(connection, health.keys())
-    rows = [(host, known.error_score, known.timed_out_at) for host, known in health.items()]
+    rows = [(host, state.error_score, state.timed_out_at) for host, state in health.items()]
     input_rows = row_source(connection, _HEALTH, rows, "given")
     connection.execute(
         update(hosts)
