@@ -19,6 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Generic, ParamSpec, TypeVar
 
@@ -180,7 +181,7 @@ class WorkerLoop(Generic[Item, Value]):
             if isinstance(loaded, Completed | Skipped | Failed):
                 self._add_outcome(loaded)
             elif loaded.task.suspicion >= Suspicion.ALONE:
-                self._release(loaded, _worker_lost(loaded.task))
+                self._end(loaded, _worker_lost(loaded))
             else:
                 (self._suspects if loaded.task.suspicion else unsuspected).append(loaded)
         await self._start(unsuspected)
@@ -333,5 +334,8 @@ def _source_of(item: LoadedItem) -> Source:
     return item.source
 
 
-def _worker_lost(task: Task) -> Transient:
-    return Transient(f"worker lost {task.attempts - 1} times on {task.url or task.dedupe_key}", code=WORKER_LOST)
+def _worker_lost(item: Item) -> Failed[Item]:
+    """Return the failure of a task whose worker died over it alone; the claim that finds this out is no attempt."""
+    task = replace(item.task, attempts=item.task.attempts - 1)
+    error = Transient(f"worker lost {task.attempts} times on {task.url or task.dedupe_key}", code=WORKER_LOST)
+    return Failed(task=task, item=item, error=error)

@@ -464,7 +464,7 @@ def test_a_task_that_kills_its_worker_is_dead_lettered_and_no_other_task_loses_a
         deaths += child.wait() == -signal.SIGKILL
         expire_leases(ctx.store)
 
-    assert deaths == 4  # among all, in a group, and twice alone
+    assert deaths == 5  # among all, in a group, and three times alone
     assert [(row.payload["url"], row.error_code) for row in rows(ctx.store, dead_letters)] == [
         ("http://a.test/t07", "worker_lost")
     ]

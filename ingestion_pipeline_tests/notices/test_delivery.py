@@ -343,4 +343,4 @@ def test_a_delivery_whose_worker_was_lost_at_every_attempt_is_dead_lettered(
     harness.deliver()
 
     assert (harness.requests_to(), harness.states()) == ([], ["failed"])
-    assert open_dead_letters(harness) == [("ann", "worker_lost", 6)]
+    assert open_dead_letters(harness) == [("ann", "worker_lost", 5)]

@@ -31,7 +31,6 @@ MAX_MEMORY_BYTES = 125_000_000  # of one page and its tree; 300,000 paragraphs t
 MAX_DEPTH = 2_048
 # Ancestors over all elements: a selector takes up to 4 ns for each. 300,000 elements at a depth of 30 have 9 million.
 MAX_ANCESTORS = 50_000_000
-_USUAL_DEPTH = 64
 
 _TIMEOUT_SECONDS = 60.0  # of 0.6 CPU seconds on a machine that is overloaded a hundredfold
 _LENGTH = struct.Struct("!Q")  # of the page that follows
@@ -179,16 +178,24 @@ def _limit() -> None:
 
 
 def _is_too_deep(page: bytes) -> bool:
-    """Parse the page and return whether its elements are nested too deeply, counted in steps that double the depth."""
+    """Parse the page and return whether its elements are nested too deeply, all together or one of them."""
     from selectolax.lexbor import LexborHTMLParser
 
-    tree: LexborHTMLParser = LexborHTMLParser(page)
-    depth, counted, ancestors = _USUAL_DEPTH, 0, 0
-    while deeper := len(tree.css(" > ".join("*" * (depth + 1)))):
-        ancestors += deeper * (depth - counted)
-        if depth == MAX_DEPTH or ancestors > MAX_ANCESTORS:
-            return True
-        depth, counted = 2 * depth, depth
+    node = LexborHTMLParser(page).root
+    depth = ancestors = 0
+    while node is not None:
+        if node.is_element_node:
+            ancestors += depth
+            if depth > MAX_DEPTH or ancestors > MAX_ANCESTORS:
+                return True
+        following = node.child
+        if following is not None:
+            depth += 1
+        while following is None and node is not None and depth > 0:
+            following = node.next
+            if following is None:
+                node, depth = node.parent, depth - 1
+        node = following
     return False
 
 

@@ -76,7 +76,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
             long_calls.append(request.text)
             # A claim would renew the leases too: the earlier phases are done, and no slot is free.
             wait_until(lambda: set(statuses(ctx.store)) <= {"model-analysis", "completed"})
-            time.sleep(2.6)  # the long phase itself; only heartbeats keep its claim
+            time.sleep(4.2)  # the long phase itself; only heartbeats keep its claim
             with ctx.store.read() as connection:
                 now = ctx.store.clock.now(connection)
                 stuck.extend(phase.lost for phase in phase_metrics(connection, now=now))
@@ -84,7 +84,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
 
     with ScriptedModel(longer_than_a_lease) as model:
         changes = provider_settings(one=model.base_url) | {"website__answer_seconds": "60"}
-        long_ctx = with_settings(ctx, **changes, work__lease_seconds="2")
+        long_ctx = with_settings(ctx, **changes, work__lease_seconds="4")
         add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(31)))
         poll(long_ctx, web)
         counts = process_analyses(long_ctx, web.port)
