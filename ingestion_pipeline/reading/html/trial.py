@@ -19,10 +19,6 @@ from enum import Enum, auto
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
 
 MAX_CPU_SECONDS = 0.6  # the largest of our samples, 2 MB, takes 0.02
 MAX_MEMORY_BYTES = 125_000_000  # of one page and its tree; 300,000 paragraphs take 100 MB
