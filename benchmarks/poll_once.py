@@ -1,14 +1,18 @@
-"""`python -m benchmarks.poll_once bare|dagster`: what is due, polled in this process.
+"""`python -m benchmarks.poll_once bare|dagster|rounds N`: poll what is due in this process.
 
-`bare` calls the functions that the ops call, until nothing is due; `dagster` is one run of
-`poll_hot` on the instance of DAGSTER_HOME, as a run worker does it.
+`bare` calls the functions that the ops call, until nothing is due; `dagster` is one run of `poll_hot` on the instance
+of DAGSTER_HOME, as a run worker does it. `rounds` makes all sources due and runs `poll_hot`, N times, and prints after
+each round how many bytes of memory the process holds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
+from pathlib import Path
 
+from benchmarks.polls import make_due
 from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.polling.handler import PollRunResult, fetch_feeds
@@ -49,5 +53,18 @@ def dagster() -> None:
         raise SystemExit("\n".join(["the run failed", *errors]))
 
 
+def rounds(count: int) -> None:
+    """Poll all sources so many times in this process; print the resident set after each round."""
+    for _ in range(count):
+        with open_run_context() as ctx:
+            make_due(ctx.store)
+        dagster()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        print(pages * resource.getpagesize(), flush=True)
+
+
 if __name__ == "__main__":
-    {"bare": bare, "dagster": dagster}[sys.argv[1]]()
+    if sys.argv[1] == "rounds":
+        rounds(int(sys.argv[2]))
+    else:
+        {"bare": bare, "dagster": dagster}[sys.argv[1]]()

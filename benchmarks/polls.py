@@ -88,13 +88,13 @@ class _Way:
         self._url = database.another(name)
         self._run()  # nothing is due yet: it makes the databases, and what is compiled is kept
         with closing(open_store(self._url)) as store:
-            _register(store, count)
+            register_sources(store, count)
 
     def poll(self, *, version: int) -> Polled:
         """Everything is due, and polled; the chapters that must be there are."""
-        with closing(open_store(self._url)) as store, _site(self._home) as port:
+        with closing(open_store(self._url)) as store, running_site(self._home) as port:
             urllib.request.urlopen(f"http://{LOOPBACK}:{port}/version/{version}").close()
-            _make_due(store)
+            make_due(store)
             runs = 0
 
             def until_nothing_is_due() -> int:
@@ -109,20 +109,25 @@ class _Way:
         return Polled(cost=cost, runs=runs)
 
     def _run(self) -> None:
-        environment = {
-            **{name: value for name, value in os.environ.items() if not LEFT_OUT.match(name)},
-            "INGESTION_HOME": str(self._home),
-            "INGESTION_DATABASE_URL": self._url,
-            "INGESTION_HOSTS__DELAY_SECONDS": "0",
-            "DAGSTER_HOME": str(self._home / "dagster"),
-            "PYTHONWARNINGS": "ignore",
-        }
         command = [sys.executable, "-m", "benchmarks.poll_once", self._name]
-        subprocess.run(command, env=environment, check=True)
+        subprocess.run(command, env=environment(self._home, self._url), check=True)
+
+
+def environment(home: Path, url: str) -> dict[str, str]:
+    """Return the environment of a process that polls into the database, with the Dagster home beside it."""
+    return {
+        **{name: value for name, value in os.environ.items() if not LEFT_OUT.match(name)},
+        "INGESTION_HOME": str(home),
+        "INGESTION_DATABASE_URL": url,
+        "INGESTION_HOSTS__DELAY_SECONDS": "0",
+        "DAGSTER_HOME": str(home / "dagster"),
+        "PYTHONWARNINGS": "ignore",
+    }
 
 
 @contextmanager
-def _site(home: Path) -> Iterator[int]:
+def running_site(home: Path) -> Iterator[int]:
+    """Run the site of `benchmarks.site` and yield its port."""
     command = [sys.executable, "-m", "benchmarks.site", str(home)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -135,7 +140,8 @@ def _site(home: Path) -> Iterator[int]:
             process.terminate()
 
 
-def _register(store: Store, count: int) -> None:
+def register_sources(store: Store, count: int) -> None:
+    """Register so many sources of the site, spread over its hosts."""
     definitions = [
         Definition(
             id=f"series:bench-{n}",
@@ -154,7 +160,8 @@ def _register(store: Store, count: int) -> None:
             register(connection, definitions[start : start + 1_000], now=now)
 
 
-def _make_due(store: Store) -> None:
+def make_due(store: Store) -> None:
+    """Make every poll due now."""
     with store.begin() as connection:
         connection.execute(update(tasks).values(not_before=store.clock.now(connection)))
 

@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import asset_page, claims, crawl, exports, extraction, ingestion, listings, polls, scale
+from benchmarks import (
+    asset_page,
+    claims,
+    crawl,
+    exports,
+    extraction,
+    ingestion,
+    listings,
+    polls,
+    rounds,
+    scale,
+    slow_hosts,
+)
 from benchmarks.database import Database
 from benchmarks.polling import delays
 from benchmarks.table import Measured
@@ -76,11 +88,13 @@ ALL = (
         quick_databases=(SQLITE,),
     ),
     Benchmark(name="polls", full=polls.measure, quick=partial(polls.measure, count=500), quick_databases=(SQLITE,)),
+    Benchmark(name="rounds", full=rounds.measure, quick=partial(rounds.measure, rounds=40)),
     Benchmark(
         name="scale",
         full=scale.measure,
         quick=partial(scale.measure, sizes=scale.Sizes(sources=(200, 1_000, 5_000), with_chapters=(200, 1_000))),
     ),
+    Benchmark(name="slow_hosts", full=slow_hosts.measure, quick=partial(slow_hosts.measure, count=1_500)),
 )
 
 

@@ -1,7 +1,8 @@
 """`python -m benchmarks.site HOME`: many chapter sites in a process of its own, 50 ms away.
 
 Every name under `demo.test` leads here once the port is in HOME's address book. `/source/N` is a
-listing with an ETag; after `/version/1` every fiftieth source lists one chapter more.
+listing with an ETag; after `/version/1` every fiftieth source lists one chapter more. `/hang/N` is never answered,
+`/error/N` with 500.
 """
 
 from __future__ import annotations
@@ -43,19 +44,25 @@ class Site(asyncio.Protocol):
         while b"\r\n\r\n" in self._buffer:
             head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
             answer = self._answer(head)
+            if answer is None:
+                return
             asyncio.get_running_loop().call_later(LATENCY_SECONDS, self._send, answer)
 
     def _send(self, answer: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(answer)
 
-    def _answer(self, head: bytes) -> bytes:
+    def _answer(self, head: bytes) -> bytes | None:
         what, _, number = head.split(b" ", 2)[1].strip(b"/").partition(b"/")
         if what == b"version":
             Site.version = int(number)
             return b"HTTP/1.1 204 No Content\r\n\r\n"
         if what == b"robots.txt":
             return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+        if what == b"hang":
+            return None
+        if what == b"error":
+            return b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"
         source = int(number)
         chapters = CHAPTERS + (Site.version if source % CHANGED_EVERY == 0 else 0)
         etag = b'"%d-%d"' % (source, chapters)

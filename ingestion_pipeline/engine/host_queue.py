@@ -57,6 +57,10 @@ class HostQueues(Generic[Item]):
         """Return how many hosts are being processed or wait for a free place."""
         return len(self._visits)
 
+    def slow_count(self) -> int:
+        """Return how many items wait for hosts that do not answer, without those in flight."""
+        return sum(len(self._queues[host]) for host in self._slow)
+
     async def assign(self, items: Mapping[str, Sequence[Item]], source_of: Callable[[Item], Source]) -> None:
         """Add each item to its host's queue; release those of a host that another run holds.
 

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 CLAIM_SECONDS = 1.0  # between two claims while others are executed and the last claim found no more
 GROUP_SIZE = 25  # of suspects that are executed together
 SINGLES = 5  # so few suspects are executed one by one at once
+SLOW_CAPACITY = 3  # times the capacity: as many tasks of hosts that do not answer are held beside the others
 FLUSH_SECONDS = 2.0  # outcomes wait no longer: limits what is lost with the run, and frees finished hosts
 FLUSH_BYTES = 16_000_000  # of outcomes, since they wait in memory
 # A thread that claims or persists and the event loop switch the interpreter at each system call, which costs a
@@ -168,14 +169,22 @@ class WorkerLoop(Generic[Item, Value]):
 
     def _may_claim(self) -> bool:
         """Return whether there is time and room, and half of the items are done or a second has passed."""
-        if self._suspects or len(self._open) >= self._handler.capacity or not self._time.is_left():
+        if self._suspects or self._room_left() <= 0 or not self._time.is_left():
             return False
-        return len(self._open) <= self._refill_at or time.monotonic() >= self._claim_at or not self._open
+        return self._held_count() <= self._refill_at or time.monotonic() >= self._claim_at or not self._open
+
+    def _held_count(self) -> int:
+        """Return how many tasks are held; those of hosts that do not answer take no room from the others."""
+        slow = 0 if self._queues is None else self._queues.slow_count()
+        return len(self._open) - min(slow, SLOW_CAPACITY * self._handler.capacity)
+
+    def _room_left(self) -> int:
+        return self._handler.capacity - self._held_count()
 
     async def _claim_more(self) -> int:
         """Claim, load and start some tasks; return how many were claimed."""
         # A copy, since items end while another thread claims.
-        tasks = await self._in_thread(self._claim, list(self._open.values()))
+        tasks = await self._in_thread(self._claim, list(self._open.values()), self._room_left())
         unsuspected: list[Item] = []
         for loaded in await self._in_thread(self._load, tasks) if tasks else ():
             if isinstance(loaded, Completed | Skipped | Failed):
@@ -185,12 +194,12 @@ class WorkerLoop(Generic[Item, Value]):
             else:
                 (self._suspects if loaded.task.suspicion else unsuspected).append(loaded)
         await self._start(unsuspected)
-        self._refill_at = int(len(self._open) * self._handler.refill_share) if tasks else -1
+        self._refill_at = int(self._held_count() * self._handler.refill_share) if tasks else -1
         self._claim_at = time.monotonic() + CLAIM_SECONDS
         return len(tasks)
 
-    def _claim(self, held: Sequence[Item]) -> list[Task]:
-        requests = self._handler.claim_requests(self._handler.capacity - len(held), held)
+    def _claim(self, held: Sequence[Item], room: int) -> list[Task]:
+        requests = self._handler.claim_requests(room, held)
         return self._worker.claim_all(requests) if requests else []
 
     def _load(self, tasks: Sequence[Task]) -> list[Item | Outcome[Item, Value]]:

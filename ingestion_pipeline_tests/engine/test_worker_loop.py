@@ -519,6 +519,26 @@ def test_a_host_that_does_not_answer_gives_its_slot_to_another(ctx: RunContext, 
     assert run(ctx, RequestHandler(action=action, concurrency=1), web) == {"completed": 3}
 
 
+@pytest.mark.slow
+def test_tasks_of_a_host_that_does_not_answer_take_no_room_from_others(ctx: RunContext, web: FakeWeb) -> None:
+    slow = {f"a-slow-{n}": "slow.test" for n in range(4)}
+    add_tasks(ctx, *slow, "b", "c", **slow, b="b.test", c="c.test")
+    others: set[str] = set()
+    are_done = asyncio.Event()
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key in slow:
+            async with asyncio.timeout(60):
+                await are_done.wait()
+        else:
+            others.add(task.dedupe_key)
+            if others == {"b", "c"}:
+                are_done.set()
+        return await succeed(task)
+
+    assert run(ctx, RequestHandler(action=action, concurrency=1, capacity=2), web) == {"completed": 6}
+
+
 def test_a_host_whose_requests_keep_failing_is_paused_for_every_process(ctx: RunContext, web: FakeWeb) -> None:
     keys = [f"t{n:02}" for n in range(40)]
     add_tasks(ctx, *keys)

@@ -8,6 +8,8 @@ fetched again. The batch of the dead run is deleted by whoever stores the feed a
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
@@ -158,12 +160,19 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         self._requested = None if claim_filter.source_ids is None else sorted(claim_filter.source_ids)
         self._retry_at: dict[str, datetime] = {}
         self._batches = {str(uuid4()): 0}  # how many changed feeds each holds
+        self._first_feed_at = math.inf
 
     # --- claiming
 
     def may_start(self) -> bool:
-        """Return whether this run can also parse and ingest more changed feeds, within its time."""
-        return sum(self._batches.values()) < BATCHES_PER_RUN * self._ctx.settings.polling.batch_size
+        """Return whether this run can also ingest more changed feeds, and the first has not waited too long for it.
+
+        Else hosts that hang and retries would delay the changes of all others.
+        """
+        polling = self._ctx.settings.polling
+        if time.monotonic() - self._first_feed_at > polling.run_seconds:
+            return False
+        return sum(self._batches.values()) < BATCHES_PER_RUN * polling.batch_size
 
     def claim_requests(self, room: int, held: Sequence[ClaimedPoll]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim what is due, or the sources that were requested."""
@@ -288,6 +297,8 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         """Count the feeds in the batch."""
         changed = sum(isinstance(end, Completed) and isinstance(end.value, StoredFeed) for end in outcomes)
         self._batches[next(reversed(self._batches))] += changed
+        if changed:
+            self._first_feed_at = min(self._first_feed_at, time.monotonic())
 
     def filled_batches(self) -> list[str]:
         """Return the batches that hold changed feeds."""

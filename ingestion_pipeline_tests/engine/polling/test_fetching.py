@@ -126,6 +126,19 @@ def test_a_transient_failure_is_retried_in_the_same_run_after_its_backoff(
 
 
 @pytest.mark.slow
+def test_a_changed_feed_is_ingested_before_a_long_retry_of_another_source(
+    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
+) -> None:
+    add_sources(store, a_source("good"), a_source("bad"))
+    web.routes |= {"/good": a_feed(1), "/bad": drop}
+
+    _, fetched = fetch(with_settings(ctx, polling__run_seconds="1", work__backoff_base_seconds="2"), web)
+
+    assert (fetched.counts.changed, fetched.counts.retried, fetched.counts.failed) == (1, 1, 0)
+    assert (len(fetched.batch_ids), web.paths.count("/bad")) == (1, 1)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("configured", "most"), [({}, 32), ({"polling__concurrency": "3"}, 3)])
 def test_concurrent_requests_never_exceed_the_configured_limit(
     ctx: RunContext, store: Store, web: FakeWeb, configured: dict[str, str], most: int
