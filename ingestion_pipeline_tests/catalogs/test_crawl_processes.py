@@ -11,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import data_items, dead_letters, extractions, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import (
+    data_items,
+    dead_letters,
+    extractions,
+    outbox,
+    pages,
+    recipes,
+    snapshots,
+    tasks,
+)
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     LINKS,
@@ -26,6 +36,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     read_job,
 )
 from ingestion_pipeline_tests.catalogs.course_pages import course_codes, dataset_rows, serve_courses
+from ingestion_pipeline_tests.catalogs.detection.sites import detect_job, numbered
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.polling_runs import WorkerJob, add_sources, rows, slow_answer, wait_until
 from ingestion_pipeline_tests.processes import Child
@@ -142,4 +153,28 @@ def test_a_read_that_was_killed_resumes_into_the_same_dataset(
     assert page_statuses(store) == {"SUCCESS": 61}
     assert [dataset["version"] for dataset in dataset_rows(store)] == [1]
     assert {row.status for row in rows(store, tasks) if row.kind == "extract_page"} == {"SUCCESS"}
+    assert rows(store, dead_letters) == []
+
+
+def test_detections_whose_workers_are_killed_find_each_recipe_once(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    names = [f"c{number}" for number in range(6)]
+    for name in names:
+        web.routes |= {f"{name}.test{path}": slow_answer(body.encode(), 0.1) for path, body in numbered().items()}
+    add_sources(store, *(a_catalog(name=name, url=f"http://{name}.test/courses", config={}) for name in names))
+    job = worker_job(database_url, tmp_path, web)
+    with replace(job, changes={}).ctx() as ctx:
+        poll_catalogs(ctx, web)
+
+    for kills in range(1, 5):
+        victim = Child(detect_job, job)
+        wait_until(lambda kills=kills: len(web.requests) > 8 * kills, seconds=60)
+        victim.kill()
+    Child(detect_job, job).result()
+
+    assert {row.status for row in rows(store, recipes)} == {"SUCCESS"}
+    assert len(rows(store, recipes)) == len(names)
+    assert {row.status for row in rows(store, tasks) if row.kind == DETECT} == {"SUCCESS"}
+    assert sorted(row.subject_kind for row in rows(store, outbox)) == ["recipe"] * len(names)
     assert rows(store, dead_letters) == []
