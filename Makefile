@@ -2,8 +2,6 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
-# Runs a command with a persistent DAGSTER_HOME; the top-level dagster.yaml is linked into it.
-WITH_DAGSTER_HOME = sh .ci/with-dagster-home
 # The tests start hundreds of processes: none of them should compile the program again.
 WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 
@@ -28,10 +26,10 @@ ready: # both in parallel: one waits for the package index, the other for Debian
 	@$(MAKE) -s -j 2 install system
 
 demo: install ## run every job on the bundled site and print a summary; needs nothing else
-	@$(WITH_DAGSTER_HOME) $(BIN)/ingest demo run
+	@$(BIN)/ingest demo run
 
 dev: install ## start UI and daemon on http://localhost:3000
-	@$(WITH_DAGSTER_HOME) sh .ci/dev
+	@$(BIN)/ingest dev
 
 test: ready ## run all tests
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder

@@ -1,8 +1,7 @@
-"""The scripts behind the Makefile, in a folder of the test's own whose name holds a space."""
+"""`ingest dev`, the Dagster home, and the scripts behind the Makefile, in a folder whose name holds a space."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-CI = Path(__file__).parent.parent / ".ci"
+from ingestion_pipeline.cli.dagster_home import with_dagster_home
+
+ROOT = Path(__file__).parent.parent
+CI = ROOT / ".ci"
+BIN = Path(sys.executable).parent
 
 # Does to signals what `dagster dev` does, and has a run that outlives it.
 DAGSTER = """
@@ -21,30 +24,20 @@ run = subprocess.Popen(["sleep", "600"])
 print(run.pid, flush=True)
 signal.pause()
 """
-SITE = "#!/bin/sh\nexec sleep 600\n"
+SITE = "import time; time.sleep(600)"
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    folder = tmp_path / "a check out"
-    programs = folder / ".venv" / "bin"
-    programs.mkdir(parents=True)
-    (folder / ".ci").symlink_to(CI)
-    (folder / "dagster.yaml").touch()
-    (programs / "python").symlink_to(sys.executable)
-    (programs / "ingest").write_text(SITE)
-    (programs / "ingest").chmod(0o700)
+def folder(tmp_path: Path) -> Path:
+    """A working directory whose modules stand for Dagster and the demo's site."""
+    folder = tmp_path / "a project"
     package = folder / "ingestion_pipeline" / "orchestration"
     package.mkdir(parents=True)
+    for each in (package, package.parent):
+        (each / "__init__.py").touch()
     (package / "ui.py").write_text(DAGSTER)
+    (package.parent / "__main__.py").write_text(SITE)
     return folder
-
-
-def dagster_homes(checkout: Path, **variables: str) -> list[str]:
-    line = ["sh", ".ci/with-dagster-home", "sh", "-c", 'echo "$INGESTION_HOME\n$DAGSTER_HOME"']
-    environment = os.environ | variables
-    process = subprocess.run(line, cwd=checkout, env=environment, capture_output=True, check=True)
-    return process.stdout.decode().splitlines()
 
 
 def is_alive(pid: int) -> bool:
@@ -52,31 +45,53 @@ def is_alive(pid: int) -> bool:
     return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_our_own_dagster_home_gets_our_limits(checkout: Path) -> None:
-    result = dagster_homes(checkout, INGESTION_HOME="my home")
+def test_our_own_dagster_home_gets_the_limits_of_the_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "dagster.yaml").touch()
+    monkeypatch.chdir(folder)
 
-    home = checkout / "my home"
-    assert result == [str(home), str(home / "dagster")]
-    assert (home / "dagster" / "dagster.yaml").resolve() == checkout / "dagster.yaml"
+    variables = with_dagster_home({}, Path("my home"))
+
+    home = folder / "my home"
+    assert [variables[name] for name in ("INGESTION_HOME", "DAGSTER_HOME")] == [str(home), str(home / "dagster")]
+    assert (home / "dagster" / "dagster.yaml").resolve() == folder / "dagster.yaml"
     assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_configured_dagster_home_is_created_and_otherwise_unchanged(checkout: Path) -> None:
-    result = dagster_homes(checkout, DAGSTER_HOME="their home/dagster")
+def test_our_own_dagster_home_gets_our_limits_where_the_project_has_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
 
-    dagster_home = checkout / "their home" / "dagster"
-    assert result == [str(checkout / ".ingestion"), str(dagster_home)]
+    variables = with_dagster_home({}, folder / "home")
+
+    limits = Path(variables["DAGSTER_HOME"]) / "dagster.yaml"
+    assert limits.read_text() == (ROOT / "dagster.yaml").read_text()
+
+
+def test_a_configured_dagster_home_is_created_and_otherwise_unchanged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "dagster.yaml").touch()
+    monkeypatch.chdir(folder)
+
+    variables = with_dagster_home({"DAGSTER_HOME": "their home/dagster"}, Path(".ingestion"))
+
+    dagster_home = folder / "their home" / "dagster"
+    assert [variables[name] for name in ("INGESTION_HOME", "DAGSTER_HOME")] == [
+        str(folder / ".ingestion"),
+        str(dagster_home),
+    ]
     assert list(dagster_home.iterdir()) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
-def test_dev_leaves_no_process_behind_when_it_is_stopped(checkout: Path, how: signal.Signals) -> None:
-    # By env: a shell cannot trap what it was started to ignore, as `nohup make test` has it.
-    line = ["env", "--default-signal", "sh", ".ci/with-dagster-home", "sh", ".ci/dev"]
-    with subprocess.Popen(line, cwd=checkout, stdout=subprocess.PIPE, text=True) as dev:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
+def test_dev_leaves_no_process_behind_when_it_is_stopped(folder: Path, how: signal.Signals) -> None:
+    # `sh -c "... &"` has its children ignore INT, as `nohup make test` does.
+    line = ["sh", "-c", 'trap "" INT; exec "$0" "$@"', BIN / "ingest", "dev", "--port", "3999"]
+    with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True) as dev:
         assert dev.stdout is not None
-        run = int(dev.stdout.readline())
+        announced, run = dev.stdout.readline(), int(dev.stdout.readline())
         children = Path(f"/proc/{dev.pid}/task/{dev.pid}/children").read_text().split()
 
         dev.send_signal(how)
@@ -85,6 +100,7 @@ def test_dev_leaves_no_process_behind_when_it_is_stopped(checkout: Path, how: si
         finally:
             dev.kill()
 
+    assert "http://localhost:3999" in announced
     assert len(children) == 2
     assert [pid for pid in (run, *map(int, children)) if is_alive(pid)] == []
     assert dev.returncode == 130

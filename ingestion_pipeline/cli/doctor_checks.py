@@ -198,7 +198,7 @@ def stale(ids: Sequence[str]) -> DoctorCheck:
     """Report sources that should have succeeded several times by now."""
     if not ids:
         return ok("freshness", "no source is stale")
-    cure = "`ingest sources show ID` shows why; is the daemon running (`make dev`)?"
+    cure = "`ingest sources show ID` shows why; is the daemon running (`ingest dev`)?"
     return warning("freshness", f"{len(ids)} stale: {_named(ids)}", cure)
 
 
@@ -222,7 +222,7 @@ def daemon(newest: datetime | None, *, due: int, now: datetime, max_gap: timedel
     last = "no run yet" if newest is None else f"last heartbeat {newest:%Y-%m-%d %H:%M:%S} UTC"
     is_stale = newest is None or now - newest > max_gap
     if is_stale and due:
-        cure = "start the daemon: `make dev`, or `dagster-daemon run`"
+        cure = "start the daemon: `ingest dev`, or `dagster-daemon run`"
         return warning("daemon", f"{last}, and {due} tasks are due", cure)
     return ok("daemon", f"{last}, {due} tasks are due")
 

@@ -1,16 +1,22 @@
-"""`ingest init`: create the database or migrate it to this version's schema."""
+"""`ingest init`: create or migrate the database, and write the files that a new project starts with."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from ingestion_pipeline.cli.dagster_home import template
 from ingestion_pipeline.cli.output import echo, print_facts
 from ingestion_pipeline.cli.session import opened, shown_database
 
 
 @click.command()
 def init() -> None:
-    """Create or migrate the database."""
+    """Create or migrate the database.
+
+    Writes dagster.yaml, workspace.yaml and an example source where they are missing; no file is replaced.
+    """
     from ingestion_pipeline.registry import create_tables
     from ingestion_pipeline.sources.lookup import list_sources
 
@@ -20,12 +26,14 @@ def init() -> None:
             count = len(list_sources(connection))
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.sources.absolute()
+    written = _write_templates(folder)
     print_facts(
         {
             "database": shown_database(settings.store_url),
             "home": settings.home.absolute(),
-            "sources folder": f"{folder}{'' if folder.is_dir() else ' (does not exist yet)'}",
+            "sources folder": folder,
             "sources": count,
+            "files written": ", ".join(written) or "none, they exist",
         }
     )
     echo("")
@@ -33,13 +41,25 @@ def init() -> None:
         echo(line)
 
 
+def _write_templates(folder: Path) -> list[str]:
+    """Write the files that are missing; return their names."""
+    targets = {"dagster.yaml": Path("dagster.yaml"), "workspace.yaml": Path("workspace.yaml")}
+    if not folder.exists():
+        targets["example.yaml"] = folder / "example.yaml"
+    missing = {name: path for name, path in targets.items() if not path.exists()}
+    for name, path in missing.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(template(name))
+    return [str(path) for path in missing.values()]
+
+
 def _next_steps(count: int) -> list[str]:
     if count:
-        return ["Next: `ingest status` shows them, `make dev` polls them."]
+        return ["Next: `ingest status` shows them, `ingest dev` polls them."]
     return [
         "Next: `ingest demo run` shows everything on the bundled site;",
         "      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,",
         "      or write YAML files into the sources folder and run `ingest sources import`;",
         "      `ingest profile example > profile.yaml` creates a profile to match jobs with;",
-        "      `make dev` polls them and opens the UI; `ingest doctor` checks the installation.",
+        "      `ingest dev` polls them and opens the UI; `ingest doctor` checks the installation.",
     ]

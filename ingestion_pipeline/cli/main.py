@@ -33,6 +33,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo mutate": ("ingest demo mutate",),
     "demo run": ("ingest demo run", "ingest demo run --model"),
     "demo serve": ("ingest demo serve --port 8400",),
+    "dev": ("ingest dev", "ingest dev --port 3001"),
     "doctor": ("ingest doctor", "ingest doctor --offline --json"),
     "export": (
         "ingest export job_listings --to parquet",
@@ -137,6 +138,7 @@ COMMANDS = {
     "companies": "companies",
     "dead-letters": "dead_letters",
     "demo": "ingestion_pipeline.demo.commands:demo",
+    "dev": "dev",
     "doctor": "doctor",
     "explain": "explain",
     "export": "export",
@@ -271,7 +273,7 @@ def _is_bad_input(error: Exception) -> bool:
     cls=_Ingest,
     name="ingest",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 failed, 2 bad input.",
+    epilog="Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by Ctrl-C.",
 )
 @click.version_option(package_name="ingestion_pipeline", prog_name="ingest")
 def main() -> None:

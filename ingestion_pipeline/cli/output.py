@@ -197,7 +197,9 @@ class CommandFailed(CommandRefused):
 
 
 class Interrupted(CommandFailed):
-    """An interruption by Ctrl-C; exit code 1."""
+    """An interruption by Ctrl-C; exit code 130, as shells have it."""
+
+    exit_code = 130
 
     def __init__(self) -> None:
         super().__init__("stopped by Ctrl-C: no partial result was written; run the command again to continue")

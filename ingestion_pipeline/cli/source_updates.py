@@ -130,4 +130,4 @@ def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sourc
             connection, actor=actor(), action="boards.scrape", subject=f"task:{made}", now=now, detail=request.payload()
         )
     what = f"{len(source_ids)} boards" if source_ids else "a rotation of boards"
-    echo(f"queued {what}; `make dev` or the job process_companies runs it")
+    echo(f"queued {what}; `ingest dev` or the job process_companies runs it")

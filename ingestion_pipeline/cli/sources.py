@@ -50,9 +50,9 @@ def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a decla
         needs_detection = declared(connection, [definition.id], now=now)
     summary = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
     if needs_detection:
-        echo(f"{summary}; its recipe is detected by `make dev`, or by the job detect_recipes")
+        echo(f"{summary}; its recipe is detected by `ingest dev`, or by the job detect_recipes")
         return
-    echo(f"{summary}; it is due now, and `make dev` or a poll job polls it")
+    echo(f"{summary}; it is due now, and `ingest dev` or a poll job polls it")
 
 
 def _named(raw: dict[str, Any]) -> dict[str, Any]:

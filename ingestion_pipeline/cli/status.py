@@ -96,7 +96,7 @@ def _print(report: dict[str, Any]) -> None:
         echo(f"host {host['host']} is in use by another run")
     if report["daemon"]["is_silent"]:
         age = distance(report["daemon"]["last_tick_at"], now)
-        echo(f"daemon not ticking: last tick {age}; start it (`make dev`)")
+        echo(f"daemon not ticking: last tick {age}; start it (`ingest dev`)")
     _print_phases(report["website_phases"])
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ingestion_pipeline.cli.dagster_home import with_dagster_home
 from ingestion_pipeline.cli.output import CommandRefused, echo
 from ingestion_pipeline.cli.session import environment, opened
 from ingestion_pipeline.demo.catalog_report import (
@@ -271,6 +272,7 @@ def run(*, model: bool) -> None:
         bundled = stack.enter_context(bundled_model()) if model else None
         variables = provider_settings(stack.enter_context(demo_providers(_home())))
         variables |= {} if bundled is None else model_settings(bundled)
+        variables["DAGSTER_HOME"] = with_dagster_home(environment(), _home())["DAGSTER_HOME"]
         stack.enter_context(demo_settings(variables | demo_prices()))
         has_succeeded = _run()
         if bundled is not None:

@@ -116,7 +116,7 @@ def hint(ingest: str) -> str:
         f"Try next: `{ingest} demo mutate && {ingest} demo run` (everything changes a little),\n"
         f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
         f"`{ingest} matches list`, `{ingest} companies list`, `{ingest} websites list`,\n"
-        f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
+        f"`{ingest} status`, `{ingest} notices list`, `{ingest} dev` (the UI),\n"
         f"`{ingest} dead-letters list` (failures here are part of the demo)."
     )
 

@@ -20,6 +20,7 @@ from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 INGEST = Path(sys.executable).parent / "ingest"
+ROOT = Path(__file__).parents[2]
 
 
 HEAVY = {
@@ -61,6 +62,23 @@ def test_a_command_loads_no_other_command() -> None:
 
     names = {name.removeprefix("ingestion_pipeline.cli.") for name in process.stdout.split()}
     assert names == {"main", "output", "session", "status"}
+
+
+def test_init_writes_the_files_of_a_new_project_and_replaces_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "workspace.yaml").write_text("mine")
+    ingest = Ingest({"INGESTION_HOME": str(tmp_path / "home")})
+
+    first, second = ingest.output("init"), ingest.output("init")
+
+    written = {path.name: path.read_text() for path in (Path("dagster.yaml"), Path("sources/example.yaml"))}
+    assert written["dagster.yaml"] == (ROOT / "dagster.yaml").read_text()
+    assert written["example.yaml"] == (ROOT / "sources" / "example.yaml").read_text()
+    assert (tmp_path / "workspace.yaml").read_text() == "mine"
+    assert "dagster.yaml, sources/example.yaml" in " ".join(first.split()).replace(f"{tmp_path}/", "")
+    assert "none, they exist" in second
 
 
 @pytest.mark.slow
@@ -180,7 +198,7 @@ def test_init_creates_a_database_in_an_empty_home_and_prints_the_next_steps(tmp_
     output = ingest.output("init")
 
     assert f"{home}/ingestion.db" in output
-    assert "(does not exist yet)" in " ".join(output.split())  # a long path wraps
+    assert (tmp_path / "none" / "example.yaml").is_file()
     assert "`ingest demo run`" in output
     store = open_store(f"sqlite:///{home / 'ingestion.db'}")
     assert inspect(store.engine).has_table("sources")
