@@ -2,4 +2,5 @@
 
 from ingestion_pipeline.cli import main
 
-main(prog_name="ingest")
+if __name__ == "__main__":
+    main(prog_name="ingest")

@@ -37,6 +37,7 @@ LAYERS = (
     "definitions",
     "cli",
     "demo",
+    "__main__",
 )
 MAY_IMPORT_DAGSTER = {"orchestration", "definitions"}
 VAGUE_MODULE_NAMES = {"utils", "common", "helpers", "constants", "base", "misc"}
