@@ -32,7 +32,7 @@ from ingestion_pipeline.reading.structured import sitemaps
 from ingestion_pipeline.reading.text import business_names
 from ingestion_pipeline.series import numbers
 from ingestion_pipeline.sources import platforms
-from ingestion_pipeline.websites.naming import names
+from ingestion_pipeline.websites import name_forms
 
 CHARACTERS = 64_000
 LIMIT_SECONDS = 0.05
@@ -85,8 +85,10 @@ BUILT: Mapping[str, Examples] = {
     "sources.platforms._shape": lambda: [
         shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes
     ],
-    "websites.naming.names._form": lambda: [
-        form.pattern for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly") if (form := names._form(name, "en"))
+    "websites.name_forms._form": lambda: [
+        form.pattern
+        for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly")
+        if (form := name_forms._form(name, "en"))
     ],
 }
 OTHER_FUNCTIONS = {"escape", "purge", "error", "Pattern", "Match"}

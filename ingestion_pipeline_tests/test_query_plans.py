@@ -33,7 +33,7 @@ from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.run_heartbeats import lost_runs
-from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
+from ingestion_pipeline.websites.analysis_starts import is_work_waiting as is_website_waiting
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.test_task_indexes import query_plans
 

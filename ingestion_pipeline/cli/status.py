@@ -55,7 +55,7 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
     from ingestion_pipeline.operations.queues import queues
     from ingestion_pipeline.sources.scheduling.due import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
-    from ingestion_pipeline.websites.metrics import phase_metrics
+    from ingestion_pipeline.websites.analysis_status import phase_metrics
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)

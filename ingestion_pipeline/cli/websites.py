@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from ingestion_pipeline.websites.reporting import AnalysisReport, RankedDay, VisibilityRow
-    from ingestion_pipeline.websites.status import WebsiteReport
+    from ingestion_pipeline.websites.analysis_reports import AnalysisReport, RankedDay, VisibilityRow
+    from ingestion_pipeline.websites.analysis_status import WebsiteReport
 
 
 COLUMNS = (
@@ -61,7 +61,7 @@ def websites() -> None:
 @json_option
 def list_(*, status: str | None, as_json: bool) -> None:
     """Show every website with its last analysis and its waiting reason."""
-    from ingestion_pipeline.websites.status import list_websites
+    from ingestion_pipeline.websites.analysis_status import list_websites
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -103,7 +103,7 @@ def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
 @json_option
 def show(*, website_id: str, as_json: bool) -> None:
     """Show one website: information, prompts, visibility, cost."""
-    from ingestion_pipeline.websites.status import website_report
+    from ingestion_pipeline.websites.analysis_status import website_report
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -123,7 +123,7 @@ def show(*, website_id: str, as_json: bool) -> None:
 
 
 def _document(report: WebsiteReport) -> dict[str, Any]:
-    from ingestion_pipeline.websites.reporting import visibility_rows
+    from ingestion_pipeline.websites.analysis_reports import visibility_rows
 
     last, complete = report.last, report.complete
     history: Sequence[RankedDay] = () if complete is None else complete.history
@@ -181,7 +181,7 @@ def _print_prompts(report: AnalysisReport) -> None:
 
 
 def _print_visibility(report: AnalysisReport) -> None:
-    from ingestion_pipeline.websites.reporting import visibility_rows
+    from ingestion_pipeline.websites.analysis_reports import visibility_rows
 
     rows = visibility_rows(report)
     echo("")

@@ -267,7 +267,7 @@ LONGEST_REASON = 200
 
 def print_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
     """Print how each provider ranks each business, and what failed."""
-    from ingestion_pipeline.websites.reporting import latest_reports, visibility_rows
+    from ingestion_pipeline.websites.analysis_reports import latest_reports, visibility_rows
 
     latest = latest_reports(connection, source_ids)
     reports = [latest[source_id] for source_id in source_ids if source_id in latest]

@@ -1,16 +1,28 @@
-"""The business of a website: its facts, and the confidence in them."""
+"""The business of a website: its facts, the confidence in them, and the operator's own description.
+
+The description is in the source's `config` and overrides what is extracted:
+
+```yaml
+config:
+  business: {name: Acme, aliases: [ACME Tools], industry: ..., competitors: [Globex]}
+  prompts: [Which tool is best for ...?]
+```
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, ClassVar, cast
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from ingestion_pipeline.sources.file_model import BadField, FileModel, Flag, validated
 from ingestion_pipeline.urls import canonical_url, checked_url
-from ingestion_pipeline.websites.naming import Names
+from ingestion_pipeline.websites.name_forms import Names
 
 MOST_KEYWORDS = 5
 MOST_COMPETITORS = 10
@@ -61,47 +73,20 @@ class Business:
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property
-    def key(self) -> str:
-        """Return a key that is the same for every spelling of the address."""
-        return business_key(self.url)
-
-    @property
     def names(self) -> Names:
         """Return the names by which it may be mentioned."""
         return Names.of(self.name, aliases=self.aliases, url=self.url)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON for `website_analyses.info`."""
-        return {
-            "url": self.url,
-            "name": self.name,
-            "aliases": list(self.aliases),
-            "industry": self.industry,
-            "description": self.description,
-            "location": self.location,
-            "keywords": list(self.keywords),
-            "language": self.language,
-            "competitors": list(self.competitors),
-            "confidence": self.confidence,
-            "evidence": {name: dict(proof) for name, proof in self.evidence.items()},
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Business:
         """Return the business that `as_json` wrote."""
-        return cls(
-            url=stored["url"],
-            name=stored["name"],
-            aliases=tuple(stored["aliases"]),
-            industry=stored["industry"],
-            description=stored["description"],
-            location=stored["location"],
-            keywords=tuple(stored["keywords"]),
-            language=stored["language"],
-            competitors=tuple(stored["competitors"]),
-            confidence=stored["confidence"],
-            evidence=stored["evidence"],
-        )
+        facts: dict[str, Any] = {column.name: stored[column.name] for column in fields(cls)}
+        facts |= {name: tuple(stored[name]) for name in ("aliases", "keywords", "competitors")}
+        return cls(**facts)
 
 
 def home_url(url: str) -> str:
@@ -137,3 +122,74 @@ def confidence_of(
     points += _FACT_POINTS * sum(fact is not None for fact in facts)
     points += _FACT_POINTS if keywords >= _ENOUGH_KEYWORDS else 0
     return min(points, 100)
+
+
+MAX_PROMPTS = 50
+MAX_CHARACTERS = 1_000
+
+
+def _text(value: object) -> str:
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    if not text or len(text) > MAX_CHARACTERS:
+        raise ValueError(f"must be a text of up to {MAX_CHARACTERS} characters")
+    return text
+
+
+def _listed(value: object) -> list[object]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list of texts")  # noqa: TRY004 - pydantic's kind of error
+    return list(cast("Sequence[object]", value))
+
+
+def _each_once(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _within_limit(prompts: tuple[str, ...]) -> tuple[str, ...]:
+    if len(prompts) > MAX_PROMPTS:
+        raise ValueError(f"has {len(prompts)}; at most {MAX_PROMPTS}")
+    return prompts
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed), AfterValidator(_each_once)]
+
+
+class _BusinessEntry(FileModel):
+    not_a_mapping: ClassVar[str] = "must be a mapping such as {name: Acme}"
+
+    name: _Text | None = None
+    industry: _Text | None = None
+    description: _Text | None = None
+    location: _Text | None = None
+    language: _Text | None = None
+    aliases: _Texts = ()
+    keywords: _Texts = ()
+    competitors: _Texts = ()
+
+
+class WebsiteConfigEntry(FileModel):
+    """The `config` of a website as it is written."""
+
+    business: _BusinessEntry = _BusinessEntry()
+    prompts: Annotated[_Texts, AfterValidator(_within_limit)] = ()
+    ignore_robots: Flag = Field(default=False, description="read it although its robots.txt forbids it")
+
+
+class WebsiteConfig(_BusinessEntry):
+    """The operator's statements; with a name nothing is extracted, with prompts none are formed."""
+
+    prompts: tuple[str, ...] = ()
+
+    @property
+    def is_manual(self) -> bool:
+        """Return whether the operator states what the business is."""
+        return self.name is not None
+
+
+def parse_website_config(config: Mapping[str, Any]) -> tuple[WebsiteConfig, list[BadField]]:
+    """Return the parsed config, an empty one where it has problems, and all problems."""
+    entry, bad = validated(WebsiteConfigEntry, config)
+    if entry is None:
+        return WebsiteConfig(), [BadField(f"config.{problem.field}", problem.message) for problem in bad]
+    return WebsiteConfig(**dict(entry.business), prompts=entry.prompts), []

@@ -5,35 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
-from ingestion_pipeline.websites.states import PHASES, AnalysisStatus, AnswerStatus
+from ingestion_pipeline.websites.states import IS_COMPLETE, PHASES, AnalysisStatus, AnswerStatus, newest_analyses
 
 ASKING = PHASES[-1].queue
+_IS_LAST_ENDED = website_analyses.c.id.in_(newest_analyses(website_analyses.c.finished_at.is_not(None)))
 
 
 def unanswered(connection: Connection) -> list[Finding]:
     """Return websites whose last analysis no provider, or one provider not at all, answered."""
-    last = _last_ended(connection)
-    ids = [row.id for row in last]
+    source_id, status = website_analyses.c.source_id, website_analyses.c.status
+    failed = select(source_id, website_analyses.c.failure).where(
+        _IS_LAST_ENDED, status == AnalysisStatus.FAILED.value, website_analyses.c.failure.startswith(ASKING)
+    )
+    is_answered = website_answers.c.status == AnswerStatus.ANSWERED.value
+    unanswering = (
+        select(source_id, website_answers.c.provider, func.count())
+        .join(website_answers, website_answers.c.analysis_id == website_analyses.c.id)
+        .where(_IS_LAST_ENDED, IS_COMPLETE)
+        .group_by(source_id, website_answers.c.provider)
+        .having(func.count().filter(is_answered) == 0)
+        .order_by(source_id, website_answers.c.provider)
+    )
     return [
-        Finding(subject=row.source_id, message=row.failure)
-        for row in last
-        if row.status == AnalysisStatus.FAILED.value and (row.failure or "").startswith(ASKING)
-    ] + [
-        Finding(subject=source_id, message=f"{provider} answered none of {count} prompts")
-        for source_id, provider, count in _without_answers(connection, ids)
+        *(Finding(subject=id_, message=failure) for id_, failure in connection.execute(failed.order_by(source_id))),
+        *(
+            Finding(subject=id_, message=f"{provider} answered none of {count} prompts")
+            for id_, provider, count in connection.execute(unanswering)
+        ),
     ]
 
 
 def giving_away(connection: Connection) -> list[Finding]:
     """Return websites whose every prompt names the business: being mentioned then says nothing."""
-    last = [row.id for row in _last_ended(connection)]
     query = (
         select(website_analyses.c.source_id, website_analyses.c.prompts)
-        .where(website_analyses.c.id.in_(last))
+        .where(_IS_LAST_ENDED)
         .order_by(website_analyses.c.source_id)
     )
     message = "every prompt names the business: add some to the source's config that do not"
@@ -42,31 +52,6 @@ def giving_away(connection: Connection) -> list[Finding]:
         for source_id, prompts in connection.execute(query)
         if prompts and all(prompt["is_direct"] for prompt in prompts)
     ]
-
-
-def _without_answers(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any, Any, int]]:
-    is_answered = website_answers.c.status == AnswerStatus.ANSWERED.value
-    query = (
-        select(website_analyses.c.source_id, website_answers.c.provider, func.count())
-        .join(website_answers, website_answers.c.analysis_id == website_analyses.c.id)
-        .where(website_analyses.c.id.in_(ids), website_analyses.c.status == AnalysisStatus.COMPLETED.value)
-        .group_by(website_analyses.c.source_id, website_answers.c.provider)
-        .having(func.count().filter(is_answered) == 0)
-        .order_by(website_analyses.c.source_id, website_answers.c.provider)
-    )
-    return connection.execute(query).all()
-
-
-def _last_ended(connection: Connection) -> Sequence[Row[Any, Any, Any, Any]]:
-    last = (
-        select(func.max(website_analyses.c.id))
-        .where(website_analyses.c.finished_at.is_not(None))
-        .group_by(website_analyses.c.source_id)
-    )
-    query = select(
-        website_analyses.c.id, website_analyses.c.source_id, website_analyses.c.status, website_analyses.c.failure
-    ).where(website_analyses.c.id.in_(last))
-    return connection.execute(query.order_by(website_analyses.c.source_id)).all()
 
 
 def doubtful(connection: Connection, *, below: int) -> list[Finding]:
@@ -103,15 +88,10 @@ def dropped(connection: Connection, *, by: float) -> list[Finding]:
 
 def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:
     """Select the answers of the last analysis, of all that were requested."""
-    last = (
-        select(func.max(website_analyses.c.id).label("id"), website_analyses.c.source_id)
-        .where(website_analyses.c.source_id.in_(ids))
-        .group_by(website_analyses.c.source_id)
-        .subquery()
-    )
-    answered = func.count().filter(website_answers.c.status == "answered")
+    answered = func.count().filter(website_answers.c.status == AnswerStatus.ANSWERED.value)
     return (
-        select(last.c.source_id, answered, func.count())
-        .join(website_answers, website_answers.c.analysis_id == last.c.id)
-        .group_by(last.c.source_id)
+        select(website_analyses.c.source_id, answered, func.count())
+        .join(website_answers, website_answers.c.analysis_id == website_analyses.c.id)
+        .where(website_analyses.c.id.in_(newest_analyses(website_analyses.c.source_id.in_(ids))))
+        .group_by(website_analyses.c.source_id)
     )

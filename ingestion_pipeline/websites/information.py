@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from ingestion_pipeline.reading.evidence.grounding import ground
@@ -15,22 +15,24 @@ from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.urls import BadUrl
-from ingestion_pipeline.websites.business import MOST_COMPETITORS, MOST_KEYWORDS, Business, NamedBy, home_url
-from ingestion_pipeline.websites.facts import SitePage, SiteResult, informative_links, read_site, with_confidence
-from ingestion_pipeline.websites.source_config import WebsiteConfig
-from ingestion_pipeline.websites.states import FetchedPage, InformationOutcome, Informed, PhaseFailed, Visit
+from ingestion_pipeline.websites.business import (
+    MOST_COMPETITORS,
+    MOST_KEYWORDS,
+    Business,
+    NamedBy,
+    WebsiteConfig,
+    home_url,
+)
+from ingestion_pipeline.websites.site_facts import SitePage, SiteResult, informative_links, read_site, with_confidence
+from ingestion_pipeline.websites.states import FetchedPage, Informed, Visit
 
 VERSION = "website 1"
 CALL_SITE = "website_info"
 _TEXT = {"type": ["string", "null"]}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PROPERTIES: Mapping[str, Any] = {
-    "name": _TEXT,
-    "industry": _TEXT,
-    "description": _TEXT,
-    "location": _TEXT,
-    "keywords": _TEXTS,
-    "competitors": _TEXTS,
+    **dict.fromkeys(("name", "industry", "description", "location"), _TEXT),
+    **dict.fromkeys(("keywords", "competitors"), _TEXTS),
 }
 SCHEMA = AnswerSchema(
     name="business",
@@ -55,17 +57,9 @@ text compares it with. Copy every value from the text, word for word.""",
 _WEAK = frozenset({NamedBy.DOMAIN, NamedBy.TEXT})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelResult:
-    """The reading with what the model added, and the problems of its answer."""
-
-    reading: SiteResult
-    problems: tuple[Problem, ...] = ()
-
-
 async def read_with_model(
     reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None, text_chars: int
-) -> ModelResult:
+) -> tuple[SiteResult, list[Problem]]:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
     If the model cannot be asked now, the reading is returned as it is, with a problem; its
@@ -75,7 +69,7 @@ async def read_with_model(
         Fatal: the environment fails (database, disk, memory).
     """
     if not _gaps(reading):
-        return ModelResult(reading=reading)
+        return reading, []
     text = "\n".join(page.facts.text[:text_chars] for page in pages)
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
@@ -83,13 +77,13 @@ async def read_with_model(
     except Fatal:
         raise
     except WorkError as error:
-        return ModelResult(reading=reading, problems=(_problem(error.text, error.code),))
+        return reading, [_problem(error.text, error.code)]
     if not isinstance(answer, Answered):
-        return ModelResult(reading=reading, problems=(_problem(str(answer), "model_unanswered"),))
+        return reading, [_problem(str(answer), "model_unanswered")]
     return filled(reading, answer.data, question.page.text)
 
 
-def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> ModelResult:
+def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> tuple[SiteResult, list[Problem]]:
     """Return the reading with each gap filled that the answer fills and the text proves."""
     business, named_by = reading.business, reading.named_by
     evidence = dict(business.evidence)
@@ -110,7 +104,7 @@ def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> Mode
             changes[name] = tuple(dict.fromkeys((*getattr(business, name), *changes[name])))[:most]
     better = with_confidence(replace(business, **changes, evidence=evidence), named_by)
     problems = [_problem(f"not proved by the text: {', '.join(dropped)}", "ungrounded")] if dropped else []
-    return ModelResult(reading=SiteResult(business=better, named_by=named_by), problems=tuple(problems))
+    return SiteResult(business=better, named_by=named_by), problems
 
 
 def _gaps(reading: SiteResult) -> list[str]:
@@ -153,35 +147,32 @@ async def information(
     model: ModelClient | None = None,
     config: WebsiteConfig | None = None,
     source_id: str | None = None,
-) -> InformationOutcome:
+) -> Informed:
     """Return the business; nothing is fetched if the operator has configured its name.
 
-    Without the home page the phase fails with the error of the fetch; other pages may fail, with a
-    problem. `model` is None where none is configured: then only rules are applied.
+    Pages but the home page may fail, with a problem. `model` is None where none is configured: then only
+    rules are applied.
+
+    Raises:
+        WorkError: the home page cannot be fetched.
     """
     config = config or WebsiteConfig()
     try:
         home = home_url(url)
     except BadUrl as error:
-        return PhaseFailed(error=Permanent(str(error), code="bad_url"))
+        raise Permanent(str(error), code="bad_url") from error
     if config.is_manual:
         return Informed(business=_configured_business(home, config))
     problems: list[Problem] = []
-    try:
-        pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
-        reading = await asyncio.to_thread(_read, home, pages)
-        if model is not None:
-            site_pages = reading[1]
-            better = await read_with_model(
-                reading[0], site_pages, model, source_id=source_id, text_chars=settings.text_chars
-            )
-            reading, problems = (better.reading, site_pages), [*problems, *better.problems]
-    except Fatal:
-        raise
-    except WorkError as error:
-        return PhaseFailed(error=error)
+    pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
+    reading, site_pages = await asyncio.to_thread(_read, home, pages)
+    if model is not None:
+        reading, more = await read_with_model(
+            reading, site_pages, model, source_id=source_id, text_chars=settings.text_chars
+        )
+        problems += more
     return Informed(
-        business=_with_config(reading[0].business, config),
+        business=_with_config(reading.business, config),
         pages=tuple(page.url for page in pages),
         problems=tuple(problems),
     )
@@ -208,7 +199,8 @@ def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteResult, Sequence
 
 def _configured_business(home: str, config: WebsiteConfig) -> Business:
     business = Business(url=home, name=config.name or "", confidence=100)
-    evidence = {name: {"method": NamedBy.OPERATOR.value} for name in _stated(config)}
+    names = ("name", "aliases", "industry", "description", "location", "keywords", "competitors")
+    evidence = {name: {"method": NamedBy.OPERATOR.value} for name in names if getattr(config, name)}
     return replace(_with_config(business, config), evidence=evidence)
 
 
@@ -224,8 +216,3 @@ def _with_config(business: Business, config: WebsiteConfig) -> Business:
         keywords=tuple(dict.fromkeys((*config.keywords, *business.keywords)))[:MOST_KEYWORDS],
         competitors=tuple(dict.fromkeys((*config.competitors, *business.competitors)))[:MOST_COMPETITORS],
     )
-
-
-def _stated(config: WebsiteConfig) -> list[str]:
-    names = ("name", "aliases", "industry", "description", "location", "keywords", "competitors")
-    return [name for name in names if getattr(config, name)]

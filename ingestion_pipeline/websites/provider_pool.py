@@ -58,17 +58,26 @@ def configured_providers(settings: Settings) -> tuple[Provider, ...]:
         BadSetting: the file cannot be read or is invalid; all problems are named.
     """
     setting = settings.website.providers.strip()
+    if not setting and not settings.has_model:
+        return ()
     if not setting:
-        return _default(settings)
+        url = settings.openai_base_url or OPENAI
+        return (Provider(name=DEFAULT, base_url=url, model=settings.model_cheap, concurrency=DEFAULT_CONCURRENCY),)
     if is_provider_list(setting):
         return provider_list(setting)
+    import yaml
+
     try:
-        return providers_of(_document(Path(setting)))
+        return providers_of(yaml.safe_load(Path(setting).read_text(encoding="utf-8")))  # JSON is YAML, too
+    except yaml.YAMLError as error:
+        raise _bad_file(setting, f"it is neither YAML nor JSON: {error}") from None
     except (OSError, ValueError) as error:
-        raise BadSetting(
-            f"setting website.providers names the file {setting}: {error};"
-            " fix the file, or give the list itself as JSON"
-        ) from None
+        raise _bad_file(setting, str(error)) from None
+
+
+def _bad_file(path: str, problem: str) -> BadSetting:
+    cure = "fix the file, or give the list itself as JSON"
+    return BadSetting(f"setting website.providers names the file {path}: {problem}; {cure}")
 
 
 def providers_for(providers: Sequence[Provider], url: str) -> tuple[Provider, ...]:
@@ -82,28 +91,6 @@ def provider_key(provider: Provider, settings: Settings, environment: Mapping[st
     if provider.name == DEFAULT and not provider.key_env:
         return settings.openai_api_key.get_secret_value()
     return secret_variable(provider.key_env, environment).get_secret_value()
-
-
-def _default(settings: Settings) -> tuple[Provider, ...]:
-    if not settings.has_model:
-        return ()
-    return (
-        Provider(
-            name=DEFAULT,
-            base_url=settings.openai_base_url or OPENAI,
-            model=settings.model_cheap,
-            concurrency=DEFAULT_CONCURRENCY,
-        ),
-    )
-
-
-def _document(path: Path) -> object:
-    import yaml
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
-    except yaml.YAMLError as error:
-        raise ValueError(f"it is neither YAML nor JSON: {error}") from None
 
 
 _NotSaid = ServerBusy | BadModelRequest | Denied | Unsupported
@@ -145,14 +132,6 @@ class NoReply:
 Reply = Replied | NoReply
 # Stores a reply in the transaction that settles its cost; raises if the claim was lost.
 StoreReply = Callable[[Connection, Replied], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pause:
-    """Until when a provider is not asked, and the reply that is returned meanwhile."""
-
-    until: float  # by the monotonic clock
-    why: NoReply
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,7 +197,8 @@ class _Member:
         self._base_url = without_credentials(provider.base_url).rstrip("/")
         self._client: openai.AsyncOpenAI | None = None
         self._format: AnswerFormat | None = None
-        self._pause: _Pause | None = None
+        self._paused_until = 0.0  # by the monotonic clock
+        self._pause_reply: NoReply | None = None  # what is returned meanwhile
 
     async def close(self) -> None:
         if self._client is not None:
@@ -229,26 +209,26 @@ class _Member:
         self, prompt: str, source_id: str | None, store_reply: StoreReply | None, check_claim: CheckClaim | None
     ) -> Reply:
         async with self._turns:
-            if self._pause is not None and time.monotonic() < self._pause.until:
-                return self._pause.why
+            if self._pause_reply is not None and time.monotonic() < self._paused_until:
+                return self._pause_reply
             until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
             request = _ProviderRequest(
                 prompt=prompt, source_id=source_id, until=until, store_reply=store_reply, check_claim=check_claim
             )
             reply = await self._ask_with_retries(request)
-            self._pause = self._pause_after(reply)
+            self._pause_after(reply)
             return reply
 
-    def _pause_after(self, reply: Reply) -> _Pause | None:
-        """Return a pause if the reason holds for every other request, too."""
+    def _pause_after(self, reply: Reply) -> None:
+        """Pause if the reason holds for every other request, too."""
+        self._pause_reply = None
         if isinstance(reply, Replied):
-            return None
+            return
         seconds = DENIED_SECONDS if reply.is_lasting else 0.0
         seconds = reply.wait.total_seconds() if reply.wait is not None else seconds
-        if not seconds:
-            return None
-        unpaid = replace(reply, usage=None, cost_usd=None)  # a request that is not sent costs nothing
-        return _Pause(time.monotonic() + seconds, unpaid)
+        if seconds:
+            self._paused_until = time.monotonic() + seconds
+            self._pause_reply = replace(reply, usage=None, cost_usd=None)  # a request that is not sent costs nothing
 
     async def _ask_with_retries(self, request: _ProviderRequest) -> Reply:
         patience = RetryTimer(self._settings, request.until)
@@ -317,7 +297,7 @@ class _Member:
 
     def _new_call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> NewCall:
         provider, prompt = self._provider, request.prompt
-        parts = (provider.name, provider.model, prompt)
+        identity = "\n".join((provider.name, provider.model, prompt))
         return NewCall(
             billing=Billing(
                 call_site=CALL_SITE,
@@ -328,7 +308,7 @@ class _Member:
             provider=self._base_url,
             model=provider.model,
             format=answer_format.value,
-            cache_key=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+            cache_key=hashlib.sha256(identity.encode()).hexdigest(),
             prompt_version=PROMPT_VERSION,
             check_claim=request.check_claim,
             estimate=estimated_usage(
@@ -371,8 +351,7 @@ class _Member:
 
     def _stored_format(self) -> AnswerFormat:
         with self._store.read() as connection:
-            now = self._store.clock.now(connection)
-            return known_format(connection, self._base_url, now=now)
+            return known_format(connection, self._base_url, now=self._store.clock.now(connection))
 
     async def _fall_back_to_chat(self, reason: str) -> AnswerFormat:
         """Switch to the older format and store it; its schema support stays unknown."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 
-from ingestion_pipeline.pages.visits.page import NewPage
+from sqlalchemy import ColumnElement, Select, func, select
+
 from ingestion_pipeline.reading.structured.items import Problem
-from ingestion_pipeline.reading.text.decoding import decode
-from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.store.tables import website_analyses
 from ingestion_pipeline.websites.business import Business
 
 
@@ -47,6 +48,41 @@ class AnswerStatus(StrEnum):
     FAILED = "failed"
 
 
+Pair = tuple[int, str]  # the prompt's number, and the provider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAnswer:
+    """A row of `website_answers`: one provider's answer to one prompt, or why there is none."""
+
+    prompt_index: int
+    prompt: str
+    provider: str
+    model: str
+    status: AnswerStatus
+    is_direct: bool = False
+    model_version: str | None = None
+    answer: str | None = None
+    error: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: Decimal | None = None
+    sentiment: str | None = None
+
+    @property
+    def pair(self) -> Pair:
+        """Return the key of the answer: prompt number and provider."""
+        return self.prompt_index, self.provider
+
+
+def newest_analyses(*those: ColumnElement[bool]) -> Select[int]:
+    """Select the id of the newest of these analyses of each website."""
+    return select(func.max(website_analyses.c.id)).where(*those).group_by(website_analyses.c.source_id)
+
+
+IS_COMPLETE = website_analyses.c.status == AnalysisStatus.COMPLETED.value
+
+
 # Kinds of tasks, one per phase; their dedupe key is the analysis.
 WEBSITE_INFO = "website_info"
 WEBSITE_PROMPTS = "website_prompts"
@@ -63,11 +99,6 @@ class Phase:
     after: AnalysisStatus
     progress_percent: int  # when it has ended
     message: str  # shown while it is running
-
-    @property
-    def step(self) -> str:
-        """Return `current_step` of an analysis in this phase: it follows the status."""
-        return self.status.value
 
 
 # In the order in which they are served.
@@ -97,11 +128,11 @@ PHASES = (
         message="asking providers",
     ),
 )
+KINDS = tuple(phase.kind for phase in PHASES)
 BY_KIND: Mapping[str, Phase] = MappingProxyType({phase.kind: phase for phase in PHASES})
 BY_STATUS: Mapping[AnalysisStatus, Phase] = MappingProxyType({phase.status: phase for phase in PHASES})
 
 STARTED_PERCENT = 10
-ASKING_PERCENT = (60, 90)  # by the share of providers that are done
 
 BASE_PRIORITY = 5
 _FRESH = timedelta(hours=1)
@@ -119,13 +150,12 @@ def analysis_priority(
     created_at: datetime,
     now: datetime,
     retries: int = 0,
-    releases: int = 0,
     is_recurring: bool = False,
     is_manual: bool = False,
 ) -> int:
     """Return how soon an analysis is served: the greater the sooner, never below 0."""
     age = now - created_at
-    points = BASE_PRIORITY - retries - releases
+    points = BASE_PRIORITY - retries
     points += 3 if age < _FRESH else 1 if age < _RECENT else 0
     points += 2 if is_recurring else 0
     points += 1 if is_manual else 0
@@ -139,8 +169,7 @@ def task_priority(priority: int) -> int:
 
 def asking_percent(done: int, providers: int) -> int:
     """Return the progress in the last phase when that many of the providers are done."""
-    low, high = ASKING_PERCENT
-    return low + (high - low) * done // max(providers, 1)
+    return 60 + 30 * done // max(providers, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,22 +180,9 @@ class FetchedPage:
     html: str
     links: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, page: NewPage) -> FetchedPage:
-        """Convert a page of the visitor."""
-        html = decode(page.body, page.content_type)
-        return cls(url=page.final_url, html=html, links=page.links)
-
 
 # Fetches a page within its host's limits, in a browser if necessary; raises a `WorkError`.
 Visit = Callable[[str], Awaitable[FetchedPage]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseFailed:
-    """The phase failed; the class of the error says whether to retry, and when."""
-
-    error: WorkError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,13 +216,7 @@ class Prompted:
     """The prompts in the order in which they are asked."""
 
     prompts: tuple[AskedPrompt, ...]
-    language: str
-    problems: tuple[Problem, ...] = ()
 
     def as_json(self) -> list[dict[str, str | bool]]:
         """Return the JSON for `website_analyses.prompts`."""
         return [{"text": prompt.text, "is_direct": prompt.is_direct, "by": prompt.by.value} for prompt in self.prompts]
-
-
-InformationOutcome = Informed | PhaseFailed
-PromptsOutcome = Prompted | PhaseFailed

@@ -1,20 +1,209 @@
-"""The system of websites, as the rest of the program sees it."""
+"""The system of websites: what polls start, what runs do, what is published and checked; and its spec."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import Connection, Table, select
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.published import (
+    ADDRESS,
+    Contract,
+    ContractRule,
+    PublishedTable,
+    Written,
+    newest_of,
+    one_of,
+)
 from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, SystemSpec
-from ingestion_pipeline.sources import Definition
+from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.store import tables
-from ingestion_pipeline.websites import checks, published
-from ingestion_pipeline.websites.metrics import metrics
-from ingestion_pipeline.websites.retention import old_analyses, old_answers
-from ingestion_pipeline.websites.runs.starting import KINDS
-from ingestion_pipeline.websites.runs.system import WebsiteSystem, requeue_phase
-from ingestion_pipeline.websites.source_config import parse_website_config
-from ingestion_pipeline.websites.work import WORK
+from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
+from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.websites import checks
+from ingestion_pipeline.websites.analysis_reports import analysis_events, latest_reports, reports_since
+from ingestion_pipeline.websites.analysis_rows import old_analyses, old_answers
+from ingestion_pipeline.websites.analysis_starts import (
+    is_work_waiting,
+    request_analyses,
+    requeue_phase,
+    start_analyses,
+    start_first_analyses,
+)
+from ingestion_pipeline.websites.analysis_status import metrics, phase_metrics
+from ingestion_pipeline.websites.business import parse_website_config
+from ingestion_pipeline.websites.phases import run_analyses
+from ingestion_pipeline.websites.states import KINDS, WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS, AnalysisStatus
+
+
+def _of_analysis(table: Table) -> PublishedTable:
+    return PublishedTable(
+        table=table,
+        source_id=website_analyses.c.source_id,
+        rows=table.outerjoin(website_analyses, website_analyses.c.id == table.c.analysis_id),
+        origin=(website_analyses.c.source_id, website_analyses.c.config_version),
+        meanings={
+            "source_id": "the website that was analysed; null: the analysis was deleted",
+            "config_version": "version of the source's configuration, counted from 1; null: the analysis was"
+            " deleted, or is older than versions",
+        },
+    )
+
+
+def _written_analyses(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
+    return website_analyses, [website_analyses.c.id.in_(newest_of(website_analyses, source_ids))]
+
+
+def _written_rankings(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
+    newest = newest_of(website_analyses, source_ids)
+    business = select(website_analyses.c.business_id).where(website_analyses.c.id.in_(newest))
+    return website_rankings, [
+        website_rankings.c.business_id.in_(business),
+        website_rankings.c.analysis_id.in_(newest),
+    ]
+
+
+_ANALYSES = PublishedTable(table=website_analyses, source_id=website_analyses.c.source_id)
+_RANKINGS = _of_analysis(website_rankings)
+TABLES = (
+    PublishedTable(table=businesses, without=frozenset({"url_key"})),
+    _ANALYSES,
+    _RANKINGS,
+    _of_analysis(website_answers),
+)
+_AGAIN = "analyse the website again: materialize its partition"
+_PERCENT = ContractRule(requirement="0 to 100", cure=_AGAIN, between=(0, 100))
+CONTRACTS = (
+    Contract(
+        asset="website_info",
+        table=_ANALYSES,
+        rules={"url": [ADDRESS], "status": [one_of(*AnalysisStatus)]},
+        written=_written_analyses,
+    ),
+    Contract(
+        asset="website_prompts",
+        table=_ANALYSES,
+        rules={"progress_percent": [_PERCENT]},
+        written=_written_analyses,
+    ),
+    Contract(
+        asset="website_analysis",
+        table=_RANKINGS,
+        rules={"visibility": [ContractRule(requirement="0 to 1", cure=_AGAIN, between=(0, 1))], "score": [_PERCENT]},
+        written=_written_rankings,
+    ),
+)
+
+
+class WebsiteSystem:
+    """The deferred system of the kind `website`: a poll starts an analysis."""
+
+    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
+        """Return our own floor; robots.txt may ask for more."""
+        return Pace(delay_seconds=settings.hosts.delay_seconds)
+
+    def check(self, source: Source) -> None:
+        """Raise ValueError if the source's config is invalid."""
+        _, bad = parse_website_config(source.config)
+        if bad:
+            raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
+
+    def start(
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
+    ) -> Mapping[str, str | Resource]:
+        """Start an analysis of each source, as far as the queue has room."""
+        return start_analyses(connection, sources, now=now, settings=settings)
+
+
+async def _analyze(run: WorkRun) -> WorkReport:
+    """Process waiting analyses, or those of the requested websites, and report finished phases."""
+    ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
+    counts = await run_analyses(ctx, run.worker, run.fetcher, source_ids=keys, renderer=run.renderer)
+    with ctx.store.read() as connection:
+        limit = ctx.settings.polling.reported_events
+        reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
+    ids = [report.source_id for report in reports]
+    return WorkReport(
+        numbers=_numbers(ctx, counts),
+        events=[event for report in reports for event in analysis_events(report)],
+        written=dict.fromkeys((WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS), ids),
+        failure=all_failed(counts, "website phases") if keys is None else _requested_failure(ctx, keys),
+    )
+
+
+def _numbers(ctx: RunContext, counts: Counter[str]) -> dict[str, Any]:
+    """Return what the run did, and the metrics of every phase."""
+    with ctx.store.read() as connection:
+        phases = phase_metrics(connection, now=ctx.store.clock.now(connection))
+    numbers: dict[str, Any] = dict(sorted(counts.items()))
+    for phase in phases:
+        name = phase.queue.replace("-", "_")
+        facts = {key: value for key, value in asdict(phase).items() if key != "queue"}
+        numbers |= {f"{name}_{key}": value for key, value in facts.items() if value is not None}
+    return numbers
+
+
+def _requested_failure(ctx: RunContext, keys: list[str]) -> str | None:
+    """Return why none of the requested websites was analysed."""
+    with ctx.store.read() as connection:
+        last = latest_reports(connection, keys)
+    if any(report.analysis and report.failure is None for report in last.values()):
+        return None
+    reasons = "; ".join(f"{report.source_id}: {report.failure or report.progress_message}" for report in last.values())
+    return f"no website was analysed. {reasons[:1_000]}"
+
+
+WORK = (
+    WorkSpec(
+        name="analyze_due",
+        kind="website",
+        work=_analyze,
+        job=WorkJob(
+            name="analyze_websites",
+            description="Continue waiting analyses: information, prompts, answers of providers.",
+            pending=lambda connection, _settings, now: is_work_waiting(connection, now=now),
+            start_new=start_first_analyses,
+        ),
+        assets=(
+            WorkAsset(
+                name=WEBSITE_INFO,
+                description=(
+                    "What business a website is of, one partition a website: name, industry, description,"
+                    " place, keywords, competitors, each with its evidence; and how sure that is."
+                ),
+            ),
+            WorkAsset(
+                name=WEBSITE_PROMPTS,
+                after=WEBSITE_INFO,
+                technologies=frozenset({"python", "sql"}),
+                description=(
+                    "What customers of the business would ask a model, without its name, and one question"
+                    " about it; in the website's language."
+                ),
+            ),
+            WorkAsset(
+                name=WEBSITE_ANALYSIS,
+                after=WEBSITE_PROMPTS,
+                technologies=frozenset({"openai", "sql"}),
+                description=(
+                    "How visible the business is in the answers of every provider, beside its competitors"
+                    " and over time. Materializing any of the three analyses the website now, to the end."
+                ),
+            ),
+        ),
+        request=request_analyses,
+    ),
+)
 
 
 def _problems(definition: Definition, folder: Path | None) -> list[BadField]:  # noqa: ARG001
@@ -33,8 +222,8 @@ SYSTEM = SystemSpec(
         ),
     ),
     tables=(tables.businesses, tables.website_analyses, tables.website_answers, tables.website_rankings),
-    published=published.TABLES,
-    contracts=published.CONTRACTS,
+    published=TABLES,
+    contracts=CONTRACTS,
     work=WORK,
     checks=(
         AssetCheck(

@@ -6,7 +6,7 @@ A missing answer counts neither for nor against anybody.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -22,23 +22,14 @@ from ingestion_pipeline.reading.llm import (
     Question,
 )
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
-from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions, mentions_of_all
+from ingestion_pipeline.websites.mentions import Mentions, find_mentions, mentions_of_all
+from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.states import ProviderAnswer
 
 MAX_SCORE = 100
 # A name that is first and repeated in all of seven answers has 105 points, so the cap.
 _RANK_POINTS = {1: 12, 2: 10, 3: 8, 4: 6, 5: 4}
 _MOST_REPETITIONS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerText:
-    """One provider's answer to one prompt."""
-
-    prompt_index: int
-    provider: str
-    text: str
-    is_direct: bool = False
-    sentiment: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +50,6 @@ class Visibility:
     best_rank: int | None
     mean_rank: float | None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON for rankings and analyses."""
-        return {
-            "answers": self.answers,
-            "mentioned": self.mentioned,
-            "mentions": self.mentions,
-            "visibility": self.visibility,
-            "unprompted": self.unprompted,
-            "score": self.score,
-            "best_rank": self.best_rank,
-            "mean_rank": self.mean_rank,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
@@ -87,19 +65,21 @@ class Ranking:
     sentiments: Mapping[str, int] = field(default_factory=dict[str, int])
     rivals: Mapping[str, Mapping[str, Visibility]] = field(default_factory=dict[str, Mapping[str, Visibility]])
 
-    def providers_as_json(self) -> dict[str, Any]:
-        """Return the business by provider; under `competitors` the others in the same answers."""
-        return {
-            name: {
-                **visibility.as_json(),
-                "competitors": {other: rival.as_json() for other, rival in self.rivals.get(name, {}).items()},
-            }
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON for rankings and analyses: by provider, `competitors` are those of the same answers."""
+        by_provider = {
+            name: {**asdict(visibility), "competitors": _as_json(self.rivals.get(name, {}))}
             for name, visibility in self.by_provider.items()
         }
+        return {
+            "overall": asdict(self.overall),
+            "by_provider": by_provider,
+            "competitors": _as_json(self.competitors),
+        }
 
-    def competitors_as_json(self) -> dict[str, Any]:
-        """Return each competitor over all answers."""
-        return {name: visibility.as_json() for name, visibility in self.competitors.items()}
+
+def _as_json(by_name: Mapping[str, Visibility]) -> dict[str, Any]:
+    return {name: asdict(visibility) for name, visibility in by_name.items()}
 
 
 def relevance(mentions: Mentions) -> int:
@@ -109,7 +89,7 @@ def relevance(mentions: Mentions) -> int:
     return _RANK_POINTS[mentions.rank] + min(mentions.count - 1, _MOST_REPETITIONS)
 
 
-def visibility_of(pairs: Sequence[tuple[AnswerText, Mentions]]) -> Visibility:
+def visibility_of(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> Visibility:
     """Return how visible a name is in these answers.
 
     The score is the sum of each prompt's points, at most 100; with several providers, the mean of
@@ -131,36 +111,34 @@ def visibility_of(pairs: Sequence[tuple[AnswerText, Mentions]]) -> Visibility:
 
 
 def ranking_of(
-    answers: Sequence[AnswerText],
+    answers: Sequence[ProviderAnswer],
     mentions: Mapping[str, Sequence[Mentions]],
     own: str,
     *,
     cost_usd: Decimal | None = None,
 ) -> Ranking:
     """Return the ranking from the result of `mentions_in`; all names but `own` are competitors."""
-    paired = {name: list(zip(answers, places, strict=True)) for name, places in mentions.items()}
-    ours = paired[own]
     providers = list(dict.fromkeys(answer.provider for answer in answers))
     sentiments = [answer.sentiment for answer in answers if answer.sentiment is not None]
+
+    others = [name for name in mentions if name != own]
+
+    def visible(name: str, provider: str | None = None) -> Visibility:
+        pairs = zip(answers, mentions[name], strict=True)
+        return visibility_of([pair for pair in pairs if provider in {None, pair[0].provider}])
+
     return Ranking(
-        overall=visibility_of(ours),
-        by_provider={name: visibility_of(_by(name, ours)) for name in providers},
-        competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
+        overall=visible(own),
+        by_provider={provider: visible(own, provider) for provider in providers},
+        competitors={name: visible(name) for name in others},
         cost_usd=cost_usd,
         sentiments={sentiment: sentiments.count(sentiment) for sentiment in dict.fromkeys(sentiments)},
-        rivals={
-            provider: {name: visibility_of(_by(provider, pairs)) for name, pairs in paired.items() if name != own}
-            for provider in providers
-        },
+        rivals={provider: {name: visible(name, provider) for name in others} for provider in providers},
     )
 
 
-def _by(provider: str, pairs: Sequence[tuple[AnswerText, Mentions]]) -> list[tuple[AnswerText, Mentions]]:
-    return [pair for pair in pairs if pair[0].provider == provider]
-
-
 def mentions_in(
-    answers: Sequence[AnswerText],
+    answers: Sequence[ProviderAnswer],
     own: Names,
     competitors: Sequence[Names],
     *,
@@ -169,13 +147,15 @@ def mentions_in(
 ) -> Mapping[str, Sequence[Mentions]]:
     """Return the mentions of each name by answer; no name is found inside a longer one."""
     everybody = (own, *competitors)
-    by_answer = [mentions_of_all(answer.text, everybody, language=language, threshold=threshold) for answer in answers]
+    by_answer = [
+        mentions_of_all(answer.answer or "", everybody, language=language, threshold=threshold) for answer in answers
+    ]
     return {
         names.name: [answer_mentions[number] for answer_mentions in by_answer] for number, names in enumerate(everybody)
     }
 
 
-def _score(pairs: Sequence[tuple[AnswerText, Mentions]]) -> int:
+def _score(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> int:
     sums: dict[str, int] = {}
     for answer, mentions in pairs:
         sums[answer.provider] = sums.get(answer.provider, 0) + relevance(mentions)

@@ -12,7 +12,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.run_heartbeats import begin_run
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline.websites.runs.starting import start_analyses
+from ingestion_pipeline.websites.analysis_starts import start_analyses
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 

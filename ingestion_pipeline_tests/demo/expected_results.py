@@ -29,7 +29,7 @@ from ingestion_pipeline.demo.model_script import INVENTED
 from ingestion_pipeline.demo.providers import SPEAKERS, Speaker
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.prompts import choose_prompts
+from ingestion_pipeline.websites.customer_prompts import choose_prompts
 
 DRIFTWOOD_BOARD, KESTREL_BOARD = "job_board:greenhouse-driftwood", "job_board:kestrel"
 

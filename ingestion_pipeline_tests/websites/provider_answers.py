@@ -13,10 +13,10 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.demo.model_server import Say, Script
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.analysis import AnalysisOutcome, AnalysisTools, AnalysisWork, ProviderAnswer, analyse
 from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.provider_analysis import Analysis, WebsiteAnalysed
 from ingestion_pipeline.websites.provider_pool import ProviderPool, Reply, configured_providers
-from ingestion_pipeline.websites.states import AskedPrompt, PromptedBy
+from ingestion_pipeline.websites.states import AskedPrompt, PromptedBy, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON
 
 ACME = Business(url="https://acme.test", name="Acme", competitors=("Globex",), language="en", confidence=80)
@@ -78,7 +78,7 @@ def run_analysis(
     progress: list[tuple[int, int]] | None = None,
     with_model: bool = False,
     business: Business = ACME,
-) -> AnalysisOutcome:
+) -> WebsiteAnalysed:
     """Run the analysis phase as a run does."""
     from ingestion_pipeline.reading.llm import ModelClient
 
@@ -90,15 +90,23 @@ def run_analysis(
         if progress is not None:
             progress.append((done, total))
 
-    async def run() -> AnalysisOutcome:
-        work = AnalysisWork(
-            business=business, prompts=prompts, previous_answers=previous_answers, source_id="website:acme"
-        )
+    async def run() -> WebsiteAnalysed:
         async with (
             ProviderPool(store, settings, configured_providers(settings)) as pool,
             ModelClient(store, settings) as model,
         ):
-            tools = AnalysisTools(store=store, pool=pool, settings=settings, model=model if with_model else None)
-            return await analyse(work, tools, now=NOON, store_answer=store_answer, report_progress=report_progress)
+            analysis = Analysis(
+                business=business,
+                prompts=prompts,
+                previous_answers=previous_answers,
+                source_id="website:acme",
+                store=store,
+                pool=pool,
+                settings=settings,
+                model=model if with_model else None,
+                store_answer=store_answer,
+                report_progress=report_progress,
+            )
+            return await analysis.run(now=NOON)
 
     return asyncio.run(run())

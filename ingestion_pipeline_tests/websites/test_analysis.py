@@ -13,8 +13,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
-from ingestion_pipeline.websites.states import AnswerStatus, PhaseFailed
+from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
@@ -24,11 +23,6 @@ from ingestion_pipeline_tests.websites.provider_answers import (
     run_analysis,
     settings_with_providers,
 )
-
-
-def completed(outcome: object) -> WebsiteAnalysed:
-    assert isinstance(outcome, WebsiteAnalysed), outcome
-    return outcome
 
 
 @pytest.mark.slow
@@ -42,7 +36,7 @@ def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings
         provider_settings = settings_with_providers(
             settings, {"one": first_server.base_url, "two": second_server.base_url}
         )
-        analysis = completed(run_analysis(store, provider_settings, on_answer=stored_answers.append, progress=progress))
+        analysis = run_analysis(store, provider_settings, on_answer=stored_answers.append, progress=progress)
 
     assert len(first_server.requests) == len(second_server.requests) == 3
     assert sorted(answer.pair for answer in stored_answers) == sorted(analysis.mentions)
@@ -71,7 +65,7 @@ def test_a_failing_provider_is_recorded_and_does_not_affect_others(
 ) -> None:
     with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
         provider_settings = settings_with_providers(settings, {"good": good.base_url, "bad": bad.base_url})
-        analysis = completed(run_analysis(store, provider_settings))
+        analysis = run_analysis(store, provider_settings)
 
     assert [answer.status for answer in analysis.answers if answer.provider == "good"] == [AnswerStatus.ANSWERED] * 3
     failed = [answer for answer in analysis.answers if answer.provider == "bad"]
@@ -87,7 +81,7 @@ def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, 
         return Fail(status=400) if "cheap" in request.text else Say(text="Acme.")
 
     with ScriptedModel(half) as server:
-        analysis = completed(run_analysis(store, settings_with_providers(settings, {"one": server.base_url})))
+        analysis = run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
 
     assert analysis.ranking.by_provider["one"].answers == 2
     assert analysis.ranking.overall.visibility == 1.0
@@ -108,12 +102,10 @@ def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Set
 
     with ScriptedModel(now_and_then) as server:
         provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        first = completed(run_analysis(store, provider_settings, on_answer=stored_answers.append))
+        first = run_analysis(store, provider_settings, on_answer=stored_answers.append)
     with ScriptedModel(always_text("Acme.")) as server:
-        second = completed(
-            run_analysis(
-                store, settings_with_providers(settings, {"one": server.base_url}), previous_answers=stored_answers
-            )
+        second = run_analysis(
+            store, settings_with_providers(settings, {"one": server.base_url}), previous_answers=stored_answers
         )
 
     failed = next(answer for answer in stored_answers if answer.status is AnswerStatus.FAILED)
@@ -125,9 +117,9 @@ def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Set
 def test_only_missing_answers_are_requested_again(store: Store, settings: Settings) -> None:
     with ScriptedModel(always_text("Acme.")) as server:
         provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        first = completed(run_analysis(store, provider_settings))
+        first = run_analysis(store, provider_settings)
         before = [first.answers[0], replace(first.answers[1], status=AnswerStatus.FAILED, answer=None, error="x: y")]
-        second = completed(run_analysis(store, provider_settings, previous_answers=before))
+        second = run_analysis(store, provider_settings, previous_answers=before)
 
     prompts = {model_request.text for model_request in server.requests[3:]}
     assert prompts == {"Who is cheap?", "What is Acme?"}
@@ -137,8 +129,8 @@ def test_only_missing_answers_are_requested_again(store: Store, settings: Settin
 def test_a_complete_set_of_answers_makes_no_request(store: Store, settings: Settings) -> None:
     with ScriptedModel(always_text("Acme.")) as server:
         provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        first = completed(run_analysis(store, provider_settings))
-        second = completed(run_analysis(store, provider_settings, previous_answers=first.answers))
+        first = run_analysis(store, provider_settings)
+        second = run_analysis(store, provider_settings, previous_answers=first.answers)
 
     assert len(server.requests) == 3
     assert second.ranking == first.ranking
@@ -150,25 +142,23 @@ def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, sett
         ScriptedModel(always(Fail(status=401, message="no such key"))) as first_server,
         ScriptedModel(always(Fail(status=429, headers={"Retry-After": "90"}))) as second_server,
     ):
-        outcome = run_analysis(
-            store, settings_with_providers(settings, {"one": first_server.base_url, "two": second_server.base_url})
+        provider_settings = settings_with_providers(
+            settings, {"one": first_server.base_url, "two": second_server.base_url}
         )
+        with pytest.raises(Transient) as failure:
+            run_analysis(store, provider_settings)
 
-    assert isinstance(outcome, PhaseFailed)
-    error = outcome.error
-    assert isinstance(error, Transient)
+    error = failure.value
     assert error.retry_after == timedelta(seconds=90)
     assert "no such key" in error.text
     assert "http_429" in error.text
 
 
 def test_a_refusal_by_every_provider_is_permanent(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Fail(status=401))) as server:
-        outcome = run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
+    with ScriptedModel(always(Fail(status=401))) as server, pytest.raises(Permanent) as failure:
+        run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
 
-    assert isinstance(outcome, PhaseFailed)
-    assert isinstance(outcome.error, Permanent)
-    assert outcome.error.code == "providers_refused"
+    assert failure.value.code == "providers_refused"
 
 
 def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> None:
@@ -176,21 +166,19 @@ def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> N
         provider_settings = settings_with_providers(
             settings, {"one": server.base_url}, {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.0001"}
         )
-        outcome = run_analysis(store, provider_settings)
+        with pytest.raises(Resource) as failure:
+            run_analysis(store, provider_settings)
 
-    assert isinstance(outcome, PhaseFailed)
-    assert isinstance(outcome.error, Resource)
-    assert outcome.error.code == "model_budget"
+    assert failure.value.code == "model_budget"
     assert server.requests == []
 
 
 def test_without_a_provider_the_phase_waits_for_one(store: Store, settings: Settings) -> None:
-    outcome = run_analysis(store, settings_with_providers(settings, {}))
+    with pytest.raises(Resource) as failure:
+        run_analysis(store, settings_with_providers(settings, {}))
 
-    assert isinstance(outcome, PhaseFailed)
-    assert isinstance(outcome.error, Resource)
-    assert outcome.error.until == NOON + timedelta(hours=1)
-    assert "no provider configured" in outcome.error.text
+    assert failure.value.until == NOON + timedelta(hours=1)
+    assert "no provider configured" in failure.value.text
 
 
 def test_a_lost_claim_stops_the_analysis(store: Store, settings: Settings) -> None:
@@ -207,6 +195,6 @@ def test_the_business_itself_is_not_a_competitor(store: Store, settings: Setting
     business = replace(ACME, competitors=("ACME", "Globex", "globex"))
     with ScriptedModel(always_text("Acme.")) as server:
         provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        analysis = completed(run_analysis(store, provider_settings, business=business))
+        analysis = run_analysis(store, provider_settings, business=business)
 
     assert list(analysis.ranking.competitors) == ["Globex"]

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.websites.naming import Names, find_mentions, rank_at
+from ingestion_pipeline.websites.mentions import find_mentions, rank_at
+from ingestion_pipeline.websites.name_forms import Names
 
 ACME = Names.of("Acme")
 
@@ -75,7 +76,7 @@ def test_the_rank_of_a_mention_follows_from_its_position(position: int, rank: in
 def test_no_mention_has_no_rank() -> None:
     mentions = find_mentions("nothing", ACME)
 
-    assert (mentions.rank, mentions.count, mentions.position, bool(mentions)) == (None, 0, None, False)
+    assert (mentions.rank, mentions.count, mentions.places, bool(mentions)) == (None, 0, (), False)
 
 
 def test_a_similar_name_is_not_an_exact_mention() -> None:

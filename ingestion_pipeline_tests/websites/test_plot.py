@@ -6,8 +6,7 @@ from datetime import date
 
 import pytest
 
-from ingestion_pipeline.websites.plot import shown_days, visibility_picture
-from ingestion_pipeline.websites.reporting import RankedDay
+from ingestion_pipeline.websites.analysis_reports import RankedDay, shown_days, visibility_picture
 
 PNG = b"\x89PNG"
 

@@ -15,19 +15,18 @@ from ingestion_pipeline.sources.registry import add
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
-from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
-from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.naming import Names
-from ingestion_pipeline.websites.rows import (
-    RankedAnalysis,
+from ingestion_pipeline.websites.analysis_rows import (
     answers_of,
     store_answers,
     store_mentions,
     upsert_business,
     upsert_ranking,
 )
-from ingestion_pipeline.websites.states import AnswerStatus
-from ingestion_pipeline.websites.visibility import AnswerText, mentions_in, ranking_of
+from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed
+from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
+from ingestion_pipeline.websites.visibility import mentions_in, ranking_of
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 pytestmark = pytest.mark.both_databases
@@ -122,11 +121,11 @@ def test_answers_survive_a_round_trip_through_the_database(store: Store, analysi
 
 
 def analysis_of_answer(answer: str) -> WebsiteAnalysed:
-    texts = [AnswerText(prompt_index=0, provider="one", text=answer)]
-    mentions = mentions_in(texts, Names.of("Acme"), [Names.of("Globex")], threshold=88)
+    answers = [replace(ANSWERED, answer=answer)]
+    mentions = mentions_in(answers, Names.of("Acme"), [Names.of("Globex")], threshold=88)
     return WebsiteAnalysed(
-        ranking=ranking_of(texts, mentions, "Acme"),
-        answers=(replace(ANSWERED, answer=answer),),
+        ranking=ranking_of(answers, mentions, "Acme"),
+        answers=tuple(answers),
         mentions={(0, "one"): {name: places[0] for name, places in mentions.items()}},
         failures={},
     )
@@ -147,10 +146,12 @@ def test_an_answer_stores_its_mentions(store: Store, analysis_id: int) -> None:
 def test_a_day_has_one_ranking_the_latest(store: Store, analysis_id: int) -> None:
     with store.begin() as connection:
         business_id = upsert_business(connection, ACME, now=NOON)
-        ranked = RankedAnalysis(business_id=business_id, analysis_id=analysis_id)
-        upsert_ranking(connection, ranked, analysis_of_answer("nobody"), now=NOON)
-        upsert_ranking(connection, ranked, analysis_of_answer("Acme"), now=NOON + timedelta(hours=3))
-        upsert_ranking(connection, ranked, analysis_of_answer("Globex"), now=NOON + timedelta(hours=13))
+        ids = (business_id, analysis_id)
+        upsert_ranking(connection, *ids, analysis_of_answer("nobody"), now=NOON)
+        upsert_ranking(connection, *ids, analysis_of_answer("Acme"), now=NOON + timedelta(hours=3))
+        upsert_ranking(
+            connection, business_id, analysis_id, analysis_of_answer("Globex"), now=NOON + timedelta(hours=13)
+        )
 
     first, second = rows(store, website_rankings)
     assert (first.visibility, first.score, first.created_at) == (1.0, 12, NOON)

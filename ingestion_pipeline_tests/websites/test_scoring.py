@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
+from ingestion_pipeline.websites.mentions import Mentions, find_mentions
+from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline.websites.visibility import (
-    AnswerText,
     Ranking,
     mentions_in,
     ranking_of,
@@ -21,11 +22,12 @@ from ingestion_pipeline.websites.visibility import (
 ACME, GLOBEX = Names.of("Acme"), Names.of("Globex")
 
 
-def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> AnswerText:
-    return AnswerText(prompt_index=index, provider=provider, text=text, **more)
+def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> ProviderAnswer:
+    facts: dict[str, Any] = {"prompt": "", "model": "m", "status": AnswerStatus.ANSWERED}
+    return ProviderAnswer(prompt_index=index, provider=provider, answer=text, **facts, **more)
 
 
-def ranking(answers: list[AnswerText]) -> Ranking:
+def ranking(answers: list[ProviderAnswer]) -> Ranking:
     return ranking_of(answers, mentions_in(answers, ACME, [GLOBEX], threshold=88), "Acme")
 
 

@@ -49,7 +49,6 @@ def test_the_queues_have_their_documented_names() -> None:
         (359, {}, 6),
         (360, {}, 5),
         (0, {"retries": 2}, 6),
-        (0, {"releases": 1}, 7),
         (0, {"is_recurring": True}, 10),
         (0, {"is_manual": True}, 9),
         (0, {"is_recurring": True, "is_manual": True}, 11),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.websites.reporting import AnalysisReport, visibility_rows
+from ingestion_pipeline.websites.analysis_reports import AnalysisReport, visibility_rows
+from ingestion_pipeline.websites.analysis_status import PhaseTask, why_it_waits
 from ingestion_pipeline.websites.states import AnalysisStatus
-from ingestion_pipeline.websites.status import PhaseTask, why_it_waits
 from ingestion_pipeline_tests.builders import NOON
 
 LATER, BEFORE = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)

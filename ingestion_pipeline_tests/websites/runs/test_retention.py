@@ -12,9 +12,8 @@ from sqlalchemy import insert
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, website_analyses, website_answers, website_rankings
+from ingestion_pipeline.websites.analysis_rows import old_analyses, old_answers, upsert_business
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.retention import old_analyses, old_answers
-from ingestion_pipeline.websites.rows import upsert_business
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 from ingestion_pipeline_tests.websites.website_runs import a_website

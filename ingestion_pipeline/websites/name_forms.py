@@ -1,16 +1,117 @@
-"""The names by which a business may be mentioned, each as a pattern over folded text."""
+"""The names by which a business may be mentioned, each as a pattern over folded text.
+
+Folding removes case, width, ligatures and the marks of Latin and Greek letters, since answers often
+omit them; signs and blanks stay, since they separate words. Marks of other scripts stay, too: without
+them が would be か.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.urls import BadUrl, host_of
-from ingestion_pipeline.websites.naming.folding import folded_name, spelt_out
+
+# ruff: noqa: RUF001 - the letters of other scripts are meant
+
+
+# Letters that Unicode does not decompose, and what people write instead.
+_PLAIN = {
+    "ß": "ss",
+    "ẞ": "ss",
+    "æ": "ae",
+    "œ": "oe",
+    "þ": "th",
+    "ø": "o",
+    "ł": "l",
+    "đ": "d",
+    "ð": "d",
+    "ħ": "h",
+    "ı": "i",
+    "ё": "е",
+    **dict.fromkeys("’‘ʼ`´", "'"),
+    **dict.fromkeys("‐‑‒–—−", "-"),
+}
+_UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue"}
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Folded text with the original offset of each character."""
+
+    text: str
+    offsets: array[int]
+    source: str
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the original span of the folded characters from `start` to `end`."""
+        return self.offsets[start], self.offsets[end - 1] + 1
+
+    def written(self, start: int, end: int) -> str:
+        """Return those characters as they were written."""
+        return self.source[slice(*self.span(start, end))]
+
+
+def fold(text: str) -> Folded:
+    """Fold a text."""
+    if text.isascii():
+        lowered = text.lower().replace("`", "'")
+        return Folded(lowered, array("I", range(len(text))), text)
+    parts: list[str] = []
+    offsets: array[int] = array("I")
+    for offset, character in enumerate(text):
+        folded = folded_character(character)
+        parts.append(folded)
+        offsets.extend([offset] * len(folded))
+    return Folded("".join(parts), offsets, text)
+
+
+def folded_name(name: str) -> str:
+    """Fold a name."""
+    return "".join(map(folded_character, name))
+
+
+def spelt_out(name: str) -> str:
+    """Return the name as German writes it without umlauts: Mueller for Müller."""
+    composed = unicodedata.normalize("NFC", name)
+    return "".join(_UMLAUTS.get(character.lower(), character) for character in composed)
+
+
+@lru_cache(maxsize=10_000)
+def folded_character(character: str) -> str:
+    """Return the folded form of a character; empty for an invisible one."""
+    if character.isascii() and character != "`":
+        return character.lower()
+    if (plain := _PLAIN.get(character.lower())) is not None:
+        return plain
+    if character.isspace():
+        return " "
+    if _is_ignored(character):
+        return ""
+    return "".join(map(_plain_letter, unicodedata.normalize("NFKC", character).casefold()))
+
+
+def _is_ignored(character: str) -> bool:
+    """Return whether it is invisible, a mark of the letter before it, or a footnote number."""
+    return (
+        unicodedata.category(character) in {"Cf", "Cs"}
+        or "\ufe00" <= character <= "\ufe0f"
+        or "\u0300" <= character <= "\u036f"
+        or unicodedata.decomposition(character).startswith("<super>")
+    )
+
+
+def _plain_letter(letter: str) -> str:
+    parts = unicodedata.normalize("NFD", letter)
+    name = unicodedata.name(parts[:1] or " ", "")
+    is_marked = len(parts) > 1 and name.startswith(("LATIN", "GREEK"))
+    return parts[0] if is_marked else _PLAIN.get(letter, letter)
+
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
@@ -38,7 +139,6 @@ _BLOCKS = (
     ("arabic", 0x0750, 0x077F),
 )
 _MIDDLE_DOTS = "\u30fb\u30a0"  # in the katakana block, but between words
-
 # Korean particles at the end of a name, the longer ones first.
 _KOREAN = (
     "에서는 으로는 이라는 입니다 에서 에게 으로 보다 처럼 까지 부터 이나 이며 이고 라는 하고 에는"
@@ -88,13 +188,9 @@ _CHANGED = {
 _LEAST_STEM = 3
 
 
+@lru_cache(maxsize=10_000)
 def script_of(character: str) -> str:
     """Return the script of a letter; digits have their own, other characters none."""
-    return _script(character)
-
-
-@lru_cache(maxsize=10_000)
-def _script(character: str) -> str:
     code = ord(character)
     if character.isascii():
         return "latin" if character.isalpha() else "digit" if character.isdigit() else ""
@@ -126,10 +222,10 @@ def is_word_boundary(before: str, after: str) -> bool:
 @lru_cache(maxsize=1_000)
 def inflected(word: str, language: str | None) -> tuple[str, ...]:
     """Return the folded word with the suffixes that its script or the text's language adds."""
-    forms: list[str] = []
-    for group in _groups(word, language):
-        forms += _regular(word, group)
-        forms += _changed(word, group)
+    script = script_of(word[-1:] or " ")
+    primary = (language or "").partition("-")[0].lower()
+    group = "cyrillic" if script == "cyrillic" else primary if script == "latin" else ""
+    forms = [*_regular(word, group), *_changed(word, group)] if group else []
     return tuple(dict.fromkeys(folded for form in forms if (folded := folded_name(form)) != word))
 
 
@@ -143,14 +239,6 @@ def glued(word: str) -> tuple[str, str]:
     if script == "hebrew" and len(word) >= _LEAST_STEM:
         return "[והבלמשכ]{0,2}", ""
     return "", ""
-
-
-def _groups(word: str, language: str | None) -> tuple[str, ...]:
-    script = script_of(word[-1:] or " ")
-    if script == "cyrillic":
-        return ("cyrillic",)
-    primary = (language or "").partition("-")[0].lower()
-    return (primary,) if script == "latin" and primary else ()
 
 
 def _regular(word: str, group: str) -> list[str]:
@@ -172,58 +260,50 @@ def _changed(word: str, group: str) -> list[str]:
 
 
 _ENGLISH = """
-about above access account active adapt address advance agile air alpha amazon amber anchor answer
-apple arc arch arrow art aspect asset atlas atom aura avenue axis balance bamboo bank base basic
-basket bay beacon beam bear bee bell bench best beta better beyond bit black blank blaze blend block
-bloom blue board boat bold bolt bond book boost border box brain branch brand brave bread breeze
-brick bridge bright brook brush bubble buffer bug build bumble bunch butter button cable cactus
-calm camp canvas canyon capital carbon card care cargo case cash cast castle catalyst cedar cell
-center central chain change chapter charm charge chase check chef chip choice circle citizen city
-class clay clear clever click climb clock close cloud club coach coast coda code coffee coil coin
-collective column comet common compass complete concept condor connect constant contact copper copy
-coral core corner cosmos cotton course cover craft crane crate cream create credit crest crew cross
-crown crystal cube current curve cycle dash data dawn day deal deep deer delta depot desk dialog
-diamond digital direct discover dish dock domain door dot double dove draft dragon draw dream drift
-drive drop dune dynamic eagle earth east easy echo edge element elite ember empire energy engine
-envoy epic equal essential ether evergreen every evolve exact express eye fabric face factor fair
-falcon family farm fast feather fidelity field file filter find fire first fish fit flag flame flash
-flat fleet flex flight float floor flow flower fluent fly focus fold forest forge form forward found
-foundation fountain fox frame free fresh friend front frontier fuel full fun fuse fusion future
-galaxy gap garden gate gather gem general genius gift giant glass glean globe glow go goal gold
-good grace grain grand granite graph grass gravity great green grid grip ground group grove grow
-guide guru harbor harvest haven hawk head health heart heat hero hive hobby hold home honey hope
-horizon house hub human hunter ice icon idea ideal image impact index indigo infinity ink inside
-insight instant iron island ivy jade jet join joy juice jump jungle just keen keep key kind king
-kite kit lab lake lamp land lane lark laser latch launch laurel lead leaf league lean learn ledger
-legacy lemon level lever light like lily lime line linear link lion list live local lock loft logic
-loop lotus loud loyal lucky luna lunar magic magnet mail main make mango maple march mark market
-master match matter maven meadow measure medal medium mega mercury merit mesh meta meteor metro mint
-mirror mission mist mobile mode modern moment momentum monday moon more morning motion motive motor
-mountain move must mustang native nature navy near nest net network new next nimble noble node noon
-north nova note notion now number oak oasis ocean octave olive omega omni one only open optimum
-oracle orange orbit orchard orchid order origin other outlook outside owl own oxygen pace pacific
-pack page paint palm panda paper paradise parallel parcel park part partner passage patch path
-patriot pattern pause peak pear pearl pebble pen people pepper perfect phoenix photon pier pilot
-pine pink pioneer pivot pixel place plain plan planet plant plate play plot plug plum plus pocket
-point polar pond pool port post pouch power practice prefer premier present press prime primer print
-prism private pro process profile progress promise proof prosper proper puma pulse pure purple push
-quantum quest quick quiet quill quilt quiver quote radar radiant radius rain ramp ranch range rapid
-raven ray reach ready real rebel record red reef reflect relay reliant relish remote renew rent
-resolve rest retro rise river road robin rock rocket root rose round route royal ruby rush saga sage
-sail salt sand sapphire savvy scale scout script sea search season second secure seed sense sentry
-sequoia serve set seven shadow shape share sharp shell shield shift shine ship shop shore signal
-silver simple sirius site six skill sky slack slate sleek slice smart smile smooth snap snow social
-soft solar solid solution sonar sonic soul sound source south space spark spectrum speed sphere
-spice spin spiral spirit splash spot spring sprint sprout square stack staff stage standard staples
-star start state station steam steel stellar step stone storm story strategy stream street strike
-string stripe strong studio style subway success sugar summit sun super sure surface surge swan
-swift switch symbol sync table tag tail talent tandem tango tap target task taste team tempo tender
-tent terra test thread thrive thunder tide tiger tile time titan toast together tone tool top torch
-total touch tower town trace track trade trail train transform travel tree trek trend tribe trident
-triumph true trust tune turn twist unison unite unity universal up urban valley value vantage vault
-vector velocity venture verge vertex vessel via vibe victory view village vine vision vista vital
-vivid voice void volt voyage wander warp water wave way wealth web well west whale wheel white whole
-wild will willow wind window wing winter wire wisdom wise wish wolf wonder wood word work world wrap
+about above access account active adapt address advance agile air alpha amazon amber anchor answer apple arc arch
+arrow art aspect asset atlas atom aura avenue axis balance bamboo bank base basic basket bay beacon beam bear bee bell
+bench best beta better beyond bit black blank blaze blend block bloom blue board boat bold bolt bond book boost border
+box brain branch brand brave bread breeze brick bridge bright brook brush bubble buffer bug build bumble bunch butter
+button cable cactus calm camp canvas canyon capital carbon card care cargo case cash cast castle catalyst cedar cell
+center central chain change chapter charm charge chase check chef chip choice circle citizen city class clay clear
+clever click climb clock close cloud club coach coast coda code coffee coil coin collective column comet common
+compass complete concept condor connect constant contact copper copy coral core corner cosmos cotton course cover
+craft crane crate cream create credit crest crew cross crown crystal cube current curve cycle dash data dawn day deal
+deep deer delta depot desk dialog diamond digital direct discover dish dock domain door dot double dove draft dragon
+draw dream drift drive drop dune dynamic eagle earth east easy echo edge element elite ember empire energy engine
+envoy epic equal essential ether evergreen every evolve exact express eye fabric face factor fair falcon family farm
+fast feather fidelity field file filter find fire first fish fit flag flame flash flat fleet flex flight float floor
+flow flower fluent fly focus fold forest forge form forward found foundation fountain fox frame free fresh friend
+front frontier fuel full fun fuse fusion future galaxy gap garden gate gather gem general genius gift giant glass
+glean globe glow go goal gold good grace grain grand granite graph grass gravity great green grid grip ground group
+grove grow guide guru harbor harvest haven hawk head health heart heat hero hive hobby hold home honey hope horizon
+house hub human hunter ice icon idea ideal image impact index indigo infinity ink inside insight instant iron island
+ivy jade jet join joy juice jump jungle just keen keep key kind king kite kit lab lake lamp land lane lark laser latch
+launch laurel lead leaf league lean learn ledger legacy lemon level lever light like lily lime line linear link lion
+list live local lock loft logic loop lotus loud loyal lucky luna lunar magic magnet mail main make mango maple march
+mark market master match matter maven meadow measure medal medium mega mercury merit mesh meta meteor metro mint
+mirror mission mist mobile mode modern moment momentum monday moon more morning motion motive motor mountain move must
+mustang native nature navy near nest net network new next nimble noble node noon north nova note notion now number oak
+oasis ocean octave olive omega omni one only open optimum oracle orange orbit orchard orchid order origin other
+outlook outside owl own oxygen pace pacific pack page paint palm panda paper paradise parallel parcel park part
+partner passage patch path patriot pattern pause peak pear pearl pebble pen people pepper perfect phoenix photon pier
+pilot pine pink pioneer pivot pixel place plain plan planet plant plate play plot plug plum plus pocket point polar
+pond pool port post pouch power practice prefer premier present press prime primer print prism private pro process
+profile progress promise proof prosper proper puma pulse pure purple push quantum quest quick quiet quill quilt quiver
+quote radar radiant radius rain ramp ranch range rapid raven ray reach ready real rebel record red reef reflect relay
+reliant relish remote renew rent resolve rest retro rise river road robin rock rocket root rose round route royal ruby
+rush saga sage sail salt sand sapphire savvy scale scout script sea search season second secure seed sense sentry
+sequoia serve set seven shadow shape share sharp shell shield shift shine ship shop shore signal silver simple sirius
+site six skill sky slack slate sleek slice smart smile smooth snap snow social soft solar solid solution sonar sonic
+soul sound source south space spark spectrum speed sphere spice spin spiral spirit splash spot spring sprint sprout
+square stack staff stage standard staples star start state station steam steel stellar step stone storm story strategy
+stream street strike string stripe strong studio style subway success sugar summit sun super sure surface surge swan
+swift switch symbol sync table tag tail talent tandem tango tap target task taste team tempo tender tent terra test
+thread thrive thunder tide tiger tile time titan toast together tone tool top torch total touch tower town trace track
+trade trail train transform travel tree trek trend tribe trident triumph true trust tune turn twist unison unite unity
+universal up urban valley value vantage vault vector velocity venture verge vertex vessel via vibe victory view
+village vine vision vista vital vivid voice void volt voyage wander warp water wave way wealth web well west whale
+wheel white whole wild will willow wind window wing winter wire wisdom wise wish wolf wonder wood word work world wrap
 yard yellow yes young zen zero zest zone zoom
 """
 _OTHERS = """
@@ -238,9 +318,7 @@ boom bloem bol blauw groen huis zon ster
 dom dym gwiazda kropka lato mleko morze orzel plus slonce wisla zabka
 билайн дом звезда лента магнит мир мегафон очаг перекресток пятерочка свет связь солнце точка яблоко
 """
-
 COMMON_WORDS = frozenset(folded_name(word) for word in (_ENGLISH + _OTHERS).split())
-
 # Words that often follow a name at the beginning of a sentence, but seldom a plain word.
 _VERBS = """
     is was has had offers offered provides sells makes made says said helps lets allows claims
@@ -263,8 +341,6 @@ _OF_OTHERS = """
     market markets pie pies rainforest river sauce script scripts tree trees zeit
 """
 NOT_A_NAME_BEFORE = frozenset(_OF_OTHERS.split())
-
-
 SHORT = 3  # letters of a Latin name that is matched only as written: SAP, not sap
 MAX_ALIASES = 30
 # Letters, digits, and the marks that belong to letters of the scripts that need them.
@@ -390,24 +466,18 @@ def _tokens(name: str) -> Sequence[tuple[str, str]]:
 
 
 def _pattern(tokens: Sequence[tuple[str, str]], folded: str, language: str | None) -> str:
-    segments: list[str] = []
-    for number, (token, gap) in enumerate(tokens):
-        is_last = number == len(tokens) - 1
-        word = folded_name(token)
-        if number:
-            segments.append(_gap(gap, _is_tiny(tokens)))
-        segments.append(_ended(word, language) if is_last else re.escape(word))
-    before, after = glued(folded_name(tokens[-1][0]))
+    *first, last = (folded_name(token) for token, _ in tokens)
+    endings = sorted(inflected(last, language), key=len, reverse=True)
+    words = [*map(re.escape, first), f"(?:{'|'.join(map(re.escape, (*endings, last)))})"]
+    is_tiny = sum(len(token) for token, _ in tokens) <= SHORT
+    gaps = ["", *(_gap(gap, is_tiny=is_tiny) for _, gap in tokens[1:])]
+    name = "".join(gap + word for gap, word in zip(gaps, words, strict=True))
+    before, after = glued(last)
     plus = r"(?:\s?\+|\splus\b)" if folded.endswith("+") else ""
-    return f"{before}({''.join(segments)}){plus}{after}"
+    return f"{before}({name}){plus}{after}"
 
 
-def _ended(word: str, language: str | None) -> str:
-    ends = sorted(inflected(word, language), key=len, reverse=True)
-    return f"(?:{'|'.join(map(re.escape, (*ends, word)))})" if ends else re.escape(word)
-
-
-def _gap(gap: str, is_tiny: bool) -> str:  # noqa: FBT001 - private, with one caller
+def _gap(gap: str, *, is_tiny: bool) -> str:
     """Return the pattern of what may be between two words, by what is there in the name."""
     if "&" in gap or "+" in gap:
         return _AND
@@ -415,7 +485,3 @@ def _gap(gap: str, is_tiny: bool) -> str:  # noqa: FBT001 - private, with one ca
         return r"[.']?"
     # In names of single letters a blank would match any two words: `e on` is not E.ON.
     return r"[-./]?" if is_tiny else r"(?:\s-\s|[®™]\s|[-\s_/'·•®™])?"
-
-
-def _is_tiny(tokens: Sequence[tuple[str, str]]) -> bool:
-    return sum(len(token) for token, _ in tokens) <= SHORT

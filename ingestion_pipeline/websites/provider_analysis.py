@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -23,39 +23,15 @@ from ingestion_pipeline.settings import Provider, Settings, Website
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
-from ingestion_pipeline.websites.naming.folding import folded_name
+from ingestion_pipeline.websites.mentions import Mentions, find_mentions
+from ingestion_pipeline.websites.name_forms import Names, folded_name
 from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, add_costs, providers_for
-from ingestion_pipeline.websites.states import AnswerStatus, AskedPrompt, PhaseFailed
-from ingestion_pipeline.websites.visibility import AnswerText, Ranking, mentions_in, ranking_of, sentiment_of
+from ingestion_pipeline.websites.states import AnswerStatus, AskedPrompt, Pair, ProviderAnswer
+from ingestion_pipeline.websites.visibility import Ranking, mentions_in, ranking_of, sentiment_of
 
 T = TypeVar("T")
 BUDGET = "model_budget"
-Pair = tuple[int, str]  # the prompt's number, and the provider
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderAnswer:
-    """A row of `website_answers`: one provider's answer to one prompt, or why there is none."""
-
-    prompt_index: int
-    prompt: str
-    provider: str
-    model: str
-    status: AnswerStatus
-    is_direct: bool = False
-    model_version: str | None = None
-    answer: str | None = None
-    error: str | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: Decimal | None = None
-    sentiment: str | None = None
-
-    @property
-    def pair(self) -> Pair:
-        """Return the key of the answer: prompt number and provider."""
-        return self.prompt_index, self.provider
+NO_PROVIDER = "no_provider"  # waits until one is configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,121 +44,93 @@ class WebsiteAnalysed:
     failures: Mapping[str, str]
 
 
-AnalysisOutcome = WebsiteAnalysed | PhaseFailed
-
 # Stores an answer in this transaction; raises if the claim was lost.
 StoreAnswer = Callable[[Connection, ProviderAnswer], None]
 ReportProgress = Callable[[int, int], Awaitable[None]]  # number of providers that are done, and of all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisWork:
-    """Input of an analysis; `previous_answers` are those of an earlier attempt."""
+@dataclass(slots=True, kw_only=True)
+class Analysis:
+    """An analysis: its requests are all concurrent, as far as each provider allows.
+
+    `previous_answers` are those of an earlier attempt; `model` judges sentiment, None where none is configured.
+    """
 
     business: Business
     prompts: Sequence[AskedPrompt]
     previous_answers: Sequence[ProviderAnswer] = ()
     source_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisTools:
-    """The services of an analysis; `model` judges sentiment, None where none is configured."""
-
     store: Store
     pool: ProviderPool
     settings: Settings
     model: ModelClient | None = None
+    store_answer: StoreAnswer
+    check_claim: CheckClaim | None = None
+    report_progress: ReportProgress | None = None
+    _providers: tuple[Provider, ...] = field(init=False)
+    _names: Names = field(init=False)
+    _left: Counter[str] = field(init=False)  # requests by provider
 
+    def __post_init__(self) -> None:
+        """Choose the providers that are asked about this website."""
+        self._providers = providers_for(self.pool.providers, self.business.url)
+        self._names = self.business.names
 
-async def analyse(
-    work: AnalysisWork,
-    tools: AnalysisTools,
-    *,
-    now: datetime,
-    store_answer: StoreAnswer,
-    check_claim: CheckClaim | None = None,
-    report_progress: ReportProgress | None = None,
-) -> AnalysisOutcome:
-    """Return the ranking if any provider answered anything; else why the phase failed.
+    async def run(self, *, now: datetime) -> WebsiteAnalysed:
+        """Return the ranking if any provider answered anything.
 
-    Without a provider it waits for one. Nothing is sent once `check_claim` raises. What
-    `store_answer`, `check_claim` and `report_progress` raise is raised when no request is running.
-    """
-    providers = providers_for(tools.pool.providers, work.business.url)
-    if not providers:
-        wait = timedelta(seconds=tools.settings.models.unconfigured_wait_seconds)
-        message = "no provider configured: set website.providers, or OPENAI_API_KEY"
-        return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
-    done = {answer.pair: answer for answer in work.previous_answers if answer.status is AnswerStatus.ANSWERED}
-    prompt_run = _PromptRun(work, tools, providers, store_answer, check_claim, report_progress)
-    results = await prompt_run.ask_all(done)
-    answers = [*await prompt_run.add_sentiments(done.values()), *(answer for answer, _ in results)]
-    if not any(answer.status is AnswerStatus.ANSWERED for answer in answers):
-        return PhaseFailed(error=_none_answered([reply for _, reply in results], now))
-    return await asyncio.to_thread(_analysed, work.business, answers, tools.settings.website)
+        Nothing is sent once `check_claim` raises. What `store_answer`, `check_claim` and `report_progress` raise
+        is raised when no request is running.
 
+        Raises:
+            WorkError: no provider answered, and why; `no_provider`: it waits until one is configured.
+        """
+        if not self._providers:
+            wait = timedelta(seconds=self.settings.models.unconfigured_wait_seconds)
+            message = "no provider configured: set website.providers, or OPENAI_API_KEY"
+            raise Resource(message, until=now + wait, code=NO_PROVIDER)
+        done = {answer.pair: answer for answer in self.previous_answers if answer.status is AnswerStatus.ANSWERED}
+        results = await self._ask_all(done)
+        # the worker may have died before it determined the sentiment of earlier answers
+        earlier = await _gather(self._with_sentiment(answer) for answer in done.values())
+        answers = [*earlier, *(answer for answer, _ in results)]
+        if not any(answer.status is AnswerStatus.ANSWERED for answer in answers):
+            raise _none_answered([reply for _, reply in results], now)
+        return await asyncio.to_thread(_analysed, self.business, answers, self.settings.website)
 
-class _PromptRun:
-    """The requests of one analysis, all concurrent as far as each provider allows."""
-
-    def __init__(
-        self,
-        work: AnalysisWork,
-        tools: AnalysisTools,
-        providers: Sequence[Provider],
-        store_answer: StoreAnswer,
-        check_claim: CheckClaim | None,
-        report_progress: ReportProgress | None,
-    ) -> None:
-        self._work = work
-        self._tools = tools
-        self._providers = providers
-        self._store_answer = store_answer
-        self._check_claim = check_claim
-        self._report_progress = report_progress
-        self._names = work.business.names
-        self._left: Counter[str] = Counter()
-        # The cost of failures in earlier attempts is included in the answer that succeeds.
-        self._paid = {
-            answer.pair: answer.cost_usd for answer in work.previous_answers if answer.status is AnswerStatus.FAILED
-        }
-
-    async def ask_all(self, done: Mapping[Pair, ProviderAnswer]) -> list[tuple[ProviderAnswer, Reply]]:
+    async def _ask_all(self, done: Container[Pair]) -> list[tuple[ProviderAnswer, Reply]]:
         """Send every provider the prompts it has not answered yet; providers are independent."""
+        # The cost of failures in earlier attempts is included in the answer that succeeds.
+        paid = {answer.pair: answer.cost_usd for answer in self.previous_answers}
         missing = [
-            (provider, number, prompt)
-            for number, prompt in enumerate(self._work.prompts)
+            ProviderAnswer(
+                prompt_index=number,
+                prompt=prompt.text,
+                provider=provider.name,
+                model=provider.model,
+                status=AnswerStatus.FAILED,
+                is_direct=prompt.is_direct,
+                cost_usd=paid.get((number, provider.name)),
+            )
+            for number, prompt in enumerate(self.prompts)
             for provider in self._providers
             if (number, provider.name) not in done
         ]
-        self._left = Counter(provider.name for provider, _, _ in missing)
-        return await _gather(self._ask(*question) for question in missing)
+        self._left = Counter(answer.provider for answer in missing)
+        return await _gather(self._ask(answer) for answer in missing)
 
-    async def add_sentiments(self, answers: Iterable[ProviderAnswer]) -> list[ProviderAnswer]:
-        """Add the sentiment to answers whose worker died before it was determined."""
-        return await _gather(self._with_sentiment(answer) for answer in answers)
-
-    async def _ask(self, provider: Provider, number: int, prompt: AskedPrompt) -> tuple[ProviderAnswer, Reply]:
-        failed = ProviderAnswer(
-            prompt_index=number,
-            prompt=prompt.text,
-            provider=provider.name,
-            model=provider.model,
-            status=AnswerStatus.FAILED,
-            is_direct=prompt.is_direct,
-            cost_usd=self._paid.get((number, provider.name)),
-        )
+    async def _ask(self, failed: ProviderAnswer) -> tuple[ProviderAnswer, Reply]:
+        """Request the answer that is missing; `failed` is what is stored if none comes."""
 
         def store_reply(connection: Connection, reply: Replied) -> None:
-            self._store_answer(connection, _answered(failed, reply))
+            self.store_answer(connection, _answered(failed, reply))
 
-        reply = await self._tools.pool.ask(
-            provider.name,
-            prompt.text,
-            source_id=self._work.source_id,
+        reply = await self.pool.ask(
+            failed.provider,
+            failed.prompt,
+            source_id=self.source_id,
             store_reply=store_reply,
-            check_claim=self._check_claim,
+            check_claim=self.check_claim,
         )
         match reply:
             case Replied():
@@ -190,27 +138,27 @@ class _PromptRun:
             case NoReply():
                 answer = _unanswered(failed, reply)
                 await asyncio.to_thread(self._store_failure, answer)
-        await self._count(provider.name)
+        await self._count(failed.provider)
         return answer, reply
 
     def _store_failure(self, answer: ProviderAnswer) -> None:
-        with self._tools.store.begin() as connection:
-            self._store_answer(connection, answer)
+        with self.store.begin() as connection:
+            self.store_answer(connection, answer)
 
     async def _count(self, provider: str) -> None:
         self._left[provider] -= 1
-        if self._report_progress is not None and not self._left[provider]:
+        if self.report_progress is not None and not self._left[provider]:
             everybody = len(self._providers)
             waiting = sum(number > 0 for number in self._left.values())
-            await self._report_progress(everybody - waiting, everybody)
+            await self.report_progress(everybody - waiting, everybody)
 
     async def _with_sentiment(self, answer: ProviderAnswer) -> ProviderAnswer:
         """Return the answer with its sentiment about the business, if there is a model."""
-        text, language = answer.answer or "", self._work.business.language
-        model = self._tools.model
+        text, language = answer.answer or "", self.business.language
+        model = self.model
         if model is None or answer.sentiment or not find_mentions(text, self._names, language=language):
             return answer
-        sentiment = await sentiment_of(text, self._names, model, source_id=self._work.source_id, language=language)
+        sentiment = await sentiment_of(text, self._names, model, source_id=self.source_id, language=language)
         return replace(answer, sentiment=sentiment)
 
 
@@ -250,22 +198,12 @@ def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
 def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: Website) -> WebsiteAnalysed:
     rows = sorted(answers, key=lambda answer: answer.pair)
     answered = [answer for answer in rows if answer.status is AnswerStatus.ANSWERED]
-    texts = [
-        AnswerText(
-            prompt_index=answer.prompt_index,
-            provider=answer.provider,
-            text=answer.answer or "",
-            is_direct=answer.is_direct,
-            sentiment=answer.sentiment,
-        )
-        for answer in answered
-    ]
     own = business.names
     mentions = mentions_in(
-        texts, own, _competitors(business), language=business.language, threshold=settings.fuzzy_threshold
+        answered, own, _competitors(business), language=business.language, threshold=settings.fuzzy_threshold
     )
     return WebsiteAnalysed(
-        ranking=ranking_of(texts, mentions, own.name, cost_usd=_cost(rows)),
+        ranking=ranking_of(answered, mentions, own.name, cost_usd=_cost(rows)),
         answers=tuple(rows),
         mentions={
             answer.pair: {name: places[number] for name, places in mentions.items()}

@@ -1,37 +1,28 @@
-"""Status of websites for operators: the state of each analysis, and why it waits."""
+"""Status of websites for operators: the state of each analysis, why it waits, and metrics of the phases."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
+from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.status import Watched, reason, watched_source, watched_sources
 from ingestion_pipeline.store.tables import ACTIVE, model_calls, tasks, website_analyses
+from ingestion_pipeline.tasks.results import ended_totals
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.websites.metrics import KINDS
-from ingestion_pipeline.websites.reporting import AnalysisReport, latest_reports
-from ingestion_pipeline.websites.states import AnalysisStatus
+from ingestion_pipeline.websites.analysis_reports import AnalysisReport, latest_reports
+from ingestion_pipeline.websites.states import IS_COMPLETE, KINDS, PHASES, AnalysisStatus, newest_analyses
 
 MOST_LISTED = 1_000
 NEVER_ANALYSED = "never-analysed"  # the state of a website without an analysis
 ANSWERED_CALL = "settled"  # status of a model call that was answered
-_LAST = (
-    "id",
-    "source_id",
-    "status",
-    "current_step",
-    "progress_percent",
-    "progress_message",
-    "failure",
-    "info",
-    "finished_at",
-)
+_LAST = ("id", "source_id", "status", "current_step", "progress_percent", "failure", "info", "finished_at")
 
 
 class UnknownWebsite(LookupError):
@@ -76,7 +67,9 @@ def list_websites(
 ) -> list[dict[str, Any]]:
     """Return every website, or those whose last analysis is in this state; by id."""
     last, waiting = _last(connection), _phase_tasks(connection)
-    scores = _scores(connection)
+    query = select(website_analyses.c.source_id, website_analyses.c.analysis)
+    complete = connection.execute(query.where(website_analyses.c.id.in_(newest_analyses(IS_COMPLETE))))
+    scores: dict[str, Mapping[str, Any]] = {id_: analysis["overall"] for id_, analysis in complete if analysis}
     rows = [
         _listed(
             watched,
@@ -96,7 +89,9 @@ def website_report(connection: Connection, source_id: str, *, now: datetime, max
         raise UnknownWebsite(source_id)
     last = _last(connection, website_analyses.c.source_id == source_id).get(source_id)
     task = _phase_tasks(connection, tasks.c.source_id == source_id).get(source_id)
-    costs = _costs(connection, source_id)
+    is_charged = (model_calls.c.status == ANSWERED_CALL) | (model_calls.c.cost_usd > 0)
+    charged = select(model_calls.c.cost_usd).where(model_calls.c.source_id == source_id, is_charged)
+    costs = list(connection.execute(charged).scalars())  # None where the price is not known
     return WebsiteReport(
         source=watched.source,
         last=latest_reports(connection, [source_id]).get(source_id),
@@ -157,23 +152,9 @@ def _listed(watched: Watched, last: RowMapping | None, score: Mapping[str, Any] 
 
 def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowMapping]:
     """Return the last analysis of each website."""
-    newest = select(func.max(website_analyses.c.id)).where(*those)
-    query = select(*(website_analyses.c[name] for name in _LAST)).where(
-        website_analyses.c.id.in_(newest.group_by(website_analyses.c.source_id))
-    )
+    columns = (website_analyses.c[name] for name in _LAST)
+    query = select(*columns).where(website_analyses.c.id.in_(newest_analyses(*those)))
     return {row["source_id"]: row for row in connection.execute(query).mappings()}
-
-
-def _scores(connection: Connection) -> dict[str, Mapping[str, Any]]:
-    """Return the scores of each website's last complete analysis."""
-    newest = (
-        select(func.max(website_analyses.c.id))
-        .where(website_analyses.c.status == AnalysisStatus.COMPLETED.value)
-        .group_by(website_analyses.c.source_id)
-    )
-    query = select(website_analyses.c.source_id, website_analyses.c.analysis)
-    rows = connection.execute(query.where(website_analyses.c.id.in_(newest)))
-    return {source_id: analysis["overall"] for source_id, analysis in rows if analysis}
 
 
 def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
@@ -188,12 +169,112 @@ def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[st
     }
 
 
-def _costs(connection: Connection, source_id: str) -> list[Decimal | None]:
-    """Return the cost of each call that was charged, None where its price is not known."""
-    is_charged = (model_calls.c.status == ANSWERED_CALL) | (model_calls.c.cost_usd > 0)
-    query = select(model_calls.c.cost_usd).where(model_calls.c.source_id == source_id, is_charged)
-    return list(connection.execute(query).scalars())
-
-
 def _at(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+MEASURED = 500  # newest analyses; older ones say little about the present
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseMetrics:
+    """One phase; times in seconds, means of the newest analyses, None if there are none.
+
+    Successes, failures and retries are counted over all time. `waiting` can be claimed now or
+    later; `lost` have a worker whose lease expired.
+    """
+
+    queue: str
+    waiting: int
+    running: int
+    lost: int
+    succeeded: int
+    failed: int
+    retries: int
+    success_rate: float | None
+    waiting_seconds: float | None
+    processing_seconds: float | None
+
+
+def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics]:
+    """Return the metrics of every phase, in their order."""
+    counts, ends, times = _counts(connection, now), _ends(connection), _times(connection)
+    none: dict[str, Any] = dict.fromkeys(("waiting", "running", "lost"), 0)
+    return [
+        PhaseMetrics(queue=phase.queue, **counts.get(phase.kind, none), **ends[phase.kind], **times[phase.queue])
+        for phase in PHASES
+    ]
+
+
+def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    active = {
+        "waiting": func.count().filter(tasks.c.status == TaskStatus.PENDING.value),
+        "running": func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
+        "lost": func.count().filter(and_(is_running, tasks.c.lease_until < now)),
+    }
+    query = (
+        select(tasks.c.kind, *(count.label(name) for name, count in active.items()))
+        .where(ACTIVE, tasks.c.kind.in_(KINDS))
+        .group_by(tasks.c.kind)
+    )
+    return {row["kind"]: {name: int(row[name]) for name in active} for row in connection.execute(query).mappings()}
+
+
+def _ends(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Return how the phases' tasks ended, by kind, deleted tasks included."""
+    counts = {kind: {"succeeded": 0, "failed": 0, "retries": 0} for kind in KINDS}
+    names = {TaskStatus.SUCCESS.value: "succeeded", TaskStatus.FAILED.value: "failed"}
+    for (kind, status, _), total in ended_totals(connection, KINDS).items():
+        counts[kind]["retries"] += total.retries
+        if status in names:
+            counts[kind][names[status]] += total.tasks
+    ends: dict[str, dict[str, Any]] = {}
+    for kind, count in counts.items():
+        ended = count["succeeded"] + count["failed"]
+        ends[kind] = count | {"success_rate": round(count["succeeded"] / ended, 4) if ended else None}
+    return ends
+
+
+def _times(connection: Connection) -> dict[str, dict[str, Any]]:
+    query = select(website_analyses.c.phase_times).order_by(website_analyses.c.id.desc())
+    phase_times: list[Mapping[str, Any]] = list(connection.execute(query.limit(MEASURED)).scalars())
+    return {
+        phase.queue: {
+            "waiting_seconds": _mean(phase_times, phase.queue, "claimable", "began"),
+            "processing_seconds": _mean(phase_times, phase.queue, "began", "ended"),
+        }
+        for phase in PHASES
+    }
+
+
+def _mean(phase_times: list[Mapping[str, Any]], queue: str, start: str, end: str) -> float | None:
+    phases = [times[queue] for times in phase_times if queue in times]
+    spans = [
+        (datetime.fromisoformat(times[end]) - datetime.fromisoformat(times[start])).total_seconds()
+        for times in phases
+        if start in times and end in times
+    ]
+    return round(sum(spans) / len(spans), 3) if spans else None
+
+
+_STATES = ("waiting", "running", "lost", "succeeded", "failed")
+
+
+def metrics(connection: Connection, now: datetime) -> Iterator[Metric]:
+    """Yield the metrics of the phases."""
+    phases = phase_metrics(connection, now=now)
+    counts = tuple(
+        ({"phase": phase.queue, "state": state}, float(getattr(phase, state))) for phase in phases for state in _STATES
+    )
+    yield Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
+    for field, meaning in (
+        ("retries", "Attempts beyond the first, of tasks that ended."),
+        ("success_rate", "Share of successes among what ended."),
+        ("waiting_seconds", "Mean waiting time of the newest analyses."),
+        ("processing_seconds", "Mean processing time of the newest analyses."),
+    ):
+        values = tuple(
+            ({"phase": phase.queue}, float(value)) for phase in phases if (value := getattr(phase, field)) is not None
+        )
+        yield Metric(f"website_phase_{field}", meaning, values)

@@ -6,6 +6,7 @@ what it does not write, or replace it where there is none.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,16 @@ from types import MappingProxyType
 from typing import cast
 
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
-from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.naming import Names, find_mentions
-from ingestion_pipeline.websites.naming.folding import folded_name
-from ingestion_pipeline.websites.states import AskedPrompt, Prompted, PromptedBy, PromptsOutcome
+from ingestion_pipeline.websites.mentions import find_mentions
+from ingestion_pipeline.websites.name_forms import Names, folded_name
+from ingestion_pipeline.websites.states import AskedPrompt, Prompted, PromptedBy
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,21 +246,13 @@ async def prompts_for(
     model: ModelClient | None = None,
     own: Sequence[str] = (),
     source_id: str | None = None,
-) -> PromptsOutcome:
+) -> Prompted:
     """Return the prompts to ask, the direct one last; there is always one."""
-    language, _ = templates_for(business.language)
     if own:
-        return Prompted(prompts=tuple(_operator_prompts(own, business.names)), language=language)
-    wanted_count = max(settings.prompts - 1, 0)
-    problems: list[Problem] = []
-    questions: Sequence[str] = ()
-    if model is not None and wanted_count:
-        # A model writes any language, templates exist for some only.
-        model_language = business.language or language
-        questions = await _ask_model(business, model, wanted_count, model_language, source_id, problems)
-    return Prompted(
-        prompts=choose_prompts(business, questions, count=settings.prompts), language=language, problems=tuple(problems)
-    )
+        return Prompted(prompts=tuple(_operator_prompts(own, business.names)))
+    count = max(settings.prompts - 1, 0)
+    questions = await _ask_model(business, model, count, source_id) if model is not None and count else ()
+    return Prompted(prompts=choose_prompts(business, questions, count=settings.prompts))
 
 
 def choose_prompts(business: Business, questions: Sequence[str], *, count: int) -> tuple[AskedPrompt, ...]:
@@ -279,12 +273,11 @@ def templated(business: Business) -> Iterator[str]:
     """Yield every template with every topic, each template once before any twice."""
     _, templates = templates_for(business.language)
     topics = topics_of(business) or [templates.anything]
-    place = business.location if business.location else None
+    place = business.location
     if place and not find_mentions(place, business.names):
         yield templates.local[0].format(topic=topics[0], place=place)
-    questions = templates.general
     for turn in range(len(topics)):
-        for number, question in enumerate(questions):
+        for number, question in enumerate(templates.general):
             yield question.format(topic=topics[(number + turn) % len(topics)])
 
 
@@ -335,10 +328,10 @@ def _tidy(text: str) -> str:
     return " ".join(text.split())
 
 
-async def _ask_model(
-    business: Business, model: ModelClient, count: int, language: str, source_id: str | None, problems: list[Problem]
-) -> Sequence[str]:
-    """Return the model's questions; if it cannot be asked, add a problem and return none."""
+async def _ask_model(business: Business, model: ModelClient, count: int, source_id: str | None) -> Sequence[str]:
+    """Return the model's questions; none, and log why, if it cannot be asked."""
+    # A model writes any language, templates exist for some only.
+    language = business.language or templates_for(None)[0]
     question = Question(
         prompt=Prompt(
             name="website_prompts", version=1, instructions=_INSTRUCTIONS.format(count=count, language=language)
@@ -352,10 +345,10 @@ async def _ask_model(
     except Fatal:
         raise
     except WorkError as error:
-        problems.append(_problem(error.text, error.code))
+        log.warning("model formed no prompts source=%s code=%s: %s", source_id, error.code, error.text)
         return ()
     if not isinstance(answer, Answered):
-        problems.append(_problem(str(answer), "model_unanswered"))
+        log.warning("model formed no prompts source=%s code=model_unanswered: %s", source_id, answer)
         return ()
     return [str(text) for text in cast("list[object]", answer.data["questions"])]
 
@@ -369,7 +362,3 @@ def _about(business: Business) -> str:
         "Name (not to be used)": business.name,
     }
     return "\n".join(f"{label}: {value}" for label, value in lines.items() if value)
-
-
-def _problem(message: str, code: str) -> Problem:
-    return Problem(where="the model's prompts", message=message, code=code)

@@ -24,16 +24,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ingestion_pipeline.websites.naming.folding import Folded, fold
-from ingestion_pipeline.websites.naming.names import (
+from ingestion_pipeline.websites.name_forms import (
     AFTER_A_NAME,
     CAPITAL_NOUNS,
     COMMON_WORDS,
     KIND_AFTER_A_NAME,
     NOT_A_NAME_BEFORE,
     OPEN_SCRIPTS,
+    Folded,
     Form,
     Names,
+    fold,
     is_word_boundary,
     script_of,
 )
@@ -72,31 +73,21 @@ def is_meant(text: str, start: int, end: int, language: str | None) -> bool:
         return False
     following = _NEXT_WORD.match(text, end)
     after = following[1] if following else ""
-    if after in NOT_A_NAME_BEFORE or after.lower() in NOT_A_NAME_BEFORE:
+    if {after, after.lower()} & NOT_A_NAME_BEFORE:
         return False
-    if _capital_tells(text, start, end, language):
-        return True
-    if _stands_out(text, start, end) or _is_followed_as_names_are(text, end, after):
-        return True
-    return not _has_capital_nouns(language) and _is_one_of_names(text, end)
-
-
-def _capital_tells(text: str, start: int, end: int, language: str | None) -> bool:
-    """Return whether its capital is due neither to its place nor to the language."""
-    if _has_capital_nouns(language) and not text[start:end].isupper():
-        return False
-    is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
+    has_capital_nouns = (language or "").partition("-")[0].lower() in CAPITAL_NOUNS
     is_entry = _is_entry(text, start)
-    return not is_first and not is_entry and not _is_heading(text, start, end)
-
-
-def _has_capital_nouns(language: str | None) -> bool:
-    return (language or "").partition("-")[0].lower() in CAPITAL_NOUNS
-
-
-def _is_one_of_names(text: str, end: int) -> bool:
-    """Return whether another name, a dash or nothing follows: `Slack, Zoom and Teams`."""
-    return bool(_ANOTHER_NAME.match(text, end) or _NOTHING_MORE.match(text, end))
+    if not has_capital_nouns or text[start:end].isupper():
+        is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
+        if not is_first and not is_entry and not _is_heading(text, start, end):
+            return True  # its capital is due neither to its place nor to the language
+    is_marked = text[max(0, start - 2) : start] in {"**", "__"} and text[end : end + 2] in {"**", "__"}
+    if is_marked or (is_entry and _ALONE.match(text, end)):
+        return True
+    if _SIGNS_OF_A_NAME.match(text, end) or after in AFTER_A_NAME or after.lower() in KIND_AFTER_A_NAME:
+        return True
+    # another name, a dash or nothing follows: `Slack, Zoom and Teams`
+    return not has_capital_nouns and bool(_ANOTHER_NAME.match(text, end) or _NOTHING_MORE.match(text, end))
 
 
 def _is_heading(text: str, start: int, end: int) -> bool:
@@ -113,18 +104,6 @@ def _is_entry(text: str, start: int) -> bool:
     line_start = text.rfind("\n", max(0, start - _LONGEST_MARK), start) + 1
     is_near = line_start > 0 or start <= _LONGEST_MARK
     return is_near and _LIST_MARK.fullmatch(text, line_start, start) is not None
-
-
-def _stands_out(text: str, start: int, end: int) -> bool:
-    is_marked = text[max(0, start - 2) : start] in {"**", "__"} and text[end : end + 2] in {"**", "__"}
-    is_entry = _is_entry(text, start)
-    return is_marked or (is_entry and _ALONE.match(text, end) is not None)
-
-
-def _is_followed_as_names_are(text: str, end: int, after: str) -> bool:
-    if _SIGNS_OF_A_NAME.match(text, end):
-        return True
-    return after in AFTER_A_NAME or after.lower() in KIND_AFTER_A_NAME
 
 
 RANK_LIMITS = (50, 150, 300, 500)  # characters before the first mention
@@ -170,14 +149,9 @@ class Mentions:
         return len(self.places)
 
     @property
-    def position(self) -> int | None:
-        """Return the number of characters before the first mention."""
-        return self.places[0].start if self.places else None
-
-    @property
     def rank(self) -> int | None:
         """Return 1 to 5, by how early it is mentioned; None where it is not."""
-        return None if self.position is None else rank_at(self.position)
+        return rank_at(self.places[0].start) if self.places else None
 
     @property
     def is_exact(self) -> bool:
@@ -240,7 +214,7 @@ class _Answer:
 
     def exact(self, names: Names) -> list[_Span]:
         """Return the spans of the names, in order; of overlapping ones the longer."""
-        spans = [span for span, host in self._hosts if _is_own(host, names.hosts)]
+        spans = [span for span, host in self._hosts if any(f".{host}".endswith(f".{own}") for own in names.hosts)]
         for form in names.forms(self._language):
             spans += self._places(form)
         return _non_overlapping(spans)
@@ -296,7 +270,8 @@ class _Answer:
         from rapidfuzz.distance import OSA
 
         letters = form.letters
-        if form.is_common or len(letters) < LEAST_FUZZY_LETTERS or _is_open(letters):
+        is_open = any(script_of(letter) in OPEN_SCRIPTS | {"katakana", "hangul"} for letter in letters)
+        if form.is_common or len(letters) < LEAST_FUZZY_LETTERS or is_open:
             return
         slips = 2 if len(letters) >= TWO_SLIPS_FROM else 1
         for span, candidate in self._windows(form.words):
@@ -321,14 +296,6 @@ class _Answer:
             is_close = all(right[0] - left[1] == 1 for left, right in pairwise(window))
             if is_close:
                 yield (window[0][0], window[-1][1]), joined
-
-
-def _is_own(host: str, hosts: Sequence[str]) -> bool:
-    return any(host == own or host.endswith(f".{own}") for own in hosts)
-
-
-def _is_open(letters: str) -> bool:
-    return any(script_of(letter) in OPEN_SCRIPTS | {"katakana", "hangul"} for letter in letters)
 
 
 def _likeness(candidate: str, letters: str) -> float:

@@ -16,9 +16,8 @@ from ingestion_pipeline.reading.structured.organizations import OrganizationFact
 from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.reading.text.topics import MAX_KEYWORD_CHARACTERS, frequent_words
 from ingestion_pipeline.websites.business import MOST_COMPETITORS, MOST_KEYWORDS, Business, NamedBy, confidence_of
-from ingestion_pipeline.websites.naming import Names, find_mentions
-from ingestion_pipeline.websites.naming.folding import folded_name
-from ingestion_pipeline.websites.naming.names import domain_label, own_host
+from ingestion_pipeline.websites.mentions import find_mentions
+from ingestion_pipeline.websites.name_forms import Names, domain_label, folded_name, own_host
 
 # Words are bounded, so that a page of a million capitals does not take an hour.
 _WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
@@ -125,12 +124,16 @@ def read_site(url: str, pages: Sequence[SitePage]) -> SiteResult:
     facts, evidence = _first_facts(pages)
     evidence["name"] = _evidence(name, page, named_by.value)
     own = Names.of(bare, aliases=[name], url=url)
-    competitors = site_competitors(pages, own)
+    texts = [text for page in pages for text in (*page.facts.title_parts, page.facts.text)]
+    links = dict.fromkeys(link for page in pages for link in page.links)
+    competitors = named_competitors(texts, links, own, most=MOST_COMPETITORS)
     keywords = site_keywords(pages, [own, *map(Names.of, competitors)], language)
+    others = [alias for page in pages for alias in (page.facts.legal_name, *page.facts.other_names) if alias]
+    aliases = [alias for alias in (name, *others) if _is_name(alias)]
     business = Business(
         url=url,
         name=bare,
-        aliases=_aliases(bare, name, pages),
+        aliases=tuple(alias for alias in dict.fromkeys(aliases) if alias != bare),
         industry=facts.get("industry"),
         description=facts.get("description"),
         location=facts.get("location"),
@@ -216,21 +219,8 @@ def _take_keyword(keywords: dict[str, str], word: str, named: Sequence[Names], *
         keywords[word.lower()] = word
 
 
-def site_competitors(pages: Sequence[SitePage], own: Names) -> tuple[str, ...]:
-    """Return the businesses that the site compares itself with."""
-    texts = [text for page in pages for text in (*page.facts.title_parts, page.facts.text)]
-    links = dict.fromkeys(link for page in pages for link in page.links)
-    return named_competitors(texts, links, own, most=MOST_COMPETITORS)
-
-
 def _is_name(text: str) -> bool:
     return 0 < len(text.split()) <= MAX_NAME_WORDS and any(character.isalpha() for character in text)
-
-
-def _aliases(bare: str, name: str, pages: Sequence[SitePage]) -> tuple[str, ...]:
-    stated = [alias for page in pages for alias in (page.facts.legal_name, *page.facts.other_names) if alias]
-    fit = (alias for alias in (name, *stated) if _is_name(alias))
-    return tuple(alias for alias in dict.fromkeys(fit) if alias != bare)
 
 
 def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:

@@ -1,0 +1,325 @@
+"""Reports of analyses for people: their state, visibility over time, events of the assets, and the plot."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select
+
+from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Markdown, Url, picture, plain
+from ingestion_pipeline.store.tables import website_analyses, website_rankings
+from ingestion_pipeline.websites.states import (
+    IS_COMPLETE,
+    PHASES,
+    WEBSITE_ANALYSIS,
+    WEBSITE_INFO,
+    WEBSITE_PROMPTS,
+    AnalysisStatus,
+    Phase,
+    newest_analyses,
+)
+
+HISTORY_DAYS = 180  # of a plot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedDay:
+    """How visible a business was on a day; shares from 0 to 1."""
+
+    day: date
+    visibility: float
+    score: int
+    by_provider: Mapping[str, Mapping[str, Any]]
+    competitors: Mapping[str, Mapping[str, Any]]
+    cost_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisReport:
+    """One analysis, which of its phases ended lately, and the history before it."""
+
+    id: int
+    source_id: str
+    url: str
+    status: AnalysisStatus
+    progress_percent: int
+    progress_message: str | None
+    failure: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    info: Mapping[str, Any]
+    prompts: Sequence[Mapping[str, Any]]
+    analysis: Mapping[str, Any]
+    phase_times: Mapping[str, Mapping[str, Any]]
+    ended: Sequence[Phase]
+    history: Sequence[RankedDay]
+
+
+def reports_since(
+    connection: Connection, *, since: datetime, source_ids: Collection[str] | None = None, limit: int
+) -> list[AnalysisReport]:
+    """Return the analyses that were updated since then, oldest first."""
+    query = select(website_analyses).where(website_analyses.c.updated_at >= since)
+    if source_ids is not None:
+        query = query.where(website_analyses.c.source_id.in_(list(source_ids)))
+    rows = connection.execute(query.order_by(website_analyses.c.id).limit(limit)).mappings().all()
+    return [_report(connection, row, since) for row in rows]
+
+
+def latest_reports(
+    connection: Connection, source_ids: Collection[str], *, is_complete: bool = False
+) -> dict[str, AnalysisReport]:
+    """Return the last analysis of each of these sources; the last complete one if requested."""
+    of_sources = website_analyses.c.source_id.in_(list(source_ids))
+    newest = newest_analyses(of_sources, IS_COMPLETE) if is_complete else newest_analyses(of_sources)
+    query = select(website_analyses).where(website_analyses.c.id.in_(newest))
+    rows = connection.execute(query).mappings().all()
+    return {row["source_id"]: _report(connection, row, None) for row in rows}
+
+
+def history_of(connection: Connection, business_id: int) -> list[RankedDay]:
+    """Return the rankings of a business, oldest first."""
+    names = [column.name for column in fields(RankedDay)]
+    query = (
+        select(*(website_rankings.c[name] for name in names))
+        .where(website_rankings.c.business_id == business_id)
+        .order_by(website_rankings.c.day.desc())
+        .limit(HISTORY_DAYS)
+    )
+    rows = connection.execute(query).all()
+    return [RankedDay(**dict(zip(names, row, strict=True))) for row in reversed(rows)]
+
+
+def _report(connection: Connection, row: RowMapping, since: datetime | None) -> AnalysisReport:
+    business_id = row["business_id"]
+    taken = ["id", "source_id", "url", "progress_percent", "progress_message", "failure", "created_at", "finished_at"]
+    return AnalysisReport(
+        status=AnalysisStatus(row["status"]),
+        info=row["info"] or {},
+        prompts=row["prompts"] or (),
+        analysis=row["analysis"] or {},
+        phase_times=row["phase_times"],
+        ended=[phase for phase in PHASES if _has_ended(row["phase_times"].get(phase.queue), since)],
+        history=[] if business_id is None else history_of(connection, business_id),
+        **{name: row[name] for name in taken},
+    )
+
+
+def _has_ended(times: Mapping[str, Any] | None, since: datetime | None) -> bool:
+    if times is None or "ended" not in times:
+        return False
+    return since is None or datetime.fromisoformat(times["ended"]) >= since
+
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibilityRow:
+    """How visible the business is to one provider, or to all; shares from 0 to 1.
+
+    A provider that answered nothing has no numbers. `competitors` are by name the share of the same
+    answers that name each, the most visible first.
+    """
+
+    provider: str
+    prompts: int
+    answers: int
+    visibility: float | None = None
+    unprompted: float | None = None
+    best_rank: int | None = None
+    mean_rank: float | None = None
+    score: int | None = None
+    competitors: Mapping[str, float] = field(default_factory=dict[str, float])
+    failure: str | None = None
+
+
+def visibility_rows(report: AnalysisReport) -> list[VisibilityRow]:
+    """Return a row for all providers together, then one for each; none if incomplete."""
+    analysis, prompts = report.analysis, len(report.prompts)
+    if not analysis:
+        return []
+    failures: Mapping[str, str] = analysis.get("failures", {})
+    by_provider: Mapping[str, Mapping[str, Any]] = analysis["by_provider"]
+    overall = {**analysis["overall"], "competitors": analysis["competitors"]}
+    return [
+        _row(ALL, overall, prompts * len(by_provider.keys() | failures.keys())),
+        *(_row(name, facts, prompts, failures.get(name)) for name, facts in by_provider.items()),
+        *(
+            VisibilityRow(provider=name, prompts=prompts, answers=0, failure=failures[name])
+            for name in failures.keys() - by_provider.keys()
+        ),
+    ]
+
+
+def _row(provider: str, facts: Mapping[str, Any], prompts: int, failure: str | None = None) -> VisibilityRow:
+    others: Mapping[str, Mapping[str, Any]] = facts.get("competitors", {})
+    shares = {name: float(other["visibility"]) for name, other in others.items()}
+    taken = ("answers", "visibility", "unprompted", "best_rank", "score")
+    return VisibilityRow(
+        provider=provider,
+        prompts=prompts,
+        competitors=dict(sorted(shares.items(), key=lambda pair: -pair[1])),
+        failure=failure,
+        mean_rank=facts.get("mean_rank"),  # old rankings have none
+        **{name: facts[name] for name in taken},
+    )
+
+
+def analysis_events(report: AnalysisReport) -> Iterator[AssetEvent]:
+    """Yield an event for each finished phase."""
+    metadata_of = {WEBSITE_INFO: _info, WEBSITE_PROMPTS: _prompts, WEBSITE_ANALYSIS: _analysis}
+    for phase in report.ended:
+        times = report.phase_times[phase.queue]
+        metadata = {
+            "analysis": f"{report.id}, {report.status.value}",
+            "progress": report.progress_percent,
+            "attempts": int(times["attempts"]),
+            **metadata_of[phase.kind](report),
+        }
+        yield AssetEvent(asset=phase.kind, partition=report.source_id, metadata=metadata)
+
+
+def _info(report: AnalysisReport) -> dict[str, EventValue]:
+    info = report.info
+    texts = ("name", "industry", "description", "location", "language")
+    metadata: dict[str, EventValue] = {name: str(info[name])[:2_000] for name in texts if info.get(name)}
+    return metadata | {
+        "website": Url(report.url),
+        "business_confidence": info["confidence"],
+        "keywords": ", ".join(info["keywords"]),
+        "competitors": ", ".join(info["competitors"]),
+        "pages": len(info.get("pages", ())),
+        "problems": len(info.get("problems", ())),
+    }
+
+
+def _prompts(report: AnalysisReport) -> dict[str, EventValue]:
+    lines = [f"{number}. {plain(prompt['text'], limit=400)}" for number, prompt in enumerate(report.prompts, 1)]
+    by = Counter(str(prompt["by"]) for prompt in report.prompts)
+    return {
+        "prompts": len(report.prompts),
+        "texts": Markdown("\n".join(lines)),
+        **{f"by_{name}": count for name, count in by.items()},
+    }
+
+
+def _analysis(report: AnalysisReport) -> dict[str, EventValue]:
+    """Return numbers, since Dagster plots them; a provider without an answer is no zero."""
+    analysis = report.analysis
+    overall = analysis["overall"]
+    metadata: dict[str, EventValue] = {
+        "visibility": float(overall["visibility"]),
+        "score": overall["score"],
+        "mentions": overall["mentions"],
+        "answers": overall["answers"],
+        "failures": dict(analysis["failures"]),
+        "visibility_table": Markdown(visibility_table(report)),
+    }
+    metadata |= {f"visibility_{name}": float(result["visibility"]) for name, result in analysis["by_provider"].items()}
+    if analysis.get("cost_usd") is not None:
+        metadata["cost_usd"] = float(analysis["cost_usd"])
+    if report.history:
+        drawn = picture(visibility_picture(str(report.info.get("name")), report.history))
+        if drawn is not None:
+            metadata["visibility_over_time"] = drawn
+    return metadata
+
+
+def visibility_table(report: AnalysisReport) -> str:
+    """Return the business and its competitors on the same answers, most visible first."""
+    analysis = report.analysis
+    everybody = {str(report.info.get("name")): analysis["overall"], **analysis["competitors"]}
+    lines = ["| name | visible | score | mean rank |", "|---|--:|--:|--:|"]
+    for name, result in sorted(everybody.items(), key=lambda pair: -pair[1]["visibility"]):
+        rank = result.get("mean_rank") or ""
+        lines.append(f"| {plain(name)} | {result['visibility']:.0%} | {result['score']} | {rank} |")
+    return "\n".join(lines)
+
+
+Axes = Any  # matplotlib's own annotations are partial
+
+LEAST_DAYS = 6  # between the ends of the plot
+MOST_LINES = 6  # more could not be distinguished
+MOST_BARS = 8
+MOST_NAME_CHARS = 24
+
+
+def visibility_picture(name: str, history: Sequence[RankedDay]) -> bytes:
+    """Return a PNG of both plots; raise ValueError if there is no day to draw.
+
+    Names are drawn literally, neither as mathematics nor as markup.
+    """
+    if not history:
+        raise ValueError("there is no ranking to draw")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(9, 3.2), dpi=80, layout="constrained")
+    over_time, against = figure.subplots(1, 2)
+    _draw_time(over_time, history)
+    _draw_competitors(against, name, history[-1])
+    out = BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)
+    with warnings.catch_warnings():
+        # A script that the font lacks is drawn as boxes; the table beside the picture has it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        canvas.print_png(out)
+    return out.getvalue()
+
+
+def _draw_time(axes: Axes, history: Sequence[RankedDay]) -> None:
+    days: list[Any] = [ranked.day for ranked in history]
+    axes.plot(days, [100 * ranked.visibility for ranked in history], "k.-", label="all", linewidth=2)
+    names = list(dict.fromkeys(name for ranked in history for name in ranked.by_provider))
+    for name in names[:MOST_LINES]:
+        shares = [_percent(ranked.by_provider, name) for ranked in history]
+        axes.plot(days, shares, ".-", label=_display_name(name), alpha=0.7)
+    axes.set_title("visible in % of answers", fontsize=9, parse_math=False)
+    axes.set_ylim(-5, 105)
+    axes.set_xlim(*shown_days(history))
+    axes.tick_params(labelsize=7)
+    axes.tick_params(axis="x", labelrotation=30)
+    axes.legend(fontsize=7)
+
+
+def shown_days(history: Sequence[RankedDay]) -> tuple[date, date]:
+    """Return the first and last day of the plot: a week or more, since one day would span years."""
+    first, last = history[0].day, history[-1].day
+    missing = max(LEAST_DAYS - (last - first).days, 0)
+    before = missing // 2
+    return first - timedelta(days=before), last + timedelta(days=missing - before)
+
+
+def _percent(by_name: Mapping[str, Mapping[str, Any]], name: str) -> float:
+    """Return the visibility in percent; NaN, which is not drawn, where there is none."""
+    visibility = by_name.get(name)
+    return float("nan") if visibility is None else 100 * float(visibility["visibility"])
+
+
+def _draw_competitors(axes: Axes, name: str, last: RankedDay) -> None:
+    others = sorted(last.competitors, key=lambda competitor: -_percent(last.competitors, competitor))
+    bars = [(name, 100 * last.visibility)]
+    bars += [(competitor, _percent(last.competitors, competitor)) for competitor in others[:MOST_BARS]]
+    places = list(range(len(bars)))[::-1]
+    colours = ["tab:blue", *["lightgrey"] * len(others)]
+    drawn = axes.barh(places, [share for _, share in bars], color=colours[: len(bars)])
+    axes.bar_label(drawn, fmt="%.0f %%", fontsize=7, padding=2)
+    axes.set_yticks(places)
+    axes.set_yticklabels([_display_name(competitor) for competitor, _ in bars], fontsize=7, parse_math=False)
+    axes.set_xlim(0, 112)  # room for the label of a full bar
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_title(f"against competitors, {last.day}", fontsize=9, parse_math=False)
+
+
+def _display_name(name: str) -> str:
+    """Return the name cut, without signs that matplotlib reads as mathematics or hides."""
+    cut = name if len(name) <= MOST_NAME_CHARS else name[: MOST_NAME_CHARS - 1] + "…"
+    return cut.replace("$", "").lstrip("_") or "?"
