@@ -13,14 +13,14 @@ from typing import Any
 
 from sqlalchemy import Table, insert, select, update
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done, run_crawl, run_extraction
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
+from ingestion_pipeline.catalogs.crawling.runs import CrawlCounts, crawl_until_done, run_crawl, run_extraction
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE, Ended, FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.extraction.page_reader import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store

@@ -9,9 +9,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_sources
 from ingestion_pipeline.catalogs.crawling.reporting import CrawlReport, crawl_report, crawled_since, newest_picture
-from ingestion_pipeline.catalogs.crawling.runs import KINDS, run_extraction, run_ingestion, start_now
+from ingestion_pipeline.catalogs.crawling.runs import run_extraction, run_ingestion, start_now
 from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
 from ingestion_pipeline.catalogs.detection.runs import run_detection
 from ingestion_pipeline.catalogs.events import crawl_event, dataset_event
@@ -19,9 +19,9 @@ from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, En
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings
@@ -145,7 +145,7 @@ def _in_order(report: DatasetReport, kind: EntityType | None) -> DatasetReport:
 
 
 def _crawl_shards(connection: Connection, settings: Settings, now: datetime) -> list[int]:
-    crawling = waiting_sources(connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=KINDS)
+    crawling = waiting_sources(connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=EXTRACTION_TASKS)
     return sorted({source.shard % settings.polling.shards for source in crawling})
 
 

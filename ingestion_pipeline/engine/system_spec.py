@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import Column, Connection, Select, Table
 
 from ingestion_pipeline.engine.asset_events import AssetEvent
-from ingestion_pipeline.engine.crawling.protocol import CrawledSystem, DeferredSystem
-from ingestion_pipeline.engine.polling.protocol import PolledSystem
+from ingestion_pipeline.engine.polling.protocol import DeferredSystem, PolledSystem
 from ingestion_pipeline.engine.published import Contract, PublishedTable
 from ingestion_pipeline.engine.work import WorkSpec
 from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
@@ -88,7 +87,7 @@ class FailedTaskRetention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindSpec:
-    """A kind of source: `polled` by the poll jobs, or `crawled` or `deferred` by other runs.
+    """A kind of source: `polled` by the poll jobs, or `deferred` to other runs.
 
     A polled kind has an `asset`, which is in the group of the system.
     `platforms` are those of a kind that `sources/platforms.py` does not name; the first is the default.
@@ -102,7 +101,6 @@ class KindSpec:
     partitions: str
     polled: PolledSystem | None = None
     asset: PolledAsset | None = None
-    crawled: CrawledSystem | None = None
     deferred: DeferredSystem | None = None
     platforms: tuple[str, ...] = ()
     coverage: CoverageQuery | None = None

@@ -7,9 +7,8 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
+from ingestion_pipeline.catalogs.crawling.runs import CrawlCounts, crawl_until_done
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import pages, snapshots

@@ -10,17 +10,16 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, update
 
+from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, ReadWork, wake_for_models
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.context import RunContext, reduced_gc
-from ingestion_pipeline.engine.crawling.handler import CrawlHandler
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlCounts, CrawlFilter, PageDone, PageWork
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.visits.rendering import Renderer
@@ -28,12 +27,26 @@ from ingestion_pipeline.sources import Kind, Source, SourceStatus, crawls
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import FRONTIER, sources, tasks
+from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.tasks.worker import Worker
 
-KINDS = (FETCH_PAGE, EXTRACT_PAGE)
 TURN_SECONDS = 60.0  # of fetching, before the fetched pages are extracted
 LEAST_READING_SECONDS = 30.0  # even if the run's time is over: it still ends before it is stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlCounts(Counts):
+    """How many pages ended how; `lost` were claimed by another worker meanwhile."""
+
+    new: int = 0
+    same: int = 0
+    retried: int = 0
+    given_back: int = 0
+    failed: int = 0
+    skipped: int = 0
+    lost: int = 0
+    size_bytes: int = 0
 
 
 async def run_crawl(
@@ -47,14 +60,8 @@ async def run_crawl(
 ) -> CrawlCounts:
     """Fetch waiting pages for one run; without a renderer, pages that need one are refused."""
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
-    handler = CrawlHandler(
-        ctx,
-        Kind.CATALOG,
-        crawl_filter,
-        visitor=PoliteVisitor(fetcher, renderer, clock, ctx.settings),
-        archive=SnapshotArchive(ctx.store, ctx.content, ctx.run_id),
-        clock=clock,
-    )
+    visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
+    handler = CrawlHandler(ctx, crawl_filter, visitor=visitor, clock=clock)
     loop: WorkerLoop[PageWork, PageDone] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock, seconds=seconds)
     with reduced_gc():
         return CrawlCounts.of(await loop.run())
@@ -156,7 +163,7 @@ def _make_due(connection: Connection, source_ids: Collection[str], *, now: datet
         select(tasks.c.id)
         .where(
             FRONTIER,
-            tasks.c.kind.in_(KINDS),
+            tasks.c.kind.in_(EXTRACTION_TASKS),
             tasks.c.source_id.in_(list(source_ids)),
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before > now,
@@ -201,7 +208,7 @@ def _is_work_soon(ctx: RunContext, source_ids: Collection[str]) -> bool:
         soon = ctx.store.clock.now(connection) + timedelta(minutes=1)
         query = select(func.min(tasks.c.not_before)).where(
             FRONTIER,
-            tasks.c.kind.in_(KINDS),
+            tasks.c.kind.in_(EXTRACTION_TASKS),
             tasks.c.source_id.in_(
                 select(sources.c.id).where(
                     sources.c.id.in_(list(source_ids)), sources.c.status != SourceStatus.DISABLED.value

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import (
@@ -39,9 +38,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
+from ingestion_pipeline.catalogs.extractions import ActiveExtraction
 from ingestion_pipeline.catalogs.recipes.next_pages import LIST_PAGES, NOTHING_TO_DO
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import (
@@ -50,7 +49,6 @@ from ingestion_pipeline.catalogs.states import (
     NO_LINKS,
     READ_PAGES,
     UNFINISHED_PAGES,
-    ExtractionKind,
     PageStatus,
 )
 from ingestion_pipeline.settings import Settings
@@ -286,25 +284,6 @@ def copy_carried(connection: Connection, extraction_id: int, *, from_id: int, to
 
 _READ = [PageStatus.SUCCESS.value, PageStatus.EXTRACTED_NO_DATA.value]
 _TAKEN = ("status", "item_count", "extraction_method", "reader_hash", "failure", "run_id")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveExtraction:
-    """An extraction that is locked and running."""
-
-    id: int
-    source_id: str
-    kind: ExtractionKind
-    entity_type: str
-    base_dataset_id: int | None
-    config: Mapping[str, Any]
-    recipe: Mapping[str, Any]
-
-    def reader_hash(self, entity_config: EntityConfig, settings: Settings) -> str:
-        """Return the reader hash: of the entity configuration and the content selectors."""
-        name = entity_config.reader_hash(settings)
-        parts = "\0".join(content_selectors(self.recipe)).strip("\0")
-        return sha256(f"{name}\0{parts}".encode()).hexdigest() if parts else name
 
 
 def carry_over(

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.catalogs.datasets.finishing import (
     COMPLETE,
-    EXTRACTION_TASKS,
     STALE_CODE,
     Ended,
     FinishReason,
@@ -30,9 +29,8 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
 )
 from ingestion_pipeline.catalogs.datasets.progress import Running, progress, running, write_summaries
 from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
-from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus, lock_rows
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, FETCH_PAGE, ExtractionKind, ExtractionStatus, lock_rows
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.systems import Extraction
 from ingestion_pipeline.store.tables import FRONTIER, tasks

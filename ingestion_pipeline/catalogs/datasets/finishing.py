@@ -23,14 +23,13 @@ from ingestion_pipeline.catalogs.datasets.publishing import (
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
-    EXTRACT_PAGE,
+    EXTRACTION_TASKS,
     UNFINISHED_PAGES,
     DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
 from ingestion_pipeline.reading.llm.ledger import costs
 from ingestion_pipeline.settings import Settings
@@ -165,7 +164,6 @@ def _dataset_facts(dataset: FinishedDataset) -> dict[str, Any]:
 SYSTEM = "system"
 STALE_CODE = "stale"  # failure code of an extraction whose last pages make no progress
 NAMED_PAGES = 10  # in a notice
-EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
 ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, ScalarSelect, func, insert, null, select, update
+from sqlalchemy import Connection, Row, func, insert, null, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import (
     NO_LIST,
@@ -30,21 +30,11 @@ from ingestion_pipeline.catalogs.datasets.gates import (
 )
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.catalogs.extractions import published_dataset
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.tables import audit_log, crawl_steps, data_items, datasets, extractions, pages
-
-
-def published_dataset(source_id: str, entity: str) -> ScalarSelect[int]:
-    """Select the source's newest published dataset, from which unchanged pages are taken."""
-    query = select(datasets.c.id).where(
-        datasets.c.source_id == source_id,
-        datasets.c.entity_type == entity,
-        datasets.c.status == DatasetStatus.PUBLISHED.value,
-    )
-    return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
-
 
 RERUN = "extraction.rerun"  # in the audit log; with `publish` if an operator wants it shown
 

@@ -13,12 +13,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, RowMapping, and_, delete, exists, false, func, null, or_, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import UNLISTED
-from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS, Ended, FinishReason, finish_extractions
+from ingestion_pipeline.catalogs.datasets.finishing import Ended, FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.datasets.publishing import BuiltExtraction, fill_incomplete
 from ingestion_pipeline.catalogs.extraction.tasks import CONTENT_MISSING
 from ingestion_pipeline.catalogs.operations.requeue import Requeued, requeue
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    EXTRACTION_TASKS,
     MISSING_CODES,
     UNFINISHED_PAGES,
     DatasetStatus,

@@ -24,8 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, PageStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, FETCH_PAGE, PageStatus
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, crawl_steps, pages, tasks

@@ -193,8 +193,8 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
             return Skipped(task=task, reason="the source is gone; nothing polls it", code="source_deleted")
         poll = ClaimedPoll(task=task, source=source)
         try:
-            if source.kind in self._ctx.deferred:
-                self._ctx.deferred[source.kind].check(source)
+            if source.kind in self._ctx.deferred_systems:
+                self._ctx.deferred_systems[source.kind].check(source)
                 return Completed(task=task, item=poll, value=Deferred())
             poll = replace(poll, feed=self._feed(source))
             host_of(poll.feed.first_request().url if poll.feed else "")
@@ -263,7 +263,7 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         refused: list[PollFailure] = []
         for kind in sorted({poll.source.kind for poll in polls}):
             polls_of_kind = [poll for poll in polls if poll.source.kind == kind]
-            answers = self._ctx.deferred[kind].start(
+            answers = self._ctx.deferred_systems[kind].start(
                 connection, [poll.source for poll in polls_of_kind], now=now, settings=self._ctx.settings
             )
             for poll in polls_of_kind:

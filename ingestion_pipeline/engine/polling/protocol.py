@@ -1,4 +1,4 @@
-"""The protocol of polled systems, and fetching a feed: all its pages, or that it is unchanged."""
+"""The protocols of systems that are polled, and fetching a feed: all its pages, or that it is unchanged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unch
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, Source
-from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.urls import without_credentials
 
@@ -243,4 +243,22 @@ class PolledSystem(Protocol):
         ...
 
 
-Systems = Mapping[Kind, PolledSystem]
+class DeferredSystem(Protocol):
+    """A kind of source whose poll only starts the work: other runs do it."""
+
+    def pace(self, source: Source, settings: Settings) -> Pace:
+        """Return how fast a host may be requested for the source."""
+        ...
+
+    def check(self, source: Source) -> None:
+        """Raise ValueError if the source's configuration cannot work."""
+        ...
+
+    def start(
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
+    ) -> Mapping[str, str | Resource]:
+        """Start the work of each source unless some is under way; return a message for each.
+
+        A source for which there is no room has the reason instead: its poll waits, uncounted.
+        """
+        ...
