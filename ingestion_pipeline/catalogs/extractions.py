@@ -148,13 +148,15 @@ def _insert_steps(
     return ids
 
 
-def published_dataset(source_id: str, entity: str) -> ScalarSelect[int]:
+def published_dataset(source_id: str, entity: str, *, before_version: int | None = None) -> ScalarSelect[int]:
     """Select the source's newest published dataset, from which unchanged pages are taken."""
     query = select(datasets.c.id).where(
         datasets.c.source_id == source_id,
         datasets.c.entity_type == entity,
         datasets.c.status == DatasetStatus.PUBLISHED.value,
     )
+    if before_version is not None:
+        query = query.where(datasets.c.version < before_version)
     return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
 
 

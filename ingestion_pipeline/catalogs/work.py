@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -12,12 +12,12 @@ from sqlalchemy import Connection
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_sources
 from ingestion_pipeline.catalogs.crawling.reporting import CrawlReport, crawl_report, crawled_since, newest_picture
 from ingestion_pipeline.catalogs.crawling.runs import run_extraction, run_ingestion, start_now
+from ingestion_pipeline.catalogs.datasets.publishing import readable_entity_types
 from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
 from ingestion_pipeline.catalogs.detection.runs import run_detection
 from ingestion_pipeline.catalogs.events import crawl_event, dataset_event
-from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
-from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
@@ -124,15 +124,8 @@ def dataset_reports(ctx: RunContext, keys: Collection[str]) -> list[DatasetRepor
     """Return reports of those sources that have been extracted, in order."""
     with ctx.store.read() as connection:
         reports = [dataset_report(connection, key) for key in keys]
-    types = _types(ctx)
+    types = readable_entity_types(ctx.settings)
     return [_in_order(report, types.get(report.entity_type or "")) for report in reports if report is not None]
-
-
-def _types(ctx: RunContext) -> Mapping[str, EntityType]:
-    try:
-        return entity_types(entity_folder(ctx.settings))
-    except BadEntityType:  # extraction reports it; show what was extracted before
-        return entity_types()
 
 
 def _in_order(report: DatasetReport, kind: EntityType | None) -> DatasetReport:

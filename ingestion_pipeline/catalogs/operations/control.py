@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, RowMapping, and_, delete, exists, false,
 
 from ingestion_pipeline.catalogs.datasets.carry_over import UNLISTED
 from ingestion_pipeline.catalogs.datasets.finishing import Ended, FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.datasets.publishing import BuiltExtraction, fill_incomplete
+from ingestion_pipeline.catalogs.datasets.publishing import fill_incomplete
 from ingestion_pipeline.catalogs.extraction.tasks import CONTENT_MISSING
 from ingestion_pipeline.catalogs.operations.requeue import Requeued, requeue
 from ingestion_pipeline.catalogs.states import (
@@ -347,19 +347,13 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
     _refuse_hidden(connection, extraction_id, dataset)
     values: dict[str, object] = {"status": DatasetStatus.PUBLISHED.value, "published_at": now}
     if dataset.status == DatasetStatus.INCOMPLETE.value:
-        counts = fill_incomplete(connection, dataset.id, _built_extraction(row), now=now)
+        counts = fill_incomplete(connection, dataset.id, row, now=now)
         values |= {"item_count": counts.items, "flagged_count": counts.flagged}
     connection.execute(update(datasets).where(datasets.c.id == dataset.id).values(**values))
     detail = {"source": row.source_id, "version": dataset.version, "findings": dataset.findings}
     subject = f"extraction:{extraction_id}"
     audit(connection, actor=actor, action="dataset.publish", subject=subject, now=now, detail=detail)
     return dataset.version
-
-
-def _built_extraction(row: Row[Any]) -> BuiltExtraction:
-    return BuiltExtraction(
-        extraction_id=row.id, source_id=row.source_id, entity_type=row.entity_type, base_id=row.base_dataset_id
-    )
 
 
 def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]) -> None:

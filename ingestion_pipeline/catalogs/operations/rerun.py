@@ -117,7 +117,7 @@ def rerun(connection: Connection, extraction_id: int, *, actor: str, now: dateti
         now=now,
         detail={"source": old.source_id, "of": old.id, "pages": queued.read, "publish": publish},
     )
-    newer = None if publish else newer_version(connection, new_id, old.entity_type)
+    newer = None if publish else newer_version(connection, new_id, old.source_id, old.entity_type)
     return Rerun(extraction_id=new_id, pages=queued.read, newer=newer)
 
 
