@@ -19,9 +19,9 @@ import selectolax.lexbor  # noqa: F401
 
 import ingestion_pipeline.pages.http.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
+from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts, start_now
 from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork
-from ingestion_pipeline.catalogs.crawling.runs import CrawlCounts, start_now
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed
 from ingestion_pipeline.engine.context import RunContext, reduced_gc
 from ingestion_pipeline.engine.worker_loop import WorkerLoop

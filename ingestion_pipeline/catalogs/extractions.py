@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, ScalarSelect, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, func, insert, select, update
 
 from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, entity_name
@@ -19,6 +19,7 @@ from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes.registry import ready_recipes
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    EXTRACTION_TASKS,
     FETCH_PAGE,
     UNFINISHED_PAGES,
     DatasetStatus,
@@ -29,7 +30,16 @@ from ingestion_pipeline.catalogs.states import (
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, datasets, extractions, pages, sources, tasks
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    FRONTIER,
+    crawl_steps,
+    datasets,
+    extractions,
+    pages,
+    sources,
+    tasks,
+)
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.urls import canonical_url, host_of
 
@@ -201,3 +211,17 @@ def lock_extractions(connection: Connection, ids: Collection[int], *, now: datet
         for row in rows
         if row.status in CRAWLING_STATES
     }
+
+
+def update_extraction_tasks(
+    connection: Connection, *conditions: ColumnElement[bool], values: Mapping[str, Any], skip_locked: bool = False
+) -> None:
+    """Update the tasks of running extractions that match, locked in the order that every statement has: no deadlock."""
+    matching = (
+        select(tasks.c.id)
+        .where(FRONTIER, tasks.c.kind.in_(EXTRACTION_TASKS), *conditions)
+        .order_by(tasks.c.id)
+        .with_for_update(skip_locked=skip_locked)
+        .cte("matching")
+    )
+    connection.execute(update(tasks).where(tasks.c.id.in_(select(matching.c.id))).values(**values))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.catalogs.crawling import checks
+from ingestion_pipeline.catalogs import checks
+from ingestion_pipeline.catalogs.catalog_runs import WORK
 from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
 from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operations import listing, quarantined_datasets
 from ingestion_pipeline.catalogs.operations.control import requeue_page, requeue_reading
 from ingestion_pipeline.catalogs.operations.retention import (
     old_datasets,
@@ -23,7 +23,6 @@ from ingestion_pipeline.catalogs.operations.retention import (
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.recipes.registry import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, FETCH_PAGE, DatasetStatus, PageStatus
-from ingestion_pipeline.catalogs.work import WORK
 from ingestion_pipeline.engine.published import (
     ADDRESS,
     COUNT,
@@ -162,26 +161,26 @@ SYSTEM = SystemSpec(
             asset="datasets",
             name="not_quarantined",
             description="No catalogue's newest dataset is held back: empty, far smaller, or with a lost field.",
-            find=lambda connection, _settings, _now: quarantined_datasets.quarantined(connection),
+            find=lambda connection, _settings, _now: checks.quarantined(connection),
             holds_back=True,
         ),
         AssetCheck(
             asset="datasets",
             name="no_records_missing",
             description="No catalogue's last extraction kept records of pages that failed or now state none.",
-            find=lambda connection, _settings, _now: quarantined_datasets.missing_pages(connection),
+            find=lambda connection, _settings, _now: checks.missing_pages(connection),
         ),
         AssetCheck(
             asset="datasets",
             name="extractions_complete",
             description="No catalogue's last extraction ended stale or cancelled.",
-            find=lambda connection, _settings, _now: listing.unfinished(connection),
+            find=lambda connection, _settings, _now: checks.unfinished(connection),
         ),
         AssetCheck(
             asset="datasets",
             name="values_proved",
             description="No newest dataset has more unproved items than the setting extraction.flagged_share.",
-            find=lambda connection, settings, _now: listing.unproved(
+            find=lambda connection, settings, _now: checks.unproved(
                 connection, flagged_share=settings.extraction.flagged_share
             ),
         ),

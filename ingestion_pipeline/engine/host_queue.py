@@ -149,16 +149,13 @@ class HostQueues(Generic[Item]):
         queue, lease = self._queues[host], self._hosts.visited[host]
         while queue:
             item = queue.popleft()
-            reason = self._reason_to_leave(host)
+            hosts = self._hosts
+            reason = self._reason_to_stop() or hosts.reason_to_leave(host) or hosts.reason_to_wait(host)
             if reason is not None:
                 self._release(item, reason)
             else:
                 with exempt_only(hosts_and_ports(declared_urls(self._source_of(item)))):
                     await self._execute(item, lease)
-
-    def _reason_to_leave(self, host: str) -> WorkError | None:
-        over = self._reason_to_stop()
-        return over or self._hosts.reason_to_leave(host) or self._hosts.reason_to_wait(host)
 
     def _release_all(self, items: Sequence[Item], reason: WorkError) -> None:
         for item in items:

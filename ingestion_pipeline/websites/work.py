@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
 from ingestion_pipeline.websites.events import analysis_events
 from ingestion_pipeline.websites.metrics import phase_metrics
 from ingestion_pipeline.websites.reporting import latest_reports, reports_since

@@ -16,7 +16,6 @@ fetches it again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -82,16 +81,11 @@ MISSING = and_(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptItems:
-    """Items kept although their pages failed, and how many of these pages are unlisted."""
+def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime) -> tuple[int, int]:
+    """Point pages that failed, or that a failed list hides, at their items in the last dataset.
 
-    items: int = 0
-    unlisted: int = 0
-
-
-def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime) -> KeptItems:
-    """Point pages that failed, or that a failed list hides, at their items in the last dataset."""
+    Return how many items are kept, and how many of these pages are unlisted.
+    """
     stated = (
         select(data_items.c.page_id, func.count().label("held"))
         .where(data_items.c.dataset_id == dataset_id)
@@ -102,7 +96,7 @@ def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, 
     _keep_found(connection, extraction_id, stated)
     unlisted = _keep_unlisted(connection, extraction_id, stated, now=now)
     query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(pages.c.extraction_id == extraction_id, KEPT)
-    return KeptItems(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
+    return int(connection.execute(query).scalar_one()), unlisted
 
 
 def _fail_lists(connection: Connection, extraction_id: int) -> None:

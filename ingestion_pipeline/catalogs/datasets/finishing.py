@@ -15,10 +15,10 @@ from ingestion_pipeline.catalogs.datasets.carry_over import NOT_GOT
 from ingestion_pipeline.catalogs.datasets.progress import progress, write_summaries
 from ingestion_pipeline.catalogs.datasets.publishing import FinishedDataset, finish_dataset, leave_incomplete
 from ingestion_pipeline.catalogs.datasets.rows import unpublished_dataset
+from ingestion_pipeline.catalogs.extractions import update_extraction_tasks
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
-    EXTRACTION_TASKS,
     UNFINISHED_PAGES,
     DatasetStatus,
     ExtractionKind,
@@ -34,7 +34,6 @@ from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     CRAWLING,
-    FRONTIER,
     audit_log,
     crawl_steps,
     extractions,
@@ -144,23 +143,12 @@ def _cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: da
     """
     if not ended:
         return
-    waiting = (
-        select(tasks.c.id)
-        .where(
-            FRONTIER,
-            tasks.c.kind.in_(EXTRACTION_TASKS),
-            tasks.c.source_id.in_(set(ended.values())),
-            tasks.c.tracking_id.in_(list(ended)),
-            tasks.c.status == TaskStatus.PENDING.value,
-        )
-        .order_by(tasks.c.id)  # the order in which every statement locks tasks: no deadlock
-        .with_for_update()
-        .cte("waiting")
-    )
-    connection.execute(
-        update(tasks)
-        .where(tasks.c.id.in_(select(waiting.c.id)))
-        .values(status=TaskStatus.CANCELLED.value, updated_at=now)
+    update_extraction_tasks(
+        connection,
+        tasks.c.source_id.in_(set(ended.values())),
+        tasks.c.tracking_id.in_(list(ended)),
+        tasks.c.status == TaskStatus.PENDING.value,
+        values={"status": TaskStatus.CANCELLED.value, "updated_at": now},
     )
 
 

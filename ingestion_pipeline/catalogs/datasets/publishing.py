@@ -16,7 +16,6 @@ from sqlalchemy import Connection, Row, and_, func, null, select, update
 from ingestion_pipeline.catalogs.datasets.carry_over import (
     NO_LIST,
     NOT_GOT,
-    KeptItems,
     copy_carried,
     is_unchanged,
     keep_failed,
@@ -99,10 +98,10 @@ def finish_dataset(
     If nothing was extracted, and every page with items is unchanged or failed, the base is
     confirmed, unless too many failed.
     """
-    own, kept = unpublished_dataset(connection, extraction.id), KeptItems()
+    own, kept_items, unlisted = unpublished_dataset(connection, extraction.id), 0, 0
     base = extraction.base_dataset_id if own is None else _base(connection, extraction)
     if base is not None:
-        kept = keep_failed(connection, extraction.id, base, now=now)
+        kept_items, unlisted = keep_failed(connection, extraction.id, base, now=now)
     if base is not None and own is None and _still_holds(connection, extraction.id, base, settings=settings):
         finished = _confirm(connection, base, now=now)
     else:
@@ -110,7 +109,7 @@ def finish_dataset(
         if base is not None:
             copy_carried(connection, extraction.id, from_id=base, to_id=id_, now=now)
         finished = _publish_or_quarantine(connection, id_, extraction, settings=settings, now=now)
-    return replace(finished, kept_items=kept.items, unlisted=kept.unlisted)
+    return replace(finished, kept_items=kept_items, unlisted=unlisted)
 
 
 def _base(connection: Connection, extraction: Row[Any]) -> int | None:

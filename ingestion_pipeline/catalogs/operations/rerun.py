@@ -51,8 +51,8 @@ from ingestion_pipeline.catalogs.operations.control import (
     lock_extraction,
     refuse_disabled,
     refuse_running,
+    requeue,
 )
-from ingestion_pipeline.catalogs.operations.requeue import requeue
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, READ_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings

@@ -234,7 +234,17 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
     def persist(self, connection: Connection, outcomes: Sequence[PollOutcome], *, now: datetime) -> Sequence[EndedTask]:
         """Write unchanged and failed polls, start deferred work, and fill the batch that `extract` reads."""
         done = [outcome for outcome in outcomes if isinstance(outcome, Completed)]
-        unchanged = [_success(end.item, end.value) for end in done if isinstance(end.value, UnchangedFeed)]
+        unchanged = [
+            PollSuccess(
+                task=end.task,
+                source=end.item.source,
+                outcome="unchanged",
+                etag=end.value.etag,
+                last_modified=end.value.last_modified,
+            )
+            for end in done
+            if isinstance(end.value, UnchangedFeed)
+        ]
         feeds = [(end.item, end.value) for end in done if isinstance(end.value, StoredFeed)]
         started, refused = self._start([end.item for end in done if isinstance(end.value, Deferred)], connection, now)
         failures = [poll_failure(end) for end in outcomes if isinstance(end, Failed) and end.item]
@@ -350,16 +360,6 @@ def poll_failure(failure: PollOutcome) -> PollFailure:
         error=failure.error,
         stack=failure.stack,
         decision=failure.decision,
-    )
-
-
-def _success(poll: ClaimedPoll, unchanged: UnchangedFeed) -> PollSuccess:
-    return PollSuccess(
-        task=poll.task,
-        source=poll.source,
-        outcome="unchanged",
-        etag=unchanged.etag,
-        last_modified=unchanged.last_modified,
     )
 
 

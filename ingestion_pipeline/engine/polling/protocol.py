@@ -60,8 +60,6 @@ class ChangedFeed:
     content_hash: str
 
 
-MISSING = "http_404"
-
 Fetch = Callable[[Request], Awaitable[Answer]]
 
 
@@ -131,17 +129,13 @@ def _next_request(feed: Feed, pages: list[Fetched], request: Request) -> Request
 async def _fetch_next(fetch: Fetch, request: Request) -> Fetched | None:
     """Return the page; None where the feed ended before it."""
     try:
-        return _require_body(await fetch(request), request)
+        answer = await fetch(request)
     except Permanent as error:
-        if request.may_be_missing and error.code == MISSING:
+        if request.may_be_missing and error.code == "http_404":
             return None
         raise
-
-
-def _require_body(answer: Answer, request: Request) -> Fetched:
     if isinstance(answer, Unchanged):
-        display_url = without_credentials(request.url)
-        raise Permanent(f"{display_url} answered 304 to a plain request", code="bad_304")
+        raise Permanent(f"{without_credentials(request.url)} answered 304 to a plain request", code="bad_304")
     return answer
 
 
