@@ -22,7 +22,7 @@ from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.catalogs.catalog_runs import run_extraction
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
-from ingestion_pipeline.catalogs.datasets.rows import Item, items_of
+from ingestion_pipeline.catalogs.datasets.item_rows import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.poll_handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher

@@ -21,7 +21,6 @@ from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, 
 from ingestion_pipeline.catalogs.extraction_reports import (
     CrawlReport,
     DatasetReport,
-    crawl_event,
     crawl_report,
     crawled_since,
     dataset_event,
@@ -31,7 +30,7 @@ from ingestion_pipeline.catalogs.extraction_reports import (
 from ingestion_pipeline.catalogs.extractions import start_extractions, update_extraction_tasks
 from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
-from ingestion_pipeline.engine.asset_events import EventValue, Url, picture
+from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
 from ingestion_pipeline.engine.context import RunContext, reduced_gc
 from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
@@ -201,7 +200,11 @@ async def _crawl(run: WorkRun) -> WorkReport:
     # Unchanged and by schedule: an earlier event has the picture already.
     pictured_since = since if keys is None else None
     events = [
-        crawl_event(report, _preview(ctx, report.source_id, since=pictured_since))
+        AssetEvent(
+            asset="pages",
+            partition=report.source_id,
+            metadata={**report.metadata, **_preview(ctx, report.source_id, since=pictured_since)},
+        )
         for report in reports
         # by schedule only if it found something new, failed somewhere, or has just finished
         if keys is not None or report.new or report.failed or (report.fetched and not report.waiting)
@@ -230,7 +233,7 @@ def _preview(ctx: RunContext, source_id: str, *, since: datetime | None) -> dict
 def _crawl_failure(reports: Sequence[CrawlReport], keys: list[str] | None) -> str | None:
     """Return why the run failed: every extraction did, or nothing requested was fetched."""
     if keys is None:
-        is_all_failed = reports and all(report.total == sum(report.failed.values()) for report in reports)
+        is_all_failed = reports and all(report.total == report.failed for report in reports)
         named = ", ".join(report.source_id for report in reports[:5])
         return f"every page of {named} failed; `ingest dead-letters list` shows why" if is_all_failed else None
     if any(report.fetched for report in reports):

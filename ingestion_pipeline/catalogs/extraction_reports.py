@@ -27,28 +27,18 @@ _BY_RULES = [ExtractionMethod.API, ExtractionMethod.EMBEDDED, ExtractionMethod.S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlReport:
-    """A source's last extraction; fetched pages count from the requested moment on.
+    """A source's last extraction, of whose `total` pages these were fetched, or failed, since the requested moment.
 
-    `hosts` has the response times of each host, the slowest first.
+    `metadata` is what its event shows.
     """
 
     source_id: str
-    extraction_id: int
-    status: str
-    new: int
-    unchanged: int
-    failed: Mapping[str, int]
-    size_bytes: int
-    waiting: int
     total: int
-    too_deep: int
-    over_budget: int
-    hosts: Sequence[Mapping[str, Any]]
-
-    @property
-    def fetched(self) -> int:
-        """How many pages were fetched."""
-        return self.new + self.unchanged
+    fetched: int
+    new: int
+    failed: int
+    waiting: int
+    metadata: Mapping[str, EventValue]
 
 
 def _last_extraction(connection: Connection, source_id: str) -> Row[Any] | None:
@@ -104,23 +94,43 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
     )
     ends = connection.execute(visited).all()
     waiting = select(func.count()).where(of_it, pages.c.status.in_(OPEN_PAGES))
+    new = sum(group.pages for group in ends if group.outcome == "new")
+    unchanged = sum(group.pages for group in ends if group.outcome == "same")
+    failed = {group.failure: group.pages for group in ends if group.outcome is None and group.failure}
+    left: int = connection.execute(waiting).scalar_one()
+    metadata: dict[str, EventValue] = {
+        "fetched": new + unchanged,
+        "new": new,
+        "unchanged": unchanged,
+        "failed": sum(failed.values()),
+        "waiting": left,
+        "pages": row.page_count,
+        "bytes": int(sum(group.bytes for group in ends)),
+        "too_deep": row.too_deep,
+        "over_budget": row.over_budget,
+        **{f"failed_{name}": count for name, count in failed.items()},
+        "extraction": f"{row.id}, {row.status}",
+    }
+    if hosts := _host_times(connection, row.id, since):
+        slowest = hosts[0]
+        metadata |= {"p50_ms": slowest["p50_ms"], "p95_ms": slowest["p95_ms"], "slowest_host": slowest["host"]}
+        columns = {"host": "string", "pages": "int", "p50_ms": "int", "p95_ms": "int"}
+        metadata["hosts"] = DataTable(columns=columns, rows=hosts[:HOSTS_SHOWN])
     return CrawlReport(
         source_id=source_id,
-        extraction_id=row.id,
-        status=row.status,
-        new=sum(group.pages for group in ends if group.outcome == "new"),
-        unchanged=sum(group.pages for group in ends if group.outcome == "same"),
-        failed={group.failure: group.pages for group in ends if group.outcome is None and group.failure},
-        size_bytes=int(sum(group.bytes for group in ends)),
-        waiting=connection.execute(waiting).scalar_one(),
         total=row.page_count,
-        too_deep=row.too_deep,
-        over_budget=row.over_budget,
-        hosts=_host_times(connection, row.id, since),
+        fetched=new + unchanged,
+        new=new,
+        failed=sum(failed.values()),
+        waiting=left,
+        metadata=metadata,
     )
 
 
-def _host_times(connection: Connection, extraction_id: int, since: datetime) -> list[dict[str, Any]]:
+def _host_times(
+    connection: Connection, extraction_id: int, since: datetime
+) -> list[dict[str, str | int | float | None]]:
+    """Return the response times of each host, the slowest first."""
     query = (
         select(pages.c.host, pages.c.elapsed_ms)
         .where(pages.c.extraction_id == extraction_id, pages.c.visited_at >= since, pages.c.elapsed_ms.is_not(None))
@@ -130,11 +140,12 @@ def _host_times(connection: Connection, extraction_id: int, since: datetime) -> 
     by_host: dict[str, list[int]] = {}
     for host, elapsed_ms in connection.execute(query):
         by_host.setdefault(host, []).append(elapsed_ms)
-    times: list[dict[str, Any]] = [
-        {"host": host, "pages": len(ms), "p50_ms": _percentile(ms, 50), "p95_ms": _percentile(ms, 95)}
-        for host, ms in by_host.items()
+    # The slowest first; before the names are cut for display.
+    slowest = sorted(by_host.items(), key=lambda entry: (-_percentile(entry[1], 95), entry[0]))
+    return [
+        {"host": host[:200], "pages": len(ms), "p50_ms": _percentile(ms, 50), "p95_ms": _percentile(ms, 95)}
+        for host, ms in slowest
     ]
-    return sorted(times, key=lambda timing: (-timing["p95_ms"], timing["host"]))
 
 
 def _percentile(values: Sequence[int], percent: int) -> int:
@@ -151,30 +162,6 @@ def newest_picture(connection: Connection, source_id: str, *, since: datetime | 
     if since is not None:
         query = query.where(snapshots.c.fetched_at >= since)
     return connection.execute(query.order_by(snapshots.c.fetched_at.desc()).limit(1)).one_or_none()
-
-
-def crawl_event(report: CrawlReport, preview: Mapping[str, EventValue]) -> AssetEvent:
-    """Return the event of the source's last extraction and what this run did for it."""
-    metadata: dict[str, EventValue] = {
-        "fetched": report.fetched,
-        "new": report.new,
-        "unchanged": report.unchanged,
-        "failed": sum(report.failed.values()),
-        "waiting": report.waiting,
-        "pages": report.total,
-        "bytes": report.size_bytes,
-        "too_deep": report.too_deep,
-        "over_budget": report.over_budget,
-        **{f"failed_{name}": count for name, count in report.failed.items()},
-        "extraction": f"{report.extraction_id}, {report.status}",
-    }
-    if report.hosts:
-        hosts = [timing | {"host": timing["host"][:200]} for timing in map(dict, report.hosts[:HOSTS_SHOWN])]
-        slowest = hosts[0]
-        metadata |= {"p50_ms": slowest["p50_ms"], "p95_ms": slowest["p95_ms"], "slowest_host": slowest["host"]}
-        columns = {"host": "string", "pages": "int", "p50_ms": "int", "p95_ms": "int"}
-        metadata["hosts"] = DataTable(columns=columns, rows=hosts)
-    return AssetEvent(asset="pages", partition=report.source_id, metadata={**metadata, **preview})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +354,7 @@ def list_pages(
 
 
 def list_extractions(
-    connection: Connection, *, source_id: str | None = None, status: str | None = None, limit: int = LISTED
+    connection: Connection, *, source_id: str | None = None, status: str | None = None
 ) -> list[dict[str, Any]]:
     """Return the extractions, newest first, each with its dataset."""
     query = (
@@ -381,7 +368,7 @@ def list_extractions(
         )
         .outerjoin(datasets, datasets.c.id == extractions.c.dataset_id)
         .order_by(extractions.c.id.desc())
-        .limit(limit)
+        .limit(LISTED)
     )
     if source_id is not None:
         query = query.where(extractions.c.source_id == source_id)

@@ -40,7 +40,8 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.tasks.task import TaskStatus
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline.urls import canonical_url, host_of
 
 
@@ -120,23 +121,18 @@ def _start(connection: Connection, source: Source, raw: Mapping[str, Any], *, no
         "created_at": now,
     }
     page_id = connection.execute(insert(pages).values(row).returning(pages.c.id)).scalar_one()
-    connection.execute(
-        insert(tasks).values(
-            kind=FETCH_PAGE,
-            dedupe_key=f"{extraction_id}:{row['key']}",
-            source_id=source.id,
-            url=url,
-            payload={"page": page_id, "extraction": extraction_id},
-            status=TaskStatus.PENDING.value,
-            priority=source.tier.priority,
-            shard=source.shard,
-            not_before=now,
-            tracking_id=tracking_id,
-            ancestry=[],
-            created_at=now,
-            updated_at=now,
-        )
+    root = NewTask(
+        kind=FETCH_PAGE,
+        dedupe_key=f"{extraction_id}:{row['key']}",
+        not_before=now,
+        priority=source.tier.priority,
+        shard=source.shard,
+        source_id=source.id,
+        url=url,
+        payload={"page": page_id, "extraction": extraction_id},
+        tracking_id=tracking_id,
     )
+    insert_tasks(connection, [root], now=now)
     return extraction_id
 
 

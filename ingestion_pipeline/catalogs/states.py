@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, FromClause, func, select
 
 from ingestion_pipeline.store.tables import extractions
 from ingestion_pipeline.tasks.errors import WorkError
@@ -86,3 +86,8 @@ def lock_rows(connection: Connection, ids: Collection[int]) -> None:
 def failure_reason(error: WorkError) -> dict[str, str]:
     """Return why a page failed, for programs and for people."""
     return {"class": error.error_class.value, "code": error.code, "message": error.text}
+
+
+def failure_code(page: FromClause) -> ColumnElement[str]:
+    """Select why the page failed, as a code; empty if it did not."""
+    return func.coalesce(page.c.failure["code"].as_string(), "")

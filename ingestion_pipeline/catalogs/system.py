@@ -13,8 +13,8 @@ from ingestion_pipeline.catalogs.catalog_runs import WORK
 from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
 from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operations.control import requeue_page, requeue_reading
-from ingestion_pipeline.catalogs.operations.retention import (
+from ingestion_pipeline.catalogs.operations.control import requeue_dead_letter
+from ingestion_pipeline.catalogs.operations.dataset_retention import (
     old_datasets,
     old_extractions,
     old_model_answers,
@@ -22,7 +22,7 @@ from ingestion_pipeline.catalogs.operations.retention import (
 )
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.recipes.registry import DETECT, ensure_detection, is_by_hand, recipe_facts
-from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, FETCH_PAGE, DatasetStatus, PageStatus
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, DatasetStatus, PageStatus
 from ingestion_pipeline.engine.published import (
     ADDRESS,
     COUNT,
@@ -123,7 +123,7 @@ SYSTEM = SystemSpec(
         ),
     ),
     declared=ensure_detection,
-    requeue={FETCH_PAGE: requeue_page, EXTRACT_PAGE: requeue_reading},
+    requeue=dict.fromkeys(EXTRACTION_TASKS, requeue_dead_letter),
     tables=(
         tables.recipes,
         tables.extractions,

@@ -460,7 +460,11 @@ class OutcomeWriter(Generic[Item, Value]):
             allowed_at = next_allowed_at(hosts, self._ctx.store, connection) if hosts else {}
             self._handler.lock(connection, outcomes)
             held = claims.held(connection, [(outcome.task.id, outcome.task.fence) for outcome in outcomes])
-            owned = [self._decided(outcome, now) for outcome in outcomes if outcome.task.id in held]
+            owned = [
+                decided(outcome, now=now, policy=self._handler.policy, random=self._ctx.random)
+                for outcome in outcomes
+                if outcome.task.id in held
+            ]
             ended = self._handler.persist(connection, owned, now=now) if owned else ()
             end_tasks(connection, ended, now=now)
             self._handler.finish(connection, owned, now=now)
@@ -478,9 +482,6 @@ class OutcomeWriter(Generic[Item, Value]):
             self.counts["lost"] += lost
         self._due_times += [end.again_at for end in ended if end.again_at is not None]
         return ()
-
-    def _decided(self, outcome: Outcome[Item, Value], now: datetime) -> Outcome[Item, Value]:
-        return decided(outcome, now=now, policy=self._handler.policy, random=self._ctx.random)
 
     def _persist_failure(self, outcome: Outcome[Item, Value], error: Exception) -> None:
         """Fail a task whose outcome cannot be persisted; if that fails too, its lease expires."""

@@ -14,7 +14,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_
 from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
 from ingestion_pipeline.catalogs.detection.runs import DetectionItem, persist_detections
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operations.retention import old_extractions
+from ingestion_pipeline.catalogs.operations.dataset_retention import old_extractions
 from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
 from ingestion_pipeline.engine.outcomes import Completed, Failed, end_tasks

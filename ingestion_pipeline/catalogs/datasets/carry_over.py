@@ -49,6 +49,7 @@ from ingestion_pipeline.catalogs.states import (
     READ_PAGES,
     UNFINISHED_PAGES,
     PageStatus,
+    failure_code,
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.bulk import row_source
@@ -132,12 +133,8 @@ def _fail_lists(connection: Connection, extraction_id: int) -> None:
 
 
 def _is_failed(page: FromClause) -> ColumnElement[bool]:
-    is_gone = and_(page.c.status == PageStatus.ERROR.value, _code(page).in_(GONE))
+    is_gone = and_(page.c.status == PageStatus.ERROR.value, failure_code(page).in_(GONE))
     return and_(page.c.status.in_(NOT_GOT), ~is_gone)
-
-
-def _code(page: FromClause) -> ColumnElement[str]:
-    return func.coalesce(page.c.failure["code"].as_string(), "")
 
 
 def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) -> None:
@@ -219,7 +216,7 @@ def _is_hidden(connection: Connection, extraction_id: int, old_step: FromClause)
     failed = (
         select(crawl_steps.c.key, crawl_steps.c.page_type)
         .join(pages, pages.c.step_id == crawl_steps.c.id)
-        .where(pages.c.extraction_id == extraction_id, _is_failed(pages), _code(pages) != UNLISTED["code"])
+        .where(pages.c.extraction_id == extraction_id, _is_failed(pages), failure_code(pages) != UNLISTED["code"])
         .distinct()
     )
     # There are a handful of steps, whatever the number of pages: one query, not one per page.

@@ -57,17 +57,11 @@ def decide(state: ExtractionProgress, *, limits: Extraction) -> FinishReason | N
     """Return how the extraction finishes now; None if it keeps running."""
     if state.failure is not None:
         return failed_finish(state.kind, state.failure)
-    if state.unfinished or not state.total:
-        return _stale(state, limits)
-    is_quiet = state.quiet_for >= timedelta(seconds=limits.quiet_seconds)
-    may_end = is_quiet or state.kind is ExtractionKind.API
-    return COMPLETE if may_end and not state.has_pending else None
-
-
-def _stale(state: ExtractionProgress, limits: Extraction) -> FinishReason | None:
-    stalled_for = state.quiet_for
-    if state.since_retry is not None:
-        stalled_for = min(stalled_for, state.since_retry)
+    if not state.unfinished and state.total:
+        is_quiet = state.quiet_for >= timedelta(seconds=limits.quiet_seconds)
+        may_end = is_quiet or state.kind is ExtractionKind.API
+        return COMPLETE if may_end and not state.has_pending else None
+    stalled_for = state.quiet_for if state.since_retry is None else min(state.quiet_for, state.since_retry)
     if stalled_for < timedelta(seconds=limits.stale_seconds):
         return None
     summary = f"{state.unfinished} of {state.total} pages were left and nothing changed for"

@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import NOT_GOT
+from ingestion_pipeline.catalogs.datasets.item_rows import unpublished_dataset
 from ingestion_pipeline.catalogs.datasets.progress import progress, write_summaries
 from ingestion_pipeline.catalogs.datasets.publishing import FinishedDataset, finish_dataset, leave_incomplete
-from ingestion_pipeline.catalogs.datasets.rows import unpublished_dataset
 from ingestion_pipeline.catalogs.extractions import update_extraction_tasks
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import (

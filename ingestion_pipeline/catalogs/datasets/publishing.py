@@ -26,12 +26,12 @@ from ingestion_pipeline.catalogs.datasets.gates import (
     evaluate_gates,
     is_drop,
 )
-from ingestion_pipeline.catalogs.datasets.rows import create_dataset, unpublished_dataset
+from ingestion_pipeline.catalogs.datasets.item_rows import create_dataset, unpublished_dataset
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.catalogs.extractions import published_dataset
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
-from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus
+from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus, failure_code
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.tables import audit_log, crawl_steps, data_items, datasets, extractions, pages
 
@@ -288,12 +288,11 @@ def _record_pages(connection: Connection, extraction_id: int, kind: EntityType |
     without = [*NOT_GOT]
     if kind is None or not kind.presence_check:
         without.append(PageStatus.EXTRACTED_NO_DATA.value)
-    code = func.coalesce(pages.c.failure["code"].as_string(), "")
     is_record_page = and_(pages.c.page_type.in_(RECORD_PAGES), ~crawl_steps.c.key.endswith(EXPLORED))
     is_list = and_(
         pages.c.page_type.not_in(RECORD_PAGES),
         crawl_steps.c.kind != StepKind.FETCH_ROOT.value,
-        code.not_in(NO_LIST),
+        failure_code(pages).not_in(NO_LIST),
     )
     query = (
         select(

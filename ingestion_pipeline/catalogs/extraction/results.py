@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawling.following import explore
-from ingestion_pipeline.catalogs.datasets.rows import (
+from ingestion_pipeline.catalogs.datasets.item_rows import (
     FinishedPage,
     Item,
     PageItems,

@@ -47,6 +47,7 @@ from ingestion_pipeline.catalogs.states import (
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
+    failure_code,
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
@@ -196,7 +197,7 @@ def _blocking_pages(row: Row[Any]) -> ColumnElement[bool]:
     """
     if row.kind == ExtractionKind.API.value:
         return pages.c.status == PageStatus.ERROR.value
-    is_unlisted = func.coalesce(pages.c.failure["code"].as_string(), "") == UNLISTED["code"]
+    is_unlisted = failure_code(pages) == UNLISTED["code"]
     other = pages.alias("other")
     alone = ~exists(select(other.c.id).where(other.c.extraction_id == row.id, other.c.status != PageStatus.ERROR.value))
     return and_(pages.c.status == PageStatus.ERROR.value, or_(alone, is_unlisted))
@@ -233,8 +234,7 @@ def _reset(connection: Connection, row: Row[Any], chosen: ColumnElement[bool]) -
     Pages that are no longer stored, or state no record any more, are fetched again; of a rerun none
     is.
     """
-    code = func.coalesce(pages.c.failure["code"].as_string(), "")
-    is_gone = code.in_([CONTENT_MISSING, *MISSING_CODES])
+    is_gone = failure_code(pages).in_([CONTENT_MISSING, *MISSING_CODES])
     is_rerun = row.kind == ExtractionKind.RERUN.value
     may_be_read = _was_read() if is_rerun else and_(_was_read(), ~is_gone)
     cleared = {
@@ -381,17 +381,11 @@ def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]
         )
 
 
-def requeue_page(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
-    """Queue the page and its task again; an ended extraction is reopened for this page alone."""
-    return _requeue(connection, dead_letter, PageStatus.WAITING, now)
+def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Queue the page and its task again, to be fetched or extracted.
 
-
-def requeue_reading(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
-    """Queue the stored page to be extracted again."""
-    return _requeue(connection, dead_letter, PageStatus.DOWNLOADED, now)
-
-
-def _requeue(connection: Connection, dead_letter: RowMapping, status: PageStatus, now: datetime) -> str:
+    An ended extraction is reopened for this page alone.
+    """
     payload = dead_letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked, so that it does not end meanwhile.
@@ -400,6 +394,7 @@ def _requeue(connection: Connection, dead_letter: RowMapping, status: PageStatus
         return _reopened(connection, dead_letter, now)
     outcome = requeue_task(connection, dead_letter, now)
     if outcome == "queued":
+        status = PageStatus.WAITING if dead_letter["task_kind"] == FETCH_PAGE else PageStatus.DOWNLOADED
         connection.execute(
             update(pages)
             .where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
@@ -444,22 +439,22 @@ def requeue(connection: Connection, extraction_id: int, tracking_id: str, source
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Queue:
-    def __init__(
-        self, connection: Connection, extraction_id: int, tracking_id: str, source: Source, now: datetime
-    ) -> None:
-        self._connection = connection
-        self._id = extraction_id
-        self._tracking_id = tracking_id
-        self._source = source
-        self._now = now
+    """The tasks of an extraction's open pages."""
+
+    connection: Connection
+    extraction_id: int
+    tracking_id: str
+    source: Source
+    now: datetime
 
     def free_orphans(self) -> None:
         """Set pages in progress that no task works on back to waiting."""
-        self._connection.execute(
+        self.connection.execute(
             update(pages)
             .where(
-                pages.c.extraction_id == self._id,
+                pages.c.extraction_id == self.extraction_id,
                 pages.c.status == PageStatus.IN_PROGRESS.value,
                 ~self._has_live(FETCH_PAGE),
             )
@@ -478,11 +473,11 @@ class _Queue:
             # 100,000 pages each would be compared with each task.
             .join(pages, pages.c.id == tasks.c.payload["page"].as_integer())
             .where(
-                pages.c.extraction_id == self._id,
+                pages.c.extraction_id == self.extraction_id,
                 pages.c.status == status.value,
-                tasks.c.source_id == self._source.id,
+                tasks.c.source_id == self.source.id,
                 tasks.c.kind == kind,
-                tasks.c.tracking_id == self._tracking_id,
+                tasks.c.tracking_id == self.tracking_id,
                 tasks.c.status == TaskStatus.CANCELLED.value,
                 ~self._has_live(kind),
             )
@@ -495,31 +490,31 @@ class _Queue:
             .values(
                 status=TaskStatus.PENDING.value,
                 attempts=0,
-                not_before=self._now,
+                not_before=self.now,
                 fence=tasks.c.fence + 1,
                 state=null(),
                 error_class=null(),
                 error_code=null(),
                 error=null(),
-                updated_at=self._now,
+                updated_at=self.now,
             )
         )
-        return self._connection.execute(statement).rowcount
+        return self.connection.execute(statement).rowcount
 
     def _insert(self, kind: str, status: PageStatus) -> int:
-        moment = literal(self._now, UtcDateTime())
+        moment = literal(self.now, UtcDateTime())
         slashes = func.length(crawl_steps.c.key) - func.length(func.replace(crawl_steps.c.key, "/", ""))
         values: dict[str, ColumnElement[Any]] = {
             "kind": literal(kind),
             "dedupe_key": self._dedupe_key(kind),
-            "source_id": literal(self._source.id),
+            "source_id": literal(self.source.id),
             "url": pages.c.url,
             "payload": self._payload(),
             "status": literal(TaskStatus.PENDING.value),
-            "priority": literal(self._source.tier.priority),
-            "shard": literal(self._source.shard),
+            "priority": literal(self.source.tier.priority),
+            "shard": literal(self.source.shard),
             "not_before": moment,
-            "tracking_id": literal(self._tracking_id),
+            "tracking_id": literal(self.tracking_id),
             "ancestry": literal([], Json),
             "spawn_depth": cast(slashes, Integer),  # its step's depth: the real one is unknown
             "created_at": moment,
@@ -528,16 +523,16 @@ class _Queue:
         missing = (
             select(*(value.label(name) for name, value in values.items()))
             .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
-            .where(pages.c.extraction_id == self._id, pages.c.status == status.value, ~self._has_live(kind))
+            .where(pages.c.extraction_id == self.extraction_id, pages.c.status == status.value, ~self._has_live(kind))
             .order_by(pages.c.id)
         )
-        statement = insert_into(self._connection, tasks).from_select(list(values), missing)
+        statement = insert_into(self.connection, tasks).from_select(list(values), missing)
         once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
-        return self._connection.execute(once).rowcount
+        return self.connection.execute(once).rowcount
 
     def _dedupe_key(self, kind: str) -> ColumnElement[str]:
         own = pages.c.key if kind == FETCH_PAGE else cast(pages.c.id, Text)
-        return literal(f"{self._id}:", Text) + own
+        return literal(f"{self.extraction_id}:", Text) + own
 
     def _has_live(self, kind: str) -> ColumnElement[bool]:
         live = tasks.alias("live")
@@ -548,6 +543,6 @@ class _Queue:
         ).correlate(pages)
 
     def _payload(self) -> ColumnElement[object]:
-        is_postgres = self._connection.dialect.name == "postgresql"
+        is_postgres = self.connection.dialect.name == "postgresql"
         build = func.jsonb_build_object if is_postgres else func.json_object
-        return type_coerce(build("page", pages.c.id, "extraction", literal(self._id)), Json)
+        return type_coerce(build("page", pages.c.id, "extraction", literal(self.extraction_id)), Json)

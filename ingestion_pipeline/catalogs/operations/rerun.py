@@ -7,7 +7,6 @@ is predicted before (`predict_rerun`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -34,7 +33,6 @@ from sqlalchemy import (
 from ingestion_pipeline.catalogs.datasets.publishing import RERUN, newer_version
 from ingestion_pipeline.catalogs.extraction.cost import (
     NO_MODEL,
-    CostEstimate,
     DetailPage,
     can_finish_by_rules,
     cost_with_models,
@@ -259,19 +257,17 @@ def predict_rerun(
     sizes = text_sizes([DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content)
     prediction = cost_with_models(entity_config.kind, sizes, settings)
     share = len(unanswered) / len(tried) if tried else 1
+    notes: list[str] = []
+    if prediction.usd is None:
+        notes.append("a model has no price; set models.prices")
+    if prediction.calls and not settings.has_model:
+        notes.append(f"{NO_MODEL}: pages that need one wait until it is configured")
     return RerunCost(
         pages=total,
         calls=math.ceil(prediction.calls * share),
         cost_usd=None if prediction.usd is None else prediction.usd * Decimal(share),
-        note="; ".join(_notes(prediction, settings)),
+        note="; ".join(notes),
     )
-
-
-def _notes(prediction: CostEstimate, settings: Settings) -> Iterator[str]:
-    if prediction.usd is None:
-        yield "a model has no price; set models.prices"
-    if prediction.calls and not settings.has_model:
-        yield f"{NO_MODEL}: pages that need one wait until it is configured"
 
 
 def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Failed, decided
-from ingestion_pipeline.engine.polling.handler import (
+from ingestion_pipeline.engine.polling.poll_handler import (
     ClaimedPoll,
     PollCounts,
     PollOutcome,
@@ -313,14 +313,23 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
 
 
 def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
+    """Write all feeds in one transaction, or each alone if that fails, so that only the failing one fails."""
     try:
         return _ingest(ctx, items)
     except Exception as error:
         if isinstance(classify(error), Fatal):
             raise
-        # One feed fails the whole transaction: write each alone, so that only that one fails.
         log.warning("batch write failed feeds=%d; writing one by one", len(items), exc_info=True)
-        return _ingest_one_by_one(ctx, items)
+    done: list[IngestResult] = []
+    counts = PollCounts()
+    for item in items:
+        try:
+            result = _ingest(ctx, [item])
+            done += result.ingested
+            counts += result.counts
+        except Exception as error:
+            counts += _fail(ctx, item, error)
+    return Ingestion(ingested=done, counts=counts)
 
 
 def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
@@ -385,19 +394,6 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
         needs_full_read=result.needs_full_read or (result.quarantined and item.source.needs_full_read),
         record_count=result.record_count,
     )
-
-
-def _ingest_one_by_one(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
-    done: list[IngestResult] = []
-    counts = PollCounts()
-    for item in items:
-        try:
-            result = _ingest(ctx, [item])
-            done += result.ingested
-            counts += result.counts
-        except Exception as error:
-            counts += _fail(ctx, item, error)
-    return Ingestion(ingested=done, counts=counts)
 
 
 def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:

@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import Connection, RowMapping, exists, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import start_deferred
+from ingestion_pipeline.engine.polling.poll_handler import start_deferred
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.hosts import Pace
