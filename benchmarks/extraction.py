@@ -20,15 +20,15 @@ from sqlalchemy import insert, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.catalogs.crawling.runs import run_extraction
-from ingestion_pipeline.catalogs.datasets.rows import Item, items_of
+from ingestion_pipeline.catalogs.catalog_runs import run_extraction
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
+from ingestion_pipeline.catalogs.datasets.item_rows import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.text.decoding import decode

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.polls import make_due
 from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.poll_handler import PollRunResult, fetch_feeds
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.tasks.claims import ClaimFilter

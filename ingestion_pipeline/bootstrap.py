@@ -16,7 +16,7 @@ from ingestion_pipeline.pages.http.local_server import local_resolver, running_s
 from ingestion_pipeline.pages.http.secrets import Secrets
 from ingestion_pipeline.pages.http.status import Waits
 from ingestion_pipeline.pages.visits.rendering import Renderer
-from ingestion_pipeline.registry import crawled_systems, create_tables, deferred_systems, polled_systems
+from ingestion_pipeline.registry import create_tables, deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, secret_variable
 from ingestion_pipeline.store.stored_settings import open_from_environment
 
@@ -35,7 +35,6 @@ def open_run_context(
             settings=settings,
             content=ContentStore(settings.home / "content"),
             systems=polled_systems(),
-            crawlers=crawled_systems(),
             deferred_systems=deferred_systems(),
             run_id=run_id,
         )

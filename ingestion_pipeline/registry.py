@@ -14,8 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.crawling.protocol import CrawledSystem, DeferredSystem
-from ingestion_pipeline.engine.polling.protocol import PolledSystem
+from ingestion_pipeline.engine.polling.protocol import DeferredSystem, PolledSystem
 from ingestion_pipeline.engine.system_spec import KindSpec, SystemSpec
 from ingestion_pipeline.notices.tasks import DELIVER, requeue_messages
 from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
@@ -105,13 +104,8 @@ def polled_systems() -> dict[Kind, PolledSystem]:
     return {kind: spec.polled for kind, spec in kind_specs().items() if spec.polled is not None}
 
 
-def crawled_systems() -> dict[Kind, CrawledSystem]:
-    """Return the systems that are crawled page by page, by kind."""
-    return {kind: spec.crawled for kind, spec in kind_specs().items() if spec.crawled is not None}
-
-
 def deferred_systems() -> dict[Kind, DeferredSystem]:
-    """Return the other systems whose polls only start work that other runs do, by kind."""
+    """Return the systems whose polls only start work that other runs do, by kind."""
     return {kind: spec.deferred for kind, spec in kind_specs().items() if spec.deferred is not None}
 
 

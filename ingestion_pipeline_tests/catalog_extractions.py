@@ -5,26 +5,47 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from sqlalchemy import Table, insert, select, update
+from sqlalchemy import Table, func, insert, select, update
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done, run_crawl, run_extraction
+from ingestion_pipeline.catalogs.catalog_runs import (
+    CrawlCounts,
+    IngestionCounts,
+    run_crawl,
+    run_extraction,
+    run_ingestion,
+    start_now,
+)
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE, Ended, FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.extraction.page_reader import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter
+from ingestion_pipeline.pages.http.fetcher import HttpFetcher
+from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import (
+    FRONTIER,
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    pages,
+    snapshots,
+    sources,
+    tasks,
+)
 from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, a_run_context, add_sources, fetch_async
@@ -97,6 +118,50 @@ def crawl_all(ctx: RunContext, port: int, *source_ids: str) -> CrawlCounts:
     counts = asyncio.run(run())
     complete_extractions(ctx)
     return counts
+
+
+async def crawl_until_done(
+    ctx: RunContext,
+    source_ids: Collection[str],
+    fetcher: HttpFetcher,
+    *,
+    renderer: Renderer | None = None,
+    reader: Reader | None = None,
+) -> CrawlCounts:
+    """Start the sources' extractions and run them until nothing is left, without Dagster.
+
+    It works in runs; it returns when no page waits, or when none is due within a minute. An
+    extraction that is complete by then is finished, unless it has to stay quiet for a while.
+    """
+    await asyncio.to_thread(start_now, ctx, source_ids)
+    counts, crawl_filter = IngestionCounts(), CrawlFilter(source_ids=source_ids)
+    while await asyncio.to_thread(_is_work_soon, ctx, source_ids):
+        before = counts
+        # A new worker each time: one that claimed nothing, since the pages are leased to another
+        # process, has no heartbeat between two runs and could not claim again.
+        worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
+        more = await run_ingestion(ctx, worker, fetcher, crawl_filter, renderer=renderer, reader=reader)
+        counts += more
+        if counts == before:
+            await asyncio.sleep(0.2)  # another process has the pages, or they are due in a moment
+    await asyncio.to_thread(update_completions, ctx, source_ids=source_ids)
+    return counts.crawled
+
+
+def _is_work_soon(ctx: RunContext, source_ids: Collection[str]) -> bool:
+    with ctx.store.read() as connection:
+        soon = ctx.store.clock.now(connection) + timedelta(minutes=1)
+        query = select(func.min(tasks.c.not_before)).where(
+            FRONTIER,
+            tasks.c.kind.in_(EXTRACTION_TASKS),
+            tasks.c.source_id.in_(
+                select(sources.c.id).where(
+                    sources.c.id.in_(list(source_ids)), sources.c.status != SourceStatus.DISABLED.value
+                )
+            ),
+        )
+        first = connection.execute(query).scalar_one()
+    return first is not None and first <= soon
 
 
 def complete_extractions(ctx: RunContext) -> None:

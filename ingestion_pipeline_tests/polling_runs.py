@@ -17,14 +17,14 @@ from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.poll_handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Endpoint, Guard, Resolver, system_resolver
 from ingestion_pipeline.pages.politeness.robots import as_stored, rules_of_answer
-from ingestion_pipeline.registry import crawled_systems, deferred_systems, polled_systems
+from ingestion_pipeline.registry import deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
@@ -91,7 +91,6 @@ def a_run_context(store: Store, settings: Settings) -> RunContext:
         settings=settings,
         content=content,
         systems=polled_systems(),
-        crawlers=crawled_systems(),
         deferred_systems=deferred_systems(),
         random=Random(7),
     )

@@ -13,14 +13,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, bindparam, text
 
-from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
-from ingestion_pipeline.catalogs.crawling.runs import KINDS
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_sources
 from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.companies.boards.closing import has_inactive_boards
 from ingestion_pipeline.companies.matching.requeue import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due
 from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
-from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -85,7 +84,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "a tick: what is due": lambda c: due.due_counts(c, Tier.HOT, now=NOON),
     "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000),
     "pending_work: retries": lambda c: due.unscheduled_shards(c, now=NOON, shards=2),
-    "pending_work: pages": lambda c: waiting_sources(c, CrawlFilter(), now=NOON, limit=10_000, kinds=KINDS),
+    "pending_work: pages": lambda c: waiting_sources(c, CrawlFilter(), now=NOON, limit=10_000, kinds=EXTRACTION_TASKS),
     "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
     "pending_work: scores": lambda c: is_scoring_due(c, Settings()),

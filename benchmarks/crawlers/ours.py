@@ -19,34 +19,37 @@ import selectolax.lexbor  # noqa: F401
 
 import ingestion_pipeline.pages.http.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
-from ingestion_pipeline.catalogs.crawling.runs import run_crawl, start_now
-from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts, start_now
+from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed
-from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter, PageWork
+from ingestion_pipeline.engine.context import RunContext, reduced_gc
+from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Resolver
 from ingestion_pipeline.pages.visits.page import CrawledPage
+from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.registry import deferred_systems
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.worker import Worker
 
 USER_AGENT = "ingestion_pipeline benchmark"
 RECIPE = {"page_type": "EXPLORATORY"}
 
 
-class CountingSystem(CatalogSystem):
-    """Catalogues, and how many links to the site their pages have: peers tell that, too."""
+class CountingHandler(CrawlHandler):
+    """The crawl, and how many links to the site its pages have: peers tell that, too."""
 
-    def __init__(self) -> None:
-        self.links = 0
+    links = 0
 
-    def follow(self, work: PageWork, page: CrawledPage | None) -> Followed:
+    def follow(self, work: PageWork, page: CrawledPage) -> Followed:
         """The pages that follow."""
-        if page is not None and page.links is not None:
+        if page.links is not None:
             # The suffix is in no path: to count is not to cost anything.
             is_own_there = work.visit.url in page.links
             self.links += "\n".join(page.links).count(f"{SUFFIX}/") - is_own_there
@@ -63,22 +66,30 @@ def prepare(job: Job) -> None:
 
 async def ours(job: Job) -> Seen:
     """Every host is a source whose walk goes to its end."""
-    settings, system = _settings(job), CountingSystem()
+    settings, links = _settings(job), 0
     with closing(open_store(settings.database_url)) as store:
         ctx = RunContext(
             store=store,
             settings=settings,
             content=ContentStore(job.folder / "content"),
             systems={},
-            crawlers={Kind.CATALOG: system},
+            deferred_systems=deferred_systems(),
         )
         async with HttpFetcher(USER_AGENT, FetchLimits(), Guard(resolve=_names(job))) as fetcher:
             start_now(ctx, _source_ids(job))
             worker = Worker(store, lease_seconds=settings.work.lease_seconds)
             wanted, counts = CrawlFilter(source_ids=_source_ids(job)), CrawlCounts()
-            while (more := await run_crawl(ctx, worker, fetcher, wanted)).new:
+            while True:
+                clock = SteadyClock(store.now())
+                visitor = PoliteVisitor(fetcher, None, clock, settings)
+                handler = CountingHandler(ctx, wanted, visitor=visitor, clock=clock)
+                loop: WorkerLoop[PageWork, PageDone] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
+                with reduced_gc():
+                    more = CrawlCounts.of(await loop.run())
+                links += handler.links
+                if not more.new:
+                    return Seen(counts.new, links)
                 counts += more
-    return Seen(counts.new, system.links)
 
 
 def _settings(job: Job) -> Settings:

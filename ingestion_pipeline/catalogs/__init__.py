@@ -2,8 +2,7 @@
 
 Input: sources of kind `catalog`, each with its recipe. Output: extractions, with each page that
 was found exactly once, and records, each field with the span of text that proves it. Fetching and
-parsing of pages in general live in `pages` and `reading`.
-Fetching and parsing in general do not belong here.
+parsing of pages in general belong to `pages` and `reading`.
 """
 
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, Recipe, recipe_of

@@ -1,26 +1,47 @@
-"""Start extractions: insert the extraction row, its steps, the root page and its first task."""
+"""Start extractions, each with its steps, its root page and its first task; and lock those that are active."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, func, insert, select, update
 
-from ingestion_pipeline.catalogs.datasets.publishing import published_dataset
-from ingestion_pipeline.catalogs.extraction.source_config import entity_name
+from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, entity_name
 from ingestion_pipeline.catalogs.recipes.next_pages import ROOT, Step, root_url, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes.registry import ready_recipes
-from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES, ExtractionKind, ExtractionStatus, PageStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    EXTRACTION_TASKS,
+    FETCH_PAGE,
+    UNFINISHED_PAGES,
+    DatasetStatus,
+    ExtractionKind,
+    ExtractionStatus,
+    PageStatus,
+)
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages, tasks
-from ingestion_pipeline.tasks.task import TaskStatus
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    FRONTIER,
+    crawl_steps,
+    datasets,
+    extractions,
+    pages,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline.urls import canonical_url, host_of
 
 
@@ -100,23 +121,18 @@ def _start(connection: Connection, source: Source, raw: Mapping[str, Any], *, no
         "created_at": now,
     }
     page_id = connection.execute(insert(pages).values(row).returning(pages.c.id)).scalar_one()
-    connection.execute(
-        insert(tasks).values(
-            kind=FETCH_PAGE,
-            dedupe_key=f"{extraction_id}:{row['key']}",
-            source_id=source.id,
-            url=url,
-            payload={"page": page_id, "extraction": extraction_id},
-            status=TaskStatus.PENDING.value,
-            priority=source.tier.priority,
-            shard=source.shard,
-            not_before=now,
-            tracking_id=tracking_id,
-            ancestry=[],
-            created_at=now,
-            updated_at=now,
-        )
+    root = NewTask(
+        kind=FETCH_PAGE,
+        dedupe_key=f"{extraction_id}:{row['key']}",
+        not_before=now,
+        priority=source.tier.priority,
+        shard=source.shard,
+        source_id=source.id,
+        url=url,
+        payload={"page": page_id, "extraction": extraction_id},
+        tracking_id=tracking_id,
     )
+    insert_tasks(connection, [root], now=now)
     return extraction_id
 
 
@@ -136,3 +152,72 @@ def _insert_steps(
         )
         ids[step.key] = connection.execute(statement.returning(crawl_steps.c.id)).scalar_one()
     return ids
+
+
+def published_dataset(source_id: str, entity: str, *, before_version: int | None = None) -> ScalarSelect[int]:
+    """Select the source's newest published dataset, from which unchanged pages are taken."""
+    query = select(datasets.c.id).where(
+        datasets.c.source_id == source_id,
+        datasets.c.entity_type == entity,
+        datasets.c.status == DatasetStatus.PUBLISHED.value,
+    )
+    if before_version is not None:
+        query = query.where(datasets.c.version < before_version)
+    return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveExtraction:
+    """An extraction that is locked and running."""
+
+    id: int
+    source_id: str
+    kind: ExtractionKind
+    entity_type: str
+    base_dataset_id: int | None
+    config: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+
+    def reader_hash(self, entity_config: EntityConfig, settings: Settings) -> str:
+        """Return the reader hash: of the entity configuration and the content selectors."""
+        name = entity_config.reader_hash(settings)
+        parts = "\0".join(content_selectors(self.recipe)).strip("\0")
+        return sha256(f"{name}\0{parts}".encode()).hexdigest() if parts else name
+
+
+def lock_extractions(connection: Connection, ids: Collection[int], *, now: datetime) -> dict[int, ActiveExtraction]:
+    """Lock these extractions for this transaction; return those that are active."""
+    if not ids:
+        return {}
+    columns = ("id", "source_id", "kind", "entity_type", "base_dataset_id", "recipe", "status")
+    query = select(*(extractions.c[name] for name in columns), sources.c.config).join(sources)
+    locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
+    rows = connection.execute(locked.with_for_update(of=extractions)).all()
+    connection.execute(update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now))
+    return {
+        row.id: ActiveExtraction(
+            id=row.id,
+            source_id=row.source_id,
+            kind=ExtractionKind(row.kind),
+            entity_type=row.entity_type,
+            base_dataset_id=row.base_dataset_id,
+            config=row.config,
+            recipe=row.recipe,
+        )
+        for row in rows
+        if row.status in CRAWLING_STATES
+    }
+
+
+def update_extraction_tasks(
+    connection: Connection, *conditions: ColumnElement[bool], values: Mapping[str, Any], skip_locked: bool = False
+) -> None:
+    """Update the tasks of running extractions that match, locked in the order that every statement has: no deadlock."""
+    matching = (
+        select(tasks.c.id)
+        .where(FRONTIER, tasks.c.kind.in_(EXTRACTION_TASKS), *conditions)
+        .order_by(tasks.c.id)
+        .with_for_update(skip_locked=skip_locked)
+        .cte("matching")
+    )
+    connection.execute(update(tasks).where(tasks.c.id.in_(select(matching.c.id))).values(**values))

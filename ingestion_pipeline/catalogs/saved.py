@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.record import Record
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, read_records
-from ingestion_pipeline.catalogs.extraction.selectors import Selectors, selectors_of
+from ingestion_pipeline.catalogs.extraction.selectors import selectors_of
 from ingestion_pipeline.reading.structured.items import ParsedFeed, SavedBody, SavedBodyResult
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.source import Kind
@@ -42,21 +41,10 @@ def read_saved(
     if saved.url:
         checked_url(saved.url)
     record_type = entity_type(entity or COURSE, folder=entities)
-    request = _ReadRequest(
-        kind=record_type, url=saved.url, selectors=selectors_of(config, record_type), only_embedded=platform == "jsonld"
-    )
-    return SavedBodyResult.of(lambda: _read(request, decode(saved.body)), Record.as_dict)
+    selectors, only_embedded = selectors_of(config, record_type), platform == "jsonld"
 
+    def read() -> ParsedFeed[Record]:
+        body = decode(saved.body)
+        return read_records(record_type, body, only_embedded=only_embedded, url=saved.url, selectors=selectors)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadRequest:
-    kind: EntityType
-    url: str | None
-    selectors: Selectors | None
-    only_embedded: bool
-
-
-def _read(request: _ReadRequest, body: str) -> ParsedFeed[Record]:
-    return read_records(
-        request.kind, body, only_embedded=request.only_embedded, url=request.url, selectors=request.selectors
-    )
+    return SavedBodyResult.of(read, Record.as_dict)

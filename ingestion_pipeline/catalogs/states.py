@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, FromClause, func, select
 
 from ingestion_pipeline.store.tables import extractions
+from ingestion_pipeline.tasks.errors import WorkError
 
 
 class PageStatus(StrEnum):
@@ -64,7 +65,9 @@ EXPLORED = "/explored"  # key suffix of a step that exploring made, once for eac
 RECORD_PAGES = ("DETAIL", "API_REQUEST")  # types of pages that state records
 READ_PAGES = (*RECORD_PAGES, "EXPLORATORY")  # types of pages that records are extracted from
 
+FETCH_PAGE = "fetch_page"  # the task that fetches a page
 EXTRACT_PAGE = "extract_page"  # the task that extracts records from a downloaded page
+EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
 
 OPEN_PAGES = [status.value for status in PageStatus if status.is_open]
 # Pages that keep an extraction from being complete: not fetched, or fetched and not extracted.
@@ -78,3 +81,13 @@ def lock_rows(connection: Connection, ids: Collection[int]) -> None:
         return
     locked = select(extractions.c.id).where(extractions.c.id.in_(list(ids)))
     connection.execute(locked.order_by(extractions.c.id).with_for_update()).all()
+
+
+def failure_reason(error: WorkError) -> dict[str, str]:
+    """Return why a page failed, for programs and for people."""
+    return {"class": error.error_class.value, "code": error.code, "message": error.text}
+
+
+def failure_code(page: FromClause) -> ColumnElement[str]:
+    """Select why the page failed, as a code; empty if it did not."""
+    return func.coalesce(page.c.failure["code"].as_string(), "")

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from ingestion_pipeline.catalogs import published
-from ingestion_pipeline.catalogs.crawling import checks
-from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
-from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS
+from ingestion_pipeline.catalogs import checks
+from ingestion_pipeline.catalogs.catalog_runs import WORK
 from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
 from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
-from ingestion_pipeline.catalogs.operations import listing, quarantined_datasets
-from ingestion_pipeline.catalogs.operations.control import requeue_page, requeue_reading
-from ingestion_pipeline.catalogs.operations.retention import (
+from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.operations.control import requeue_dead_letter
+from ingestion_pipeline.catalogs.operations.dataset_retention import (
     old_datasets,
     old_extractions,
     old_model_answers,
     old_model_calls,
 )
-from ingestion_pipeline.catalogs.recipes.recipe import config_problems
-from ingestion_pipeline.catalogs.recipes.registry import DETECT, ensure_detection, recipe_facts
-from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.catalogs.work import WORK
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
+from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
+from ingestion_pipeline.catalogs.recipes.registry import DETECT, ensure_detection, is_by_hand, recipe_facts
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, DatasetStatus, PageStatus
+from ingestion_pipeline.engine.published import (
+    ADDRESS,
+    COUNT,
+    Contract,
+    ContractRule,
+    PublishedTable,
+    Written,
+    newest_of,
+    one_of,
+)
 from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, FailedTaskRetention, KindSpec, SystemSpec
+from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.store import tables
+from ingestion_pipeline.store.tables import datasets, extractions, pages
+from ingestion_pipeline.tasks.errors import Resource
 
 
 def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]:
@@ -44,20 +54,76 @@ def _facts(connection: Connection, source: Source, settings: Settings) -> dict[s
     return recipe_facts(connection, source) | catalog_facts(connection, source, settings)
 
 
+class _CatalogPolls:
+    """The polls of catalogues, which start extractions."""
+
+    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
+        """Return our own minimum delay; robots.txt may ask for more."""
+        return Pace(delay_seconds=settings.crawl.delay_seconds)
+
+    def check(self, source: Source) -> None:
+        """Raise `BadRecipe` if the recipe that a person wrote cannot be followed."""
+        if is_by_hand(source):
+            recipe_of(source.config)
+
+    def start(
+        self,
+        connection: Connection,
+        sources: Sequence[Source],
+        *,
+        now: datetime,
+        settings: Settings,  # noqa: ARG002 - the protocol
+    ) -> Mapping[str, str | Resource]:
+        """Ensure that each source has a running extraction."""
+        return start_extractions(connection, sources, now=now)
+
+
+def _written_pages(source_ids: Sequence[str], run_id: str) -> Written:
+    return pages, [pages.c.extraction_id.in_(newest_of(extractions, source_ids)), pages.c.run_id == run_id]
+
+
+_PAGES = PublishedTable(
+    table=pages,
+    source_id=select(extractions.c.source_id).where(extractions.c.id == pages.c.extraction_id).scalar_subquery(),
+)
+_DATASETS = PublishedTable(table=datasets, source_id=datasets.c.source_id)
+_TABLES = (
+    PublishedTable(table=extractions, without=frozenset({"recipe"}), source_id=extractions.c.source_id),
+    _PAGES,
+    _DATASETS,
+)
+_CONTRACTS = (
+    Contract(
+        asset="pages",
+        table=_PAGES,
+        rules={"url": [ADDRESS], "status": [one_of(*PageStatus)]},
+        written=_written_pages,
+    ),
+    Contract(
+        asset="datasets",
+        table=_DATASETS,
+        rules={
+            "version": [ContractRule(requirement="from 1 on", cure="delete the dataset", between=(1, float("inf")))],
+            "status": [one_of(*DatasetStatus)],
+            "item_count": [COUNT],
+        },
+    ),
+)
+
 SYSTEM = SystemSpec(
     name="catalogs",
     kinds=(
         KindSpec(
             name="catalog",
             partitions="catalogs",
-            crawled=CatalogSystem(),
+            deferred=_CatalogPolls(),
             coverage=CoverageQuery(of="pages", select=checks.coverage_query),
             facts=_facts,
             problems=_problems,
         ),
     ),
     declared=ensure_detection,
-    requeue={FETCH_PAGE: requeue_page, EXTRACT_PAGE: requeue_reading},
+    requeue=dict.fromkeys(EXTRACTION_TASKS, requeue_dead_letter),
     tables=(
         tables.recipes,
         tables.extractions,
@@ -67,8 +133,8 @@ SYSTEM = SystemSpec(
         tables.data_items,
         tables.learned_selectors,
     ),
-    published=published.TABLES,
-    contracts=published.CONTRACTS,
+    published=_TABLES,
+    contracts=_CONTRACTS,
     work=WORK,
     checks=(
         AssetCheck(
@@ -95,26 +161,26 @@ SYSTEM = SystemSpec(
             asset="datasets",
             name="not_quarantined",
             description="No catalogue's newest dataset is held back: empty, far smaller, or with a lost field.",
-            find=lambda connection, _settings, _now: quarantined_datasets.quarantined(connection),
+            find=lambda connection, _settings, _now: checks.quarantined(connection),
             holds_back=True,
         ),
         AssetCheck(
             asset="datasets",
             name="no_records_missing",
             description="No catalogue's last extraction kept records of pages that failed or now state none.",
-            find=lambda connection, _settings, _now: quarantined_datasets.missing_pages(connection),
+            find=lambda connection, _settings, _now: checks.missing_pages(connection),
         ),
         AssetCheck(
             asset="datasets",
             name="extractions_complete",
             description="No catalogue's last extraction ended stale or cancelled.",
-            find=lambda connection, _settings, _now: listing.unfinished(connection),
+            find=lambda connection, _settings, _now: checks.unfinished(connection),
         ),
         AssetCheck(
             asset="datasets",
             name="values_proved",
             description="No newest dataset has more unproved items than the setting extraction.flagged_share.",
-            find=lambda connection, settings, _now: listing.unproved(
+            find=lambda connection, settings, _now: checks.unproved(
                 connection, flagged_share=settings.extraction.flagged_share
             ),
         ),

@@ -34,7 +34,7 @@ def start(*, source_id: str, as_json: bool) -> None:
     A running one continues, and its waiting pages are due at once.
     """
     from ingestion_pipeline.bootstrap import open_run_context
-    from ingestion_pipeline.catalogs.crawling.runs import start_now
+    from ingestion_pipeline.catalogs.catalog_runs import start_now
 
     with open_run_context(environment()) as ctx:
         outcome = start_now(ctx, [source_id])[source_id]
@@ -47,7 +47,7 @@ def start(*, source_id: str, as_json: bool) -> None:
 @json_option
 def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
     """Show the newest extractions and the status of their datasets."""
-    from ingestion_pipeline.catalogs.operations.listing import list_extractions
+    from ingestion_pipeline.catalogs.extraction_reports import list_extractions
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -140,8 +140,8 @@ def _pages(row: Mapping[str, Any]) -> str:
 @json_option
 def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
     """Show its pages: state, items, reason."""
+    from ingestion_pipeline.catalogs.extraction_reports import list_pages
     from ingestion_pipeline.catalogs.operations.control import UnknownExtraction
-    from ingestion_pipeline.catalogs.operations.listing import list_pages
 
     with opened() as (_, store), store.read() as connection:
         rows = list_pages(connection, extraction_id, status=status, limit=limit)

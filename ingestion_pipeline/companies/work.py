@@ -15,7 +15,7 @@ from ingestion_pipeline.companies.rescoring import is_scoring_due, ranks_of, res
 from ingestion_pipeline.companies.runs import is_work_waiting, run_companies
 from ingestion_pipeline.companies.starting import start_analyses
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
 from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
 

@@ -7,45 +7,34 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
 
-from ingestion_pipeline.engine.polling.protocol import Systems
+from ingestion_pipeline.engine.polling.protocol import DeferredSystem, PolledSystem
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store import Store
 
-if TYPE_CHECKING:
-    from ingestion_pipeline.engine.crawling.protocol import CrawledSystem, DeferredSystem
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """Everything a run needs: database, settings, content store and systems.
 
-    `random` only spreads due times. `run_id` is the Dagster run; a command has none. `crawlers` are
-    the systems whose sources are crawled page by page, `deferred_systems` the others whose polls
-    only start work that other runs do.
+    `random` only spreads due times. `run_id` is the Dagster run; a command has none. The polls of
+    `deferred_systems` only start work that other runs do.
     """
 
     store: Store
     settings: Settings
     content: ContentStore
-    systems: Systems
-    crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
-    deferred_systems: Mapping[Kind, DeferredSystem] = field(default_factory=dict["Kind", "DeferredSystem"])
+    systems: Mapping[Kind, PolledSystem]
+    deferred_systems: Mapping[Kind, DeferredSystem] = field(default_factory=dict[Kind, DeferredSystem])
     random: Random = field(default_factory=Random)
     run_id: str | None = None
 
-    @property
-    def deferred(self) -> Mapping[Kind, DeferredSystem]:
-        """Every system whose polls only start the work."""
-        return {**self.crawlers, **self.deferred_systems}
-
     def pace(self, source: Source) -> Pace:
         """Return how fast a host may be requested for the source."""
-        system = self.deferred.get(source.kind) or self.systems[source.kind]
+        system = self.deferred_systems.get(source.kind) or self.systems[source.kind]
         return system.pace(source, self.settings)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 from ingestion_pipeline.pages.http.guard import exempt_only, hosts_and_ports
@@ -121,24 +120,19 @@ class HostQueues(Generic[Item]):
 
     async def _visit(self, host: str) -> None:
         """Execute the host's queue, with as many requests at a time as its pace has a burst."""
-        async with self._slot(host):
-            while self._queues[host]:  # again, for items assigned while the last one ended
-                burst = self._hosts.visited[host].rate_limiter.pace.burst
-                await asyncio.gather(*map(self._execute_queue, [host] * burst))
-        self._hosts.left[host] = self._hosts.visited.pop(host)
-        del self._queues[host]
-
-    @asynccontextmanager
-    async def _slot(self, host: str) -> AsyncGenerator[None]:
         await self._slots.acquire()
         self._with_slot.add(host)
         try:
-            yield
+            while self._queues[host]:  # again, for items assigned while the last one ended
+                burst = self._hosts.visited[host].rate_limiter.pace.burst
+                await asyncio.gather(*map(self._execute_queue, [host] * burst))
         finally:
             self._slow.discard(host)
             if host in self._with_slot:
                 self._with_slot.remove(host)
                 self._slots.release()
+        self._hosts.left[host] = self._hosts.visited.pop(host)
+        del self._queues[host]
 
     def _free_slow_slots(self) -> None:
         """Take the slots of hosts that do not answer: they are waited for without one."""
@@ -153,16 +147,13 @@ class HostQueues(Generic[Item]):
         queue, lease = self._queues[host], self._hosts.visited[host]
         while queue:
             item = queue.popleft()
-            reason = self._reason_to_leave(host)
+            hosts = self._hosts
+            reason = self._reason_to_stop() or hosts.reason_to_leave(host) or hosts.reason_to_wait(host)
             if reason is not None:
                 self._release(item, reason)
             else:
                 with exempt_only(hosts_and_ports(declared_urls(self._source_of(item)))):
                     await self._execute(item, lease)
-
-    def _reason_to_leave(self, host: str) -> WorkError | None:
-        over = self._reason_to_stop()
-        return over or self._hosts.reason_to_leave(host) or self._hosts.reason_to_wait(host)
 
     def _release_all(self, items: Sequence[Item], reason: WorkError) -> None:
         for item in items:

@@ -7,7 +7,7 @@ is held back before it becomes rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -39,11 +39,6 @@ class ExportColumn:
 
     name: str
     holds: ColumnType = ColumnType.TEXT
-
-
-def columns_of(selected: Iterable[ColumnElement[Any]]) -> list[ExportColumn]:
-    """Return the export columns of these table columns."""
-    return [ExportColumn(name=column.key or "", holds=_held(column)) for column in selected]
 
 
 def _held(column: ColumnElement[Any]) -> ColumnType:
@@ -93,7 +88,8 @@ class PublishedTable:
 
     def export_columns(self) -> list[ExportColumn]:
         """Return the columns as they are exported."""
-        return list(self.own) or columns_of(self.columns())
+        selected = [ExportColumn(name=column.key or "", holds=_held(column)) for column in self.columns()]
+        return list(self.own) or selected
 
     def meaning(self, column: str) -> str:
         """Return what the column means; raise LookupError if nothing describes it."""

@@ -6,7 +6,7 @@ specs in `registry.py`. A system ends in `SYSTEM: SystemSpec`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,16 +15,18 @@ from typing import Any, Protocol
 from sqlalchemy import Column, Connection, Select, Table
 
 from ingestion_pipeline.engine.asset_events import AssetEvent
-from ingestion_pipeline.engine.crawling.protocol import CrawledSystem, DeferredSystem
-from ingestion_pipeline.engine.polling.protocol import PolledSystem
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.protocol import DeferredSystem, PolledSystem
 from ingestion_pipeline.engine.published import Contract, PublishedTable
-from ingestion_pipeline.engine.work import WorkSpec
+from ingestion_pipeline.pages.http.fetcher import HttpFetcher
+from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Kind, Source
 from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.tasks.dead_letters import Requeue
+from ingestion_pipeline.tasks.worker import Worker
 
 Sweep = Callable[[Connection, Settings, datetime], int]  # returns how many rows it changed
 
@@ -67,6 +69,94 @@ class CoverageQuery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkScope:
+    """Which work a run does: that of the requested sources, of one shard, or all there is."""
+
+    source_ids: list[str] | None = None
+    shard: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkRun:
+    """What a run works with; it starts no browser before the first page that needs one."""
+
+    ctx: RunContext
+    worker: Worker
+    fetcher: HttpFetcher
+    renderer: Renderer | None
+    scope: WorkScope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkReport:
+    """What a run did: numbers, events, and the sources whose rows it wrote, by asset.
+
+    `failure` is why the whole run has failed; `warning` is logged.
+    """
+
+    numbers: Mapping[str, Any]
+    events: Sequence[AssetEvent] = ()
+    written: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    failure: str | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkAsset:
+    """An asset that the work writes, one partition a source; `after` is the asset that it is made from."""
+
+    name: str
+    description: str
+    after: str = "sources"
+    technologies: frozenset[str] = frozenset({"http", "sql"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkJob:
+    """The job that drains the tasks: one run at a time, which also takes what arrives meanwhile.
+
+    `pending` is whether there is something to do; with `is_sharded` the shards in which there is, and
+    each has its own runs. `start_new` starts what new sources need, and returns how many it started.
+    """
+
+    name: str
+    description: str
+    pending: Callable[[Connection, Settings, datetime], bool | Sequence[int]]
+    is_sharded: bool = False
+    start_new: Callable[[RunContext], int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkSpec:
+    """Work for sources of a kind: of all that wait by a job, of some by materializing their partitions.
+
+    `request` starts the work of requested sources, due or not, and returns a message for each.
+    """
+
+    name: str
+    kind: str
+    work: Callable[[WorkRun], Awaitable[WorkReport]]
+    job: WorkJob | None = None
+    assets: tuple[WorkAsset, ...] = ()
+    request: Callable[[RunContext, list[str]], Mapping[str, str]] | None = None
+
+
+# Counts of a run that are neither a success nor a failure.
+_NEUTRAL = frozenset({"given_back", "lost", "needless", "put_off", "skipped", "unwanted"})
+
+
+def all_failed(counts: Mapping[str, int], noun: str) -> str | None:
+    """Return why the run failed: something did and nothing succeeded; a retry is no success."""
+    failed, retried = counts.get("failed", 0), counts.get("retried", 0)
+    succeeded = [n for name, n in counts.items() if name not in _NEUTRAL | {"failed", "retried"}]
+    if any(succeeded) or not failed + retried:
+        return None
+    if not failed:
+        return f"no {noun} succeeded; they are retried, `ingest status` shows why"
+    return f"all {failed} {noun} failed; `ingest dead-letters list` shows why"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolledAsset:
     """The asset of a polled kind, one partition a source: materializing one polls the source now.
 
@@ -88,7 +178,7 @@ class FailedTaskRetention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindSpec:
-    """A kind of source: `polled` by the poll jobs, or `crawled` or `deferred` by other runs.
+    """A kind of source: `polled` by the poll jobs, or `deferred` to other runs.
 
     A polled kind has an `asset`, which is in the group of the system.
     `platforms` are those of a kind that `sources/platforms.py` does not name; the first is the default.
@@ -102,7 +192,6 @@ class KindSpec:
     partitions: str
     polled: PolledSystem | None = None
     asset: PolledAsset | None = None
-    crawled: CrawledSystem | None = None
     deferred: DeferredSystem | None = None
     platforms: tuple[str, ...] = ()
     coverage: CoverageQuery | None = None

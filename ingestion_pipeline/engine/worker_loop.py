@@ -17,26 +17,37 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Generic, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Item, LoadedItem, TaskHandler, Value
 from ingestion_pipeline.engine.host_queue import HostQueues
-from ingestion_pipeline.engine.outcome_writer import OutcomeWriter, one_by_one_on_failure
-from ingestion_pipeline.engine.outcomes import Completed, Failed, NotNeeded, Outcome, Skipped
-from ingestion_pipeline.engine.time_budget import TimeBudget
+from ingestion_pipeline.engine.outcomes import (
+    Completed,
+    EndedTask,
+    Failed,
+    NotNeeded,
+    Outcome,
+    Skipped,
+    decided,
+    end_tasks,
+)
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts
+from ingestion_pipeline.pages.http.network import Network
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, next_allowed_at
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import LostClaim
-from ingestion_pipeline.tasks.errors import Fatal, Transient, WorkError, classify
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.tasks.task import WORKER_LOST, Suspicion, Task
 from ingestion_pipeline.tasks.worker import Worker
 
@@ -51,11 +62,80 @@ FLUSH_BYTES = 16_000_000  # of outcomes, since they wait in memory
 # A thread that claims or persists and the event loop switch the interpreter at each system call, which costs a
 # seventh of a crawled page: meanwhile nothing of a batched handler is started, for at most this long.
 PAUSE_SECONDS = 0.5
+NOT_WRITTEN = "not_written"  # the code of an outcome that the database refuses
 
 
 Part = TypeVar("Part")
+Entry = TypeVar("Entry")
+Done = TypeVar("Done")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class TimeBudget:
+    """Starts when it is made; a fatal error, a network outage or an old heartbeat ends it early."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        clock: SteadyClock,
+        *,
+        seconds: float,
+        network: Network | None,
+        may_start: Callable[[], bool],
+    ) -> None:
+        self.fatal: Fatal | None = None
+        self._worker = worker
+        self._clock = clock
+        self._network = network
+        self._may_start = may_start
+        self._ends = time.monotonic() + seconds
+        self._again_at: set[datetime] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the seconds of the budget have passed, whatever else ended the run."""
+        return time.monotonic() >= self._ends
+
+    def is_left(self) -> bool:
+        """Return whether anything new may be started."""
+        is_ended = self.fatal is not None or self.is_over or self._is_network_down
+        return not is_ended and self._worker.may_start() and self._may_start()
+
+    @property
+    def _is_network_down(self) -> bool:
+        return self._network is not None and self._network.problem is not None
+
+    def reason_to_stop(self) -> Resource | None:
+        """Return why nothing new may be started; None if it may."""
+        return None if self.is_left() else self.over()
+
+    def over(self) -> Resource:
+        """Return the error with which work that was not started is released."""
+        if self._network is not None and self._is_network_down:
+            return self._network.released(self._clock.now())
+        return Resource("the run's time budget was used up", until=self._clock.now(), code="slice_over")
+
+    def stopped(self) -> Resource:
+        """Return the error with which unfinished work is released when the run ends."""
+        return Resource("the run was stopped", until=self._clock.now(), code="stopped")
+
+    def expect(self, times: Iterable[datetime]) -> None:
+        """Note times at which work of this run is due again."""
+        self._again_at.update(times)
+
+    async def rest(self, longest: timedelta) -> bool:
+        """Wait until expected work is due, if that is soon; return whether it is."""
+        now = self._clock.now()
+        ahead = {at for at in self._again_at if at > now}
+        is_due = len(ahead) < len(self._again_at)  # since the last claim
+        self._again_at = ahead
+        if is_due or not ahead or not self.is_left():
+            return is_due and self.is_left()
+        if min(ahead) - now > longest:
+            return False
+        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
+        return True
 
 
 class WorkerLoop(Generic[Item, Value]):
@@ -335,6 +415,113 @@ class WorkerLoop(Generic[Item, Value]):
     def _parts(self, entries: Sequence[Part]) -> Iterator[Sequence[Part]]:
         size = self._handler.transaction_size
         return (entries[start : start + size] for start in range(0, len(entries), size))
+
+
+class OutcomeWriter(Generic[Item, Value]):
+    """Writes the outcomes of a handler's tasks, decides about failures, and counts.
+
+    An outcome counts only if its claim is still held: the others are lost to another worker.
+    """
+
+    def __init__(self, ctx: RunContext, handler: TaskHandler[Item, Value], hosts: LeasedHosts | None = None) -> None:
+        self.counts: Counter[str] = Counter()
+        self.fatal: Fatal | None = None
+        self._ctx = ctx
+        self._handler = handler
+        self._hosts = hosts
+        self._due_times: list[datetime] = []
+
+    def take_due_times(self) -> Sequence[datetime]:
+        """Return when tasks that were written since the last call are due again."""
+        taken, self._due_times = self._due_times, []
+        return taken
+
+    def write(self, outcomes: Sequence[Outcome[Item, Value]], left: dict[str, HostLease] | None = None) -> None:
+        """Write the outcomes; the first transaction releases the hosts that are left, too."""
+        hosts = dict(left or {})
+
+        def persist(entries: Sequence[Outcome[Item, Value]]) -> Sequence[None]:
+            return self._persist(entries, hosts)
+
+        prepared, size = self._prepared(outcomes), self._handler.transaction_size
+        for start in range(0, len(prepared), size):
+            part = prepared[start : start + size]
+            one_by_one_on_failure(part, persist, self._persist_failure)
+            self._handler.after_persist(part)
+        if hosts and self._hosts is not None:
+            self._hosts.release_in_own_transaction(hosts)
+
+    def _prepared(self, outcomes: Sequence[Outcome[Item, Value]]) -> Sequence[Outcome[Item, Value]]:
+        """Prepare the outcomes; if that is fatal, their tasks are released."""
+        try:
+            self._handler.prepare(outcomes)
+        except Fatal as error:
+            self.fatal = error
+            return [
+                Failed(task=outcome.task, item=outcome.item, error=error) if isinstance(outcome, Completed) else outcome
+                for outcome in outcomes
+            ]
+        return outcomes
+
+    def _persist(self, outcomes: Sequence[Outcome[Item, Value]], hosts: dict[str, HostLease]) -> Sequence[None]:
+        def write(connection: Connection) -> tuple[Sequence[EndedTask], int]:
+            now = self._ctx.store.clock.now(connection)
+            allowed_at = next_allowed_at(hosts, self._ctx.store, connection) if hosts else {}
+            self._handler.lock(connection, outcomes)
+            held = claims.held(connection, [(outcome.task.id, outcome.task.fence) for outcome in outcomes])
+            owned = [
+                decided(outcome, now=now, policy=self._handler.policy, random=self._ctx.random)
+                for outcome in outcomes
+                if outcome.task.id in held
+            ]
+            ended = self._handler.persist(connection, owned, now=now) if owned else ()
+            end_tasks(connection, ended, now=now)
+            self._handler.finish(connection, owned, now=now)
+            if self._hosts is not None and hosts:
+                self._hosts.release(connection, hosts, allowed_at, now=now)
+            return ended, len(outcomes) - len(owned)
+
+        ended, lost = self._ctx.store.write(write)
+        hosts.clear()
+        for end in ended:
+            self.counts[end.count] += 1
+            for name, amount in end.amounts.items():
+                self.counts[name] += amount
+        if lost:
+            self.counts["lost"] += lost
+        self._due_times += [end.again_at for end in ended if end.again_at is not None]
+        return ()
+
+    def _persist_failure(self, outcome: Outcome[Item, Value], error: Exception) -> None:
+        """Fail a task whose outcome cannot be persisted; if that fails too, its lease expires."""
+        if isinstance(error, LostClaim):
+            self.counts["lost"] += 1
+            return
+        log.warning("outcome not persisted task=%d", outcome.task.id, exc_info=True)
+        if isinstance(outcome, Failed):
+            return
+        reason = classify(error)
+        if isinstance(error, DBAPIError):
+            reason = Permanent(f"its outcome could not be written: {reason.text}", code=NOT_WRITTEN)
+        failure: Outcome[Item, Value] = Failed(task=outcome.task, item=outcome.item, error=reason)
+        one_by_one_on_failure([failure], lambda entries: self._persist(entries, {}), self._persist_failure)
+
+
+def one_by_one_on_failure(
+    entries: Sequence[Entry],
+    act: Callable[[Sequence[Entry]], Sequence[Done]],
+    failed: Callable[[Entry, Exception], Done],
+) -> list[Done]:
+    """Do all entries in one transaction, or each in its own if that fails; a fatal error is raised."""
+    try:
+        return list(act(entries))
+    except Exception as error:
+        if isinstance(classify(error), Fatal):
+            raise
+        if len(entries) == 1:
+            return [failed(entries[0], error)]
+        log.warning("batch failed entries=%d; trying one by one", len(entries), exc_info=True)
+    return [done for entry in entries for done in one_by_one_on_failure([entry], act, failed)]
 
 
 def _source_of(item: LoadedItem) -> Source:

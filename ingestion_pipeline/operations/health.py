@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, or_, select, true
 
-from ingestion_pipeline.catalogs.operations.quarantined_datasets import (
+from ingestion_pipeline.catalogs.checks import (
     held_back,
     held_reason,
     last_shown_at,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.asset_events import AssetEvent, DataTable, EventValue, Markdown, Url
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollCounts
+from ingestion_pipeline.engine.polling.poll_handler import PollCounts
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id

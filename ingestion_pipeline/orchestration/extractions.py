@@ -6,14 +6,13 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from ingestion_pipeline.catalogs.crawling.runs import start_now
+from ingestion_pipeline.catalogs.catalog_runs import dataset_reports, start_now
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import Ended
 from ingestion_pipeline.catalogs.datasets.progress import running
-from ingestion_pipeline.catalogs.events import dataset_event, end_metadata
+from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
-from ingestion_pipeline.catalogs.work import dataset_reports
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.checks import changed_checks, checks_of
 from ingestion_pipeline.orchestration.contracts import published_items

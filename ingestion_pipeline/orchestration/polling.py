@@ -15,10 +15,9 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_fetcher
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.system_spec import PolledAsset
-from ingestion_pipeline.engine.work import all_failed
+from ingestion_pipeline.engine.polling.poll_handler import PollCounts, PollRunResult, fetch_feeds
+from ingestion_pipeline.engine.system_spec import PolledAsset, all_failed
 from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.check_events import fail, network_problem
 from ingestion_pipeline.orchestration.checks import changed_checks, reported_checks

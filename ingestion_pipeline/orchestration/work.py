@@ -8,7 +8,7 @@ import dagster as dg
 
 from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkScope, WorkSpec
+from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkScope, WorkSpec
 from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.check_events import fail, network_problem
 from ingestion_pipeline.orchestration.checks import changed_checks, checks_of

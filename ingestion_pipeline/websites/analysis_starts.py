@@ -10,7 +10,7 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, Connection, RowMapping, exists, func, insert, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import start_deferred
+from ingestion_pipeline.engine.polling.poll_handler import start_deferred
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, crawls
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id

@@ -21,8 +21,18 @@ from ingestion_pipeline.engine.published import (
     newest_of,
     one_of,
 )
-from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, SystemSpec
-from ingestion_pipeline.engine.work import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.engine.system_spec import (
+    AssetCheck,
+    CoverageQuery,
+    KindSpec,
+    SystemSpec,
+    WorkAsset,
+    WorkJob,
+    WorkReport,
+    WorkRun,
+    WorkSpec,
+    all_failed,
+)
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source

@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
 from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
@@ -22,8 +21,8 @@ from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, R
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
 from ingestion_pipeline.engine.outcomes import Completed
+from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.reading.llm import Billing, ModelClient, OverBudget
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import SteadyClock
@@ -35,6 +34,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     EVERYTHING,
     a_catalog,
     complete_extractions,
+    crawl_until_done,
     fetch_pages,
     poll_catalogs,
 )

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.sources import registry
@@ -20,6 +19,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     LINKS,
     a_catalog,
     crawl_all,
+    crawl_until_done,
     crawled_pages,
     link_page,
     poll_catalogs,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.crawling.checks import empty_shells, failed_pages
+from ingestion_pipeline.catalogs.checks import empty_shells, failed_pages
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.sources.health import Finding

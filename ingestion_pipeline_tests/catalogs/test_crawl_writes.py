@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
 from ingestion_pipeline.engine import worker_loop
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.handler import CrawlHandler
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, crawled_pages, link_page

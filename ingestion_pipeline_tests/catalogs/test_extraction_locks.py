@@ -12,18 +12,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Select, select
 
-from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
+from ingestion_pipeline.catalogs.crawling.frontier import PageWork, open_pages
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
 from ingestion_pipeline.catalogs.operations import control
-from ingestion_pipeline.catalogs.states import ExtractionStatus
+from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.handler import CrawlHandler
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, PageWork
-from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
 from ingestion_pipeline.engine.outcomes import Failed
+from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import extractions, outbox, tasks
@@ -103,13 +101,13 @@ def test_writing_fetch_results_waits_for_an_extraction_without_holding_tasks(
     archive = SnapshotArchive(store, ctx.content)
     claimed_tasks = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE, frontier_of=CATALOG_ID), limit=1)
     with store.begin() as connection:
-        [work] = CatalogSystem().open_pages(connection, claimed_tasks, archive=archive)
+        [work] = open_pages(connection, claimed_tasks, archive=archive)
     assert isinstance(work, PageWork)
 
     def write() -> None:
         clock = SteadyClock(store.now())
         visitor = PoliteVisitor(None, None, clock, ctx.settings)  # pyright: ignore[reportArgumentType]  unused
-        handler = CrawlHandler(ctx, Kind.CATALOG, EVERYTHING, visitor=visitor, archive=archive, clock=clock)
+        handler = CrawlHandler(ctx, EVERYTHING, visitor=visitor, clock=clock)
         failure = Failed(task=work.task, item=work, error=Transient("later", code="http_503"))
         OutcomeWriter(ctx, handler).write([failure])
 

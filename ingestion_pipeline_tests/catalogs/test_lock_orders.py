@@ -8,25 +8,28 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
-from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
+from ingestion_pipeline.catalogs.crawling.frontier import PageWork, open_pages
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
 from ingestion_pipeline.catalogs.detection.runs import DetectionItem, persist_detections
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operations.retention import old_extractions
+from ingestion_pipeline.catalogs.operations.dataset_retention import old_extractions
 from ingestion_pipeline.catalogs.recipes.registry import DETECT
-from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageOutcomes, PageWork
-from ingestion_pipeline.engine.outcomes import Completed, end_tasks
+from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
+from ingestion_pipeline.engine.outcomes import Completed, Failed, end_tasks
 from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import BOT_CHECK, Permanent
+from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline_tests.catalog_extractions import FAILURE, CatalogHarness, a_catalog
+from ingestion_pipeline_tests.catalog_extractions import EVERYTHING, FAILURE, CatalogHarness, a_catalog
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,
     disable_index_scans,
@@ -55,7 +58,7 @@ def open_root_pages(catalog: CatalogHarness, *ids: int) -> list[PageWork]:
     claimed_tasks = claim_root_pages(catalog, *ids)
     with catalog.ctx.store.begin() as connection:
         archive = SnapshotArchive(catalog.ctx.store, catalog.ctx.content)
-        works = CatalogSystem().open_pages(connection, claimed_tasks, archive=archive)
+        works = open_pages(connection, claimed_tasks, archive=archive)
     return [work for work in works if isinstance(work, PageWork)]
 
 
@@ -91,17 +94,15 @@ def test_a_blocked_page_and_a_lost_root_of_one_flush_lock_their_polls_in_one_ord
     lost = two_catalogs.start_extraction({}, root="WAITING", source_id=A)
     errors = {B: Permanent("a challenge", code=BOT_CHECK), A: Permanent("it answered 404", code="http_404")}
     works = open_root_pages(two_catalogs, blocked, lost)
-    failed_pages = [PageFailed(work=work, error=errors[work.source.id]) for work in works]
+    failed_pages = [
+        Failed(task=work.task, item=work, error=errors[work.source.id], decision=DeadLetterTask()) for work in works
+    ]
+    clock = SteadyClock(two_catalogs.clock.at)
+    visitor = PoliteVisitor(None, None, clock, two_catalogs.ctx.settings)  # pyright: ignore[reportArgumentType]  unused
+    handler = CrawlHandler(two_catalogs.ctx, EVERYTHING, visitor=visitor, clock=clock)
 
     def write(connection: Connection) -> None:
-        CatalogSystem().write(
-            connection,
-            PageOutcomes(done=[], waiting=[], failed=failed_pages),
-            page_cache=KnownPageCache(),
-            now=two_catalogs.clock.at,
-            settings=two_catalogs.ctx.settings,
-            random=Random(7),
-        )
+        handler.persist(connection, failed_pages, now=two_catalogs.clock.at)
 
     held = POLLS.where(tasks.c.source_id == B)
     assert rows_locked_while_waiting(two_catalogs.ctx.store, write, held=held, among=POLLS) == [A]
@@ -118,7 +119,7 @@ def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two_ca
 
     def open_both(connection: Connection) -> None:
         disable_index_scans(connection)
-        CatalogSystem().open_pages(connection, claimed_tasks, archive=archive)
+        open_pages(connection, claimed_tasks, archive=archive)
 
     all_extractions = select(extractions.c.id)
     held = all_extractions.where(extractions.c.id == second)

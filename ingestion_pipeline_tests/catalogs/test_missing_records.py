@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from ingestion_pipeline.catalogs.operations import control, quarantined_datasets
+from ingestion_pipeline.catalogs import checks
+from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.health import source_statuses, sources_to_review
 from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
@@ -107,7 +108,7 @@ def test_a_page_that_serves_an_error_page_keeps_its_records(
     [*_, last] = rows(store, extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
     with store.read() as connection:
-        [finding] = quarantined_datasets.missing_pages(connection)
+        [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:7]) == (CATALOG_ID, "5 pages")
     assert set(served_bodies(ctx)) == {error_page.encode()}
 
@@ -130,7 +131,7 @@ def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
     assert published_numbers(store) == list(ALL_COURSES)
     assert health(ctx).health == "degraded"
     with store.read() as connection:
-        [finding] = quarantined_datasets.missing_pages(connection)
+        [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
-from ingestion_pipeline.catalogs.operations import control, retention
+from ingestion_pipeline.catalogs.operations import control, dataset_retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.store.tables import (
@@ -266,8 +266,8 @@ def test_old_versions_are_deleted_with_their_items_and_the_published_one_stays(c
         catalog.clock.advance(minutes=10)
 
     with catalog.ctx.store.begin() as connection:
-        deleted_datasets = retention.old_datasets(connection, catalog.ctx.settings, catalog.clock.at)
-        deleted_extractions = retention.old_extractions(connection, catalog.ctx.settings, catalog.clock.at)
+        deleted_datasets = dataset_retention.old_datasets(connection, catalog.ctx.settings, catalog.clock.at)
+        deleted_extractions = dataset_retention.old_extractions(connection, catalog.ctx.settings, catalog.clock.at)
 
     assert (deleted_datasets, deleted_extractions) == (1, 1)
     remaining = catalog.rows(datasets)

@@ -7,13 +7,19 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
+from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import pages, snapshots
-from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, a_catalog, crawled_pages, link_page
+from ingestion_pipeline_tests.catalog_extractions import (
+    CATALOG_ID,
+    LINKS,
+    a_catalog,
+    crawl_until_done,
+    crawled_pages,
+    link_page,
+)
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.browser_sessions import a_renderer
 from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, loopback_resolver, rows

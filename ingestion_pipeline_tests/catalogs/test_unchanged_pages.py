@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done, start_now
+from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts, start_now
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlCounts
 from ingestion_pipeline.pages import Fetched
 from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.store import Store
@@ -21,6 +20,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     a_catalog,
     complete_extractions,
     crawl_all,
+    crawl_until_done,
     link_page,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply

@@ -9,8 +9,8 @@ from datetime import datetime
 import pytest
 from sqlalchemy import select, text
 
+from ingestion_pipeline.catalogs.checks import quarantined
 from ingestion_pipeline.catalogs.operations import control
-from ingestion_pipeline.catalogs.operations.quarantined_datasets import quarantined
 from ingestion_pipeline.operations.alerts import record_health_changes
 from ingestion_pipeline.operations.health import SourceFacts, changed_states, source_statuses, store_states
 from ingestion_pipeline.settings import Settings

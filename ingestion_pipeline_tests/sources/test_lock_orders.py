@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
 from ingestion_pipeline.engine.outcomes import Completed, Failed
-from ingestion_pipeline.engine.polling.handler import ClaimedPoll, PollHandler, PollOutcome
+from ingestion_pipeline.engine.polling.poll_handler import ClaimedPoll, PollHandler, PollOutcome
 from ingestion_pipeline.engine.polling.protocol import UnchangedFeed
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id

@@ -16,13 +16,12 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.crawling.frontier import CHANGED_AT, EXPLORED, LIST_MEMORY, PagePlan
+from ingestion_pipeline.catalogs.crawling.frontier import CHANGED_AT, LIST_MEMORY, KnownPageCache, PageWork
 from ingestion_pipeline.catalogs.extraction.page_result import PageContent
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, FollowedLink, StepKind
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
-from ingestion_pipeline.catalogs.states import PageStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageDone
+from ingestion_pipeline.catalogs.states import EXPLORED, FETCH_PAGE, PageStatus
 from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.settings import Settings
@@ -36,40 +35,6 @@ from ingestion_pipeline.tasks.task import NewTask, Task
 from ingestion_pipeline.urls import host_of
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Frontier:
-    """The pages that one extraction's pages lead to, each once; `beyond` exceed a limit."""
-
-    source_id: str
-    shard: int
-    links: dict[str, tuple[Task, FollowedLink]] = field(default_factory=dict[str, tuple[Task, FollowedLink]])
-    beyond: int = 0
-
-
-def write_followed(
-    connection: Connection, done: Iterable[PageDone], *, known_pages: KnownPageCache, now: datetime, settings: Settings
-) -> None:
-    """Insert the pages that follow, unless their extraction has them already.
-
-    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged
-    once.
-    """
-    frontiers: dict[int, Frontier] = {}
-    for result in done:
-        plan: PagePlan = result.work.plan
-        followed: Followed = result.followed
-        frontier = frontiers.setdefault(plan.extraction_id, Frontier(result.work.source.id, result.work.source.shard))
-        frontier.beyond += followed.beyond
-        has = known_pages.of(plan.extraction_id)
-        for link in followed.pages:
-            if link.key not in has:
-                frontier.links.setdefault(link.key, (result.work.task, link))
-    for extraction_id, frontier in sorted(frontiers.items()):
-        if frontier.links or frontier.beyond:
-            spawner = Spawner(connection, extraction_id, frontier, now=now, settings=settings)
-            known_pages.add(extraction_id, spawner.spawn())
 
 
 _FOUND_COLUMNS = {
@@ -111,126 +76,137 @@ def _insert_statement(dialect: str) -> ReturningInsert[Any, Any]:
     return once.returning(pages.c.key, pages.c.id)
 
 
-class Spawner:
-    """Adds pages to one extraction, whose row is locked."""
+@dataclass(slots=True)
+class _NewPages:
+    """The pages that one extraction's pages lead to, each once; `beyond` exceed a limit.
 
-    def __init__(
-        self, connection: Connection, extraction_id: int, frontier: Frontier, *, now: datetime, settings: Settings
-    ) -> None:
-        self._connection = connection
-        self._id = extraction_id
-        self._frontier = frontier
-        self._now = now
-        self._settings = settings
+    The extraction's row is locked.
+    """
 
-    def spawn(self) -> Collection[str]:
+    extraction_id: int
+    source_id: str
+    shard: int
+    links: dict[str, tuple[Task, FollowedLink]] = field(default_factory=dict[str, tuple[Task, FollowedLink]])
+    beyond: int = 0
+
+    def write(self, connection: Connection, *, now: datetime, settings: Settings) -> Collection[str]:
         """Insert pages and their tasks, one statement each, and count what is refused.
 
         Return the keys that are known to have been there already.
         """
-        page_count = self._page_count()
-        if page_count is None:
+        query = select(extractions.c.page_count).where(extractions.c.id == self.extraction_id, CRAWLING)
+        page_count = connection.execute(query).scalar_one_or_none()
+        if page_count is None:  # it was cancelled meanwhile
             return ()
-        links = self._frontier.links
-        most = self._settings.work.spawn_depth
-        deep = {key for key, (task, link) in links.items() if _depth(task, link) > most}
-        fit = {key: entry for key, entry in links.items() if key not in deep}
-        room = self._settings.crawl.max_pages - page_count
-        ids = self._insert(fit, room) if fit and room > 0 else {}
-        over = self._count_unknown(fit.keys() - ids.keys()) if len(ids) >= room else 0
-        too_deep = self._count_unknown(deep)
-        spawnings = [self._spawning(*links[key], page_id) for key, page_id in ids.items()]
-        spawn_all(self._connection, spawnings, now=self._now, policy=self._settings.work)
-        self._count(page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond)
+        most = settings.work.spawn_depth
+        deep = {key for key, (task, link) in self.links.items() if task.spawn_depth + (not link.is_sibling) > most}
+        fit = {key: entry for key, entry in self.links.items() if key not in deep}
+        room = settings.crawl.max_pages - page_count
+        ids = self._insert(connection, fit, room, now) if fit and room > 0 else {}
+        over = self._count_unknown(connection, fit.keys() - ids.keys()) if len(ids) >= room else 0
+        too_deep = self._count_unknown(connection, deep)
+        requests = [self._request(*fit[key], page_id, now) for key, page_id in ids.items()]
+        spawn_all(connection, requests, now=now, policy=settings.work)
+        counts = {"page_count": len(ids), "too_deep": too_deep, "over_budget": over + self.beyond}
+        self._add_counts(connection, counts, now)
         return fit.keys() - ids.keys() if len(ids) < room else ()
 
-    def _page_count(self) -> int | None:
-        """Return how many pages the extraction has; None if it was cancelled meanwhile."""
-        query = select(extractions.c.page_count).where(extractions.c.id == self._id, CRAWLING)
-        return self._connection.execute(query).scalar_one_or_none()
-
-    def _insert(self, fit: Mapping[str, tuple[Task, FollowedLink]], room: int) -> dict[str, int]:
+    def _insert(
+        self, connection: Connection, fit: Mapping[str, tuple[Task, FollowedLink]], room: int, now: datetime
+    ) -> dict[str, int]:
         """Insert the new pages, at most `room`, in order; return their ids by key."""
         rows = [
             (place, link.step, link.url, key, host_of(link.url), link.position)
             for place, (key, (_, link)) in enumerate(fit.items())
         ]
-        dialect = self._connection.dialect.name
-        parameters = {
-            "given": row_document(dialect, _FOUND_COLUMNS, rows),
-            "extraction": self._id,
-            "moment": self._now,
-            "room": room,
-        }
-        new = self._connection.execute(_insert_statement(dialect), parameters)
-        return {row.key: row.id for row in new}
+        dialect = connection.dialect.name
+        document = row_document(dialect, _FOUND_COLUMNS, rows)
+        parameters = {"given": document, "extraction": self.extraction_id, "moment": now, "room": room}
+        return {row.key: row.id for row in connection.execute(_insert_statement(dialect), parameters)}
 
-    def _count_unknown(self, keys: Collection[str]) -> int:
+    def _count_unknown(self, connection: Connection, keys: Collection[str]) -> int:
         if not keys:
             return 0
-        candidates = row_source(self._connection, {"key": Text()}, [(key,) for key in keys], "given")
-        is_known = exists().where(pages.c.extraction_id == self._id, pages.c.key == candidates.c.key)
+        candidates = row_source(connection, {"key": Text()}, [(key,) for key in keys], "given")
+        is_known = exists().where(pages.c.extraction_id == self.extraction_id, pages.c.key == candidates.c.key)
         query = select(func.count()).select_from(candidates).where(~is_known)
-        return self._connection.execute(query).scalar_one()
+        return connection.execute(query).scalar_one()
 
-    def _spawning(self, task: Task, link: FollowedLink, page_id: int) -> SpawnRequest:
+    def _request(self, task: Task, link: FollowedLink, page_id: int, now: datetime) -> SpawnRequest:
+        """Return the task that fetches the page, with what is known of it before."""
+        payload: dict[str, Any] = {"page": page_id, "extraction": self.extraction_id}
+        if link.changed_at is not None:
+            payload[CHANGED_AT] = link.changed_at.isoformat()
+        if link.memory is not None:
+            payload[LIST_MEMORY] = link.memory.to_payload()
         child = NewTask(
             kind=FETCH_PAGE,
-            dedupe_key=f"{self._id}:{link.key}",
-            not_before=self._now,
+            dedupe_key=f"{self.extraction_id}:{link.key}",
+            not_before=now,
             priority=task.priority,
-            shard=self._frontier.shard,
-            source_id=self._frontier.source_id,
+            shard=self.shard,
+            source_id=self.source_id,
             url=link.url,
-            payload={"page": page_id, "extraction": self._id} | _payload_hints(link),
+            payload=payload,
         )
         return SpawnRequest(parent=task, child=child, is_sibling=link.is_sibling)
 
-    def _count(self, **counts: int) -> None:
+    def _add_counts(self, connection: Connection, counts: Mapping[str, int], now: datetime) -> None:
         """Add to the extraction's counters; report the first refusal of each kind."""
-        names = {name: extractions.c[name] + count for name, count in counts.items()}
-        statement = update(extractions).where(extractions.c.id == self._id)
-        changed = statement.values(**names).returning(
-            extractions.c.too_deep, extractions.c.over_budget, extractions.c.tracking_id
+        changed = (
+            update(extractions)
+            .where(extractions.c.id == self.extraction_id)
+            .values({name: extractions.c[name] + count for name, count in counts.items()})
+            .returning(extractions.c.too_deep, extractions.c.over_budget, extractions.c.tracking_id)
         )
-        row = self._connection.execute(changed).one()
+        row = connection.execute(changed).one()
         for reason in ("too_deep", "over_budget"):
             count = counts[reason]
-            if count and getattr(row, reason) == count:
-                self._report_refusal(reason, count, row.tracking_id)
-
-    def _report_refusal(self, reason: str, count: int, tracking_id: str) -> None:
-        source_id = self._frontier.source_id
-        message = "pages not followed extraction=%s source=%s count=%d reason=%s"
-        log.warning(message, self._id, source_id, count, reason)
-        audit(
-            self._connection,
-            actor="system",
-            action="spawn.refused",
-            subject=f"task:{tracking_id}",
-            now=self._now,
-            detail={
-                "kind": FETCH_PAGE,
-                "extraction": self._id,
-                "source": source_id,
-                "reason": reason,
-                "count_in": f"extractions.{reason}",
-            },
-        )
+            if not count or getattr(row, reason) != count:
+                continue
+            message = "pages not followed extraction=%s source=%s count=%d reason=%s"
+            log.warning(message, self.extraction_id, self.source_id, count, reason)
+            audit(
+                connection,
+                actor="system",
+                action="spawn.refused",
+                subject=f"task:{row.tracking_id}",
+                now=now,
+                detail={
+                    "kind": FETCH_PAGE,
+                    "extraction": self.extraction_id,
+                    "source": self.source_id,
+                    "reason": reason,
+                    "count_in": f"extractions.{reason}",
+                },
+            )
 
 
-def _payload_hints(link: FollowedLink) -> dict[str, Any]:
-    """Return what is known of the page before it is fetched, for its task's payload."""
-    facts: dict[str, Any] = {}
-    if link.changed_at is not None:
-        facts[CHANGED_AT] = link.changed_at.isoformat()
-    if link.memory is not None:
-        facts[LIST_MEMORY] = link.memory.to_payload()
-    return facts
+def write_followed(
+    connection: Connection,
+    followed: Iterable[tuple[PageWork, Followed]],
+    *,
+    known_pages: KnownPageCache,
+    now: datetime,
+    settings: Settings,
+) -> None:
+    """Insert the pages that follow, unless their extraction has them already.
 
-
-def _depth(task: Task, link: FollowedLink) -> int:
-    return task.spawn_depth + (0 if link.is_sibling else 1)
+    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged
+    once.
+    """
+    by_extraction: dict[int, _NewPages] = {}
+    for work, result in followed:
+        id_ = work.extraction_id
+        new = by_extraction.setdefault(id_, _NewPages(id_, work.source.id, work.source.shard))
+        new.beyond += result.beyond
+        has = known_pages.of(id_)
+        for link in result.pages:
+            if link.key not in has:
+                new.links.setdefault(link.key, (work.task, link))
+    for id_, new in sorted(by_extraction.items()):
+        if new.links or new.beyond:
+            known_pages.add(id_, new.write(connection, now=now, settings=settings))
 
 
 Explored = Mapping[int, Sequence[tuple[Task, str, tuple[str, ...]]]]
@@ -256,37 +232,33 @@ def explore(connection: Connection, explored: Explored, *, now: datetime, settin
     """
     count = 0
     for extraction_id, entries in sorted(explored.items()):
-        source_id, shard = entries[0][0].source_id or "", entries[0][0].shard
-        frontier = Frontier(source_id, shard)
+        first = entries[0][0]
+        new = _NewPages(extraction_id, first.source_id or "", first.shard)
         for task, step, links in entries:
             if f"{step}{EXPLORED}".count("/") > settings.extraction.explore_depth:
                 continue
             for url in links:
                 link = FollowedLink(url=url, key=identity(url), step=step + EXPLORED)
-                frontier.links.setdefault(link.key, (task, link))
-        if not frontier.links:
+                new.links.setdefault(link.key, (task, link))
+        if not new.links:
             continue
-        for step in sorted({link.step for _, link in frontier.links.values()}):
+        for step in sorted({link.step for _, link in new.links.values()}):
             _ensure_step(connection, extraction_id, step, now=now)
-        count += len(frontier.links)
-        Spawner(connection, extraction_id, frontier, now=now, settings=settings).spawn()
+        count += len(new.links)
+        new.write(connection, now=now, settings=settings)
     return count
 
 
-def explore_carried(
-    connection: Connection, done: Iterable[PageDone], carried: Collection[int], *, now: datetime, settings: Settings
-) -> int:
-    """Follow the links of pages that are not read again to where they led before; return the count.
+def explore_carried(connection: Connection, carried: Mapping[int, Task], *, now: datetime, settings: Settings) -> None:
+    """Follow the links of pages that are not read again to where they led before.
 
-    By step, since it is not stored which page led to which: whatever a step's unchanged pages may
-    have led to is fetched, and what is gone fails there.
+    `carried` has the task of each page. By step, since it is not stored which page led to which:
+    whatever a step's unchanged pages may have led to is fetched, and what is gone fails there.
     """
-    tasks = {result.work.plan.page_id: result.task for result in done if result.work.plan.page_id in carried}
     explored: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
-    for row in connection.execute(_earlier_explored(list(tasks))) if tasks else ():
-        entries = explored.setdefault(row.extraction_id, [])
-        entries.append((tasks[row.page_id], row.step, (row.url,)))
-    return explore(connection, explored, now=now, settings=settings)
+    for row in connection.execute(_earlier_explored(list(carried))) if carried else ():
+        explored.setdefault(row.extraction_id, []).append((carried[row.page_id], row.step, (row.url,)))
+    explore(connection, explored, now=now, settings=settings)
 
 
 def _earlier_explored(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:

@@ -1,22 +1,29 @@
-"""The waiting pages of catalogues: which sources have some, and the work for claimed tasks."""
+"""The frontier, the waiting pages of catalogues: which sources have some, and the work for claimed tasks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, exists, or_, select, update
+from sqlalchemy import Connection, RowMapping, and_, exists, or_, select, update
 
 from ingestion_pipeline.catalogs.recipes.next_pages import Step, StepKind, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import ListMemory
 from ingestion_pipeline.catalogs.recipes.recipe import PageType, is_all_rendered, recipe_of
-from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXPLORED, OPEN_PAGES, ExtractionStatus, PageStatus
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlFilter, PageArchive, PageWork
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    EXPLORED,
+    FETCH_PAGE,
+    OPEN_PAGES,
+    ExtractionStatus,
+    PageStatus,
+)
 from ingestion_pipeline.engine.outcomes import Skipped
+from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.pages.visits.page import KnownPage, PageVisit
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -29,15 +36,58 @@ LIST_MEMORY = "list_memory"  # in a task's payload: what the pages of its list h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagePlan:
-    """The place of a page in its extraction: its step, position and list memory."""
+class CrawlFilter:
+    """Which pages a run crawls: those of a shard, or of the requested sources."""
 
+    shard: int | None = None
+    shards: int = 1
+    source_ids: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageWork:
+    """A claimed page to fetch, and its place in its extraction: its step, position and list memory."""
+
+    task: Task
+    source: Source
+    visit: PageVisit
     page_id: int
     extraction_id: int
     step: Step
     position: int | None
-    known_as: str
-    memory: ListMemory | None = None
+    memory: ListMemory | None
+
+    @property
+    def host(self) -> str:
+        """The host of the page."""
+        return host_of(self.visit.url)
+
+
+class KnownPageCache:
+    """Keys of pages that are in the database already, by crawl: most links lead to such pages.
+
+    A hint in front of the database query, bounded in size: when full it drops everything.
+    """
+
+    def __init__(self, most: int = 4_000) -> None:
+        self._most = most
+        self._count = 0
+        self._keys: dict[int, set[str]] = {}
+
+    def of(self, walk_id: int) -> Collection[str]:
+        """Return the cached page keys of the crawl."""
+        return self._keys.get(walk_id, ())
+
+    def add(self, walk_id: int, keys: Collection[str]) -> None:
+        """Add keys that existed before the current transaction, which may still be rolled back."""
+        if self._count + len(keys) > self._most:
+            self._keys.clear()
+            self._count = 0
+        if len(keys) <= self._most:
+            stored_keys = self._keys.setdefault(walk_id, set())
+            before = len(stored_keys)
+            stored_keys.update(keys)
+            self._count += len(stored_keys) - before
 
 
 def waiting_sources(
@@ -68,28 +118,19 @@ def waiting_sources(
         query = query.where(extractions.c.source_id.in_(list(crawl_filter.source_ids)))
     ids = list(connection.execute(query.order_by(extractions.c.updated_at)).scalars())
     by_id = sources_by_id(connection, ids)
-    matching = [by_id[id_] for id_ in ids if id_ in by_id and _is_selected(by_id[id_], crawl_filter)]
+    shard, shards = crawl_filter.shard, crawl_filter.shards
+    matching = [
+        source
+        for source in (by_id[id_] for id_ in ids if id_ in by_id)
+        if (shard is None or source.shard % shards == shard) and source.status is not SourceStatus.DISABLED
+    ]
     return matching[:limit]
 
 
-def _is_selected(source: Source, crawl_filter: CrawlFilter) -> bool:
-    is_ours = crawl_filter.shard is None or source.shard % crawl_filter.shards == crawl_filter.shard
-    return is_ours and source.status is not SourceStatus.DISABLED
-
-
 def open_pages(
-    connection: Connection, claimed: Sequence[Task], *, archive: PageArchive
+    connection: Connection, claimed: Sequence[Task], *, archive: SnapshotArchive
 ) -> list[PageWork | Skipped[PageWork]]:
     """Return the work for each claimed task, and mark these pages as in progress."""
-    rows = _rows(connection, [task.payload.get("page") for task in claimed])
-    sources = sources_by_id(connection, {task.source_id or "" for task in claimed})
-    stored_pages = archive.known_pages(connection, {row["url"] for row in rows.values()})
-    opened = [_page_work(task, rows, sources, stored_pages) for task in claimed]
-    _mark_in_progress(connection, [work for work in opened if isinstance(work, PageWork)])
-    return opened
-
-
-def _rows(connection: Connection, ids: Sequence[Any]) -> dict[int, Mapping[str, Any]]:
     query = (
         select(
             pages.c.id,
@@ -102,25 +143,31 @@ def _rows(connection: Connection, ids: Sequence[Any]) -> dict[int, Mapping[str, 
         .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
         .join(extractions, extractions.c.id == pages.c.extraction_id)
         .where(
-            pages.c.id.in_([id_ for id_ in ids if id_ is not None]),
+            pages.c.id.in_([task.payload["page"] for task in claimed if task.payload.get("page") is not None]),
             pages.c.status.in_(OPEN_PAGES),
             extractions.c.status.in_(CRAWLING_STATES),
         )
     )
-    return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+    rows = {row["id"]: row for row in connection.execute(query).mappings()}
+    sources = sources_by_id(connection, {task.source_id or "" for task in claimed})
+    stored_pages = archive.known_pages(connection, {row["url"] for row in rows.values()})
+    opened = [_page_work(task, rows, sources, stored_pages) for task in claimed]
+    _mark_in_progress(connection, [work for work in opened if isinstance(work, PageWork)])
+    return opened
 
 
 def _page_work(
     task: Task,
-    rows: Mapping[int, Mapping[str, Any]],
+    rows: Mapping[int, RowMapping],
     sources: Mapping[str, Source],
     stored_pages: Mapping[str, KnownPage],
 ) -> PageWork | Skipped[PageWork]:
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:
-        return Skipped(task=task, reason="its extraction has ended, or its source is gone")
+        return Skipped(task=task, reason="its extraction has ended, or its source is gone", code="page_gone")
     step = extraction_step(row["recipe"], row["step"])
     url: str = row["url"]
+    changed_at, memory = task.payload.get(CHANGED_AT), task.payload.get(LIST_MEMORY)
     return PageWork(
         task=task,
         source=source,
@@ -130,27 +177,14 @@ def _page_work(
             render=step.recipe.render or is_all_rendered(source.config),
             is_data=step.recipe.api is not None or step.recipe.page_type is PageType.SITEMAP,
             rendering=step.recipe.rendering,
-            changed_at=_changed_at(task),
+            changed_at=None if changed_at is None else datetime.fromisoformat(changed_at),
         ),
-        plan=PagePlan(
-            page_id=row["id"],
-            extraction_id=row["extraction_id"],
-            step=step,
-            position=row["position"],
-            known_as=url,
-            memory=_list_memory(task),
-        ),
+        page_id=row["id"],
+        extraction_id=row["extraction_id"],
+        step=step,
+        position=row["position"],
+        memory=None if memory is None else ListMemory.from_payload(memory),
     )
-
-
-def _changed_at(task: Task) -> datetime | None:
-    value = task.payload.get(CHANGED_AT)
-    return None if value is None else datetime.fromisoformat(value)
-
-
-def _list_memory(task: Task) -> ListMemory | None:
-    payload = task.payload.get(LIST_MEMORY)
-    return None if payload is None else ListMemory.from_payload(payload)
 
 
 def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
@@ -180,7 +214,7 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
     waiting = (
         select(extractions.c.id)
         .where(
-            extractions.c.id.in_({work.plan.extraction_id for work in opened}),
+            extractions.c.id.in_({work.extraction_id for work in opened}),
             extractions.c.status == ExtractionStatus.WAITING.value,
         )
         .order_by(extractions.c.id)
@@ -191,17 +225,14 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
     connection.execute(started.values(status=ExtractionStatus.IN_PROGRESS.value))
     connection.execute(
         update(pages)
-        .where(pages.c.id.in_([work.plan.page_id for work in opened]), pages.c.status == PageStatus.WAITING.value)
+        .where(pages.c.id.in_([work.page_id for work in opened]), pages.c.status == PageStatus.WAITING.value)
         .values(status=PageStatus.IN_PROGRESS.value)
     )
 
 
 def without_progress(connection: Connection, works: Sequence[PageWork], *, since: datetime) -> set[int]:
     """Return the tasks of these whose extraction has fetched no page of their host since then."""
-    plans: Sequence[PagePlan] = [work.plan for work in works]
-    places = {
-        work.task.id: (plan.extraction_id, host_of(work.visit.url)) for work, plan in zip(works, plans, strict=True)
-    }
+    places = {work.task.id: (work.extraction_id, work.host) for work in works}
     query = select(pages.c.extraction_id, pages.c.host).where(
         pages.c.extraction_id.in_({id_ for id_, _ in places.values()}),
         pages.c.host.in_({host for _, host in places.values()}),

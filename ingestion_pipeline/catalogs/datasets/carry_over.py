@@ -16,9 +16,7 @@ fetches it again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import (
@@ -39,9 +37,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
+from ingestion_pipeline.catalogs.extractions import ActiveExtraction
 from ingestion_pipeline.catalogs.recipes.next_pages import LIST_PAGES, NOTHING_TO_DO
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import (
@@ -50,8 +48,8 @@ from ingestion_pipeline.catalogs.states import (
     NO_LINKS,
     READ_PAGES,
     UNFINISHED_PAGES,
-    ExtractionKind,
     PageStatus,
+    failure_code,
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.bulk import row_source
@@ -84,16 +82,11 @@ MISSING = and_(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptItems:
-    """Items kept although their pages failed, and how many of these pages are unlisted."""
+def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime) -> tuple[int, int]:
+    """Point pages that failed, or that a failed list hides, at their items in the last dataset.
 
-    items: int = 0
-    unlisted: int = 0
-
-
-def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime) -> KeptItems:
-    """Point pages that failed, or that a failed list hides, at their items in the last dataset."""
+    Return how many items are kept, and how many of these pages are unlisted.
+    """
     stated = (
         select(data_items.c.page_id, func.count().label("held"))
         .where(data_items.c.dataset_id == dataset_id)
@@ -104,7 +97,7 @@ def keep_failed(connection: Connection, extraction_id: int, dataset_id: int, *, 
     _keep_found(connection, extraction_id, stated)
     unlisted = _keep_unlisted(connection, extraction_id, stated, now=now)
     query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(pages.c.extraction_id == extraction_id, KEPT)
-    return KeptItems(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
+    return int(connection.execute(query).scalar_one()), unlisted
 
 
 def _fail_lists(connection: Connection, extraction_id: int) -> None:
@@ -140,12 +133,8 @@ def _fail_lists(connection: Connection, extraction_id: int) -> None:
 
 
 def _is_failed(page: FromClause) -> ColumnElement[bool]:
-    is_gone = and_(page.c.status == PageStatus.ERROR.value, _code(page).in_(GONE))
+    is_gone = and_(page.c.status == PageStatus.ERROR.value, failure_code(page).in_(GONE))
     return and_(page.c.status.in_(NOT_GOT), ~is_gone)
-
-
-def _code(page: FromClause) -> ColumnElement[str]:
-    return func.coalesce(page.c.failure["code"].as_string(), "")
 
 
 def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) -> None:
@@ -227,7 +216,7 @@ def _is_hidden(connection: Connection, extraction_id: int, old_step: FromClause)
     failed = (
         select(crawl_steps.c.key, crawl_steps.c.page_type)
         .join(pages, pages.c.step_id == crawl_steps.c.id)
-        .where(pages.c.extraction_id == extraction_id, _is_failed(pages), _code(pages) != UNLISTED["code"])
+        .where(pages.c.extraction_id == extraction_id, _is_failed(pages), failure_code(pages) != UNLISTED["code"])
         .distinct()
     )
     # There are a handful of steps, whatever the number of pages: one query, not one per page.
@@ -286,25 +275,6 @@ def copy_carried(connection: Connection, extraction_id: int, *, from_id: int, to
 
 _READ = [PageStatus.SUCCESS.value, PageStatus.EXTRACTED_NO_DATA.value]
 _TAKEN = ("status", "item_count", "extraction_method", "reader_hash", "failure", "run_id")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveExtraction:
-    """An extraction that is locked and running."""
-
-    id: int
-    source_id: str
-    kind: ExtractionKind
-    entity_type: str
-    base_dataset_id: int | None
-    config: Mapping[str, Any]
-    recipe: Mapping[str, Any]
-
-    def reader_hash(self, entity_config: EntityConfig, settings: Settings) -> str:
-        """Return the reader hash: of the entity configuration and the content selectors."""
-        name = entity_config.reader_hash(settings)
-        parts = "\0".join(content_selectors(self.recipe)).strip("\0")
-        return sha256(f"{name}\0{parts}".encode()).hexdigest() if parts else name
 
 
 def carry_over(

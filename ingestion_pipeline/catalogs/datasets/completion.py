@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from ingestion_pipeline.catalogs.datasets.finishing import (
     COMPLETE,
-    EXTRACTION_TASKS,
     STALE_CODE,
     Ended,
     FinishReason,
@@ -28,11 +27,10 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
     finish_extractions,
     root_failures,
 )
-from ingestion_pipeline.catalogs.datasets.progress import Running, progress, running, write_summaries
+from ingestion_pipeline.catalogs.datasets.progress import progress, running, write_summaries
 from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
-from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus, lock_rows
+from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, FETCH_PAGE, ExtractionKind, ExtractionStatus, lock_rows
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.systems import Extraction
 from ingestion_pipeline.store.tables import FRONTIER, tasks
@@ -59,17 +57,11 @@ def decide(state: ExtractionProgress, *, limits: Extraction) -> FinishReason | N
     """Return how the extraction finishes now; None if it keeps running."""
     if state.failure is not None:
         return failed_finish(state.kind, state.failure)
-    if state.unfinished or not state.total:
-        return _stale(state, limits)
-    is_quiet = state.quiet_for >= timedelta(seconds=limits.quiet_seconds)
-    may_end = is_quiet or state.kind is ExtractionKind.API
-    return COMPLETE if may_end and not state.has_pending else None
-
-
-def _stale(state: ExtractionProgress, limits: Extraction) -> FinishReason | None:
-    stalled_for = state.quiet_for
-    if state.since_retry is not None:
-        stalled_for = min(stalled_for, state.since_retry)
+    if not state.unfinished and state.total:
+        is_quiet = state.quiet_for >= timedelta(seconds=limits.quiet_seconds)
+        may_end = is_quiet or state.kind is ExtractionKind.API
+        return COMPLETE if may_end and not state.has_pending else None
+    stalled_for = state.quiet_for if state.since_retry is None else min(state.quiet_for, state.since_retry)
     if stalled_for < timedelta(seconds=limits.stale_seconds):
         return None
     summary = f"{state.unfinished} of {state.total} pages were left and nothing changed for"
@@ -104,9 +96,8 @@ def update_completions(ctx: RunContext, *, source_ids: Collection[str] | None = 
         batch = active[first : first + CHECKED_AT_ONCE]
         with ctx.store.begin() as connection:
             now = ctx.store.clock.now(connection)
-            check = _CompletionCheck(connection, batch, now=now)
-            changed += check.write()
-            finishes = check.finishes(ctx.settings)
+            written, finishes = _check(connection, batch, now=now, settings=ctx.settings)
+            changed += written
         for id_ in finishes:
             ended += _finish(ctx, id_)
     return Completions(running=len(active), changed=changed, ended=ended)
@@ -117,54 +108,41 @@ def _finish(ctx: RunContext, extraction_id: int) -> list[Ended]:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         lock_rows(connection, [extraction_id])
-        check = _CompletionCheck(connection, running(connection, extraction_id=extraction_id), now=now)
-        check.write()
-        finishes = check.finishes(ctx.settings)
+        active = running(connection, extraction_id=extraction_id)
+        _, finishes = _check(connection, active, now=now, settings=ctx.settings)
         return finish_extractions(connection, finishes, now=now, settings=ctx.settings, random=ctx.random)
 
 
-class _CompletionCheck:
-    """A check of some running extractions in one transaction."""
-
-    def __init__(self, connection: Connection, active: Sequence[Running], *, now: datetime) -> None:
-        self._connection = connection
-        self._active = active
-        self._now = now
-        self._progress = progress(connection, [row.id for row in active])
-        self._changed_at: dict[int, datetime] = {}
-
-    def write(self) -> int:
-        """Write the summaries that have changed; return their number."""
-        stored = {id_: entry.as_stored() for id_, entry in self._progress.items()}
-        changed = {row.id: stored[row.id] for row in self._active if row.summary != stored[row.id]}
-        write_summaries(self._connection, changed, now=self._now)
-        self._changed_at = {row.id: self._now if row.id in changed else row.changed_at for row in self._active}
-        return len(changed)
-
-    def finishes(self, settings: Settings) -> dict[int, FinishReason]:
-        """Return how each extraction that is over finishes."""
-        pending = _pending(self._connection, self._active)
-        patience = timedelta(seconds=settings.crawl.longest_wait_seconds)
-        roots = root_failures(self._connection, [row.id for row in self._active])
-        finishes: dict[int, FinishReason] = {}
-        for row in self._active:
-            counts, changed_at = self._progress[row.id], self._changed_at[row.id]
-            retry_at = pending.get(row.id)
-            state = ExtractionProgress(
-                kind=row.kind,
-                unfinished=counts.unfinished,
-                total=sum(counts.pages.values()),
-                has_pending=row.id in pending,
-                quiet_for=self._now - changed_at,
-                since_retry=retry_at and self._now - min(retry_at, changed_at + patience),
-                failure=roots[row.id][1] if row.id in roots else None,
-            )
-            if (finish := decide(state, limits=settings.extraction)) is not None:
-                finishes[row.id] = finish
-        return finishes
+def _check(
+    connection: Connection, active: Sequence[Row[Any]], *, now: datetime, settings: Settings
+) -> tuple[int, dict[int, FinishReason]]:
+    """Write the summaries that have changed; return their number, and how each extraction that is over finishes."""
+    counts = progress(connection, [row.id for row in active])
+    stored = {id_: entry.as_stored() for id_, entry in counts.items()}
+    changed = {row.id: stored[row.id] for row in active if row.summary != stored[row.id]}
+    write_summaries(connection, changed, now=now)
+    pending = _pending(connection, active)
+    patience = timedelta(seconds=settings.crawl.longest_wait_seconds)
+    roots = root_failures(connection, [row.id for row in active])
+    finishes: dict[int, FinishReason] = {}
+    for row in active:
+        changed_at = now if row.id in changed else row.changed_at or row.created_at
+        retry_at = pending.get(row.id)
+        state = ExtractionProgress(
+            kind=ExtractionKind(row.kind),
+            unfinished=counts[row.id].unfinished,
+            total=sum(counts[row.id].pages.values()),
+            has_pending=row.id in pending,
+            quiet_for=now - changed_at,
+            since_retry=retry_at and now - min(retry_at, changed_at + patience),
+            failure=roots[row.id][1] if row.id in roots else None,
+        )
+        if (finish := decide(state, limits=settings.extraction)) is not None:
+            finishes[row.id] = finish
+    return len(changed), finishes
 
 
-def _pending(connection: Connection, active: Sequence[Running]) -> dict[int, datetime | None]:
+def _pending(connection: Connection, active: Sequence[Row[Any]]) -> dict[int, datetime | None]:
     """Return the extractions with a waiting or running task; by source, as the index has it.
 
     The value is when the last page that waits to be fetched is due; a page that waits for a model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -12,25 +12,19 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import NOT_GOT
+from ingestion_pipeline.catalogs.datasets.item_rows import unpublished_dataset
 from ingestion_pipeline.catalogs.datasets.progress import progress, write_summaries
-from ingestion_pipeline.catalogs.datasets.publishing import (
-    BuiltExtraction,
-    FinishedDataset,
-    finish_dataset,
-    is_built,
-    leave_incomplete,
-)
+from ingestion_pipeline.catalogs.datasets.publishing import FinishedDataset, finish_dataset, leave_incomplete
+from ingestion_pipeline.catalogs.extractions import update_extraction_tasks
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
-    EXTRACT_PAGE,
     UNFINISHED_PAGES,
     DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
 from ingestion_pipeline.reading.llm.ledger import costs
 from ingestion_pipeline.settings import Settings
@@ -40,7 +34,6 @@ from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     CRAWLING,
-    FRONTIER,
     audit_log,
     crawl_steps,
     extractions,
@@ -54,118 +47,9 @@ from ingestion_pipeline.tasks.task import TaskStatus
 REOPENED = ("extraction.resume", "extraction.retry")  # what an operator does to one that has ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishFacts:
-    """The contents of the notice about a finished extraction."""
-
-    extraction_id: int
-    source_id: str
-    status: ExtractionStatus
-    page_count: int
-    failed_pages: int
-    reason: str | None
-    dataset: FinishedDataset | None
-    left_pages: int = 0
-    missing: Sequence[str] = ()
-
-
-def notify_finish(connection: Connection, facts: FinishFacts, *, now: datetime) -> bool:
-    """Notify followers of extractions, once for each finish; return False if that is done."""
-    statement = (
-        update(extractions)
-        .where(extractions.c.id == facts.extraction_id, extractions.c.notified_at.is_(None))
-        .values(notified_at=now)
-    )
-    if not connection.execute(statement).rowcount:
-        return False
-    cost = sum((line.cost_usd for line in costs(connection, extraction_id=facts.extraction_id)), Decimal(0))
-    subject_id = _subject_id(connection, facts.extraction_id)
-    return write_notice(connection, EXTRACTION, subject_id, finish_payload(facts, cost), now=now)
-
-
-def _subject_id(connection: Connection, extraction_id: int) -> str:
-    """Return the notice's subject id; after a resume or retry the next finish has its own."""
-    query = select(func.count()).where(
-        audit_log.c.subject == f"extraction:{extraction_id}", audit_log.c.action.in_(REOPENED)
-    )
-    times: int = connection.execute(query).scalar_one()
-    return f"{extraction_id}:{times + 1}" if times else str(extraction_id)
-
-
-def finish_payload(facts: FinishFacts, cost_usd: Decimal) -> dict[str, Any]:
-    """Return the notice's text for people and facts for programs."""
-    status_text = facts.status.value.lower()
-    dataset = facts.dataset
-    left = f", {facts.left_pages} left" if facts.left_pages else ""
-    lines = [f"{facts.page_count} pages, {facts.failed_pages} failed{left}"]
-    if dataset is not None:
-        lines.append(_dataset_line(dataset))
-        lines += [f"- {finding['message']}" for finding in dataset.findings]
-        lines += _kept_line(facts.extraction_id, dataset)
-    lines += _missing_lines(facts)
-    if facts.reason is not None:
-        lines.append(f"reason: {facts.reason}")
-    if cost_usd:
-        lines.append(f"language models: {cost_usd:.4f} dollars")
-    if facts.status is not ExtractionStatus.COMPLETE:
-        lines.append(f"`ingest extractions resume {facts.extraction_id}` resumes it")
-    elif dataset is not None and dataset.status is DatasetStatus.QUARANTINED:
-        lines.append(f"`ingest extractions publish {facts.extraction_id}` publishes it anyway")
-    return {
-        "source_id": facts.source_id,
-        "title": f"{facts.source_id}: extraction {facts.extraction_id} is {status_text}",
-        "text": "\n".join(lines),
-        "extraction_id": facts.extraction_id,
-        "status": facts.status.value,
-        "pages": facts.page_count,
-        "failed_pages": facts.failed_pages,
-        "missing": list(facts.missing),
-        "reason": facts.reason,
-        "cost_usd": f"{cost_usd:f}",
-        "dataset": None if dataset is None else _dataset_facts(dataset),
-    }
-
-
-def _dataset_line(dataset: FinishedDataset) -> str:
-    if dataset.is_confirmed:
-        return f"version {dataset.version} of the dataset is unchanged: {dataset.items} items"
-    return f"version {dataset.version} of the dataset, {dataset.status}: {dataset.items} items"
-
-
-def _kept_line(extraction_id: int, dataset: FinishedDataset) -> list[str]:
-    if not dataset.kept_items:
-        return []
-    cure = f"`ingest extractions retry {extraction_id}` fetches them again"
-    return [f"{dataset.kept_items} items are kept from the version before: their pages failed; {cure}"]
-
-
-def _missing_lines(facts: FinishFacts) -> list[str]:
-    """Return lines for the pages that failed, each with the reason; of many, only the first."""
-    more = facts.failed_pages + facts.left_pages - len(facts.missing)
-    lines = [f"missing: {page}" for page in facts.missing]
-    if more > 0 and lines:
-        cure = f"`ingest extractions pages {facts.extraction_id}` shows all"
-        lines.append(f"and {more} more; {cure}")
-    return lines
-
-
-def _dataset_facts(dataset: FinishedDataset) -> dict[str, Any]:
-    return {
-        "id": dataset.id,
-        "version": dataset.version,
-        "status": dataset.status.value,
-        "items": dataset.items,
-        "flagged": dataset.flagged,
-        "findings": [dict(finding) for finding in dataset.findings],
-        "is_confirmed": dataset.is_confirmed,
-        "kept": dataset.kept_items,
-    }
-
-
 SYSTEM = "system"
 STALE_CODE = "stale"  # failure code of an extraction whose last pages make no progress
 NAMED_PAGES = 10  # in a notice
-EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
 ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
 
 
@@ -217,11 +101,8 @@ def finish_extractions(
     rows = {id_: _mark_ended(connection, id_, finishes[id_], now=now) for id_ in sorted(finishes)}
     finished = [(row, finishes[id_]) for id_, row in rows.items() if row is not None]
     left = [row for row, finish in finished if finish.status is not ExtractionStatus.COMPLETE]
-    cancel_waiting(connection, {row.tracking_id: row.source_id for row in left}, now=now)
-    results: list[tuple[Ended, FinishReason]] = []
-    for row, finish in finished:
-        dataset = _dataset(connection, row, finish, settings=settings, now=now)
-        results.append((_ended(row, finish, dataset), finish))
+    _cancel_waiting(connection, {row.tracking_id: row.source_id for row in left}, now=now)
+    results = [(_ended(connection, row, finish, settings=settings, now=now), finish) for row, finish in finished]
     progress_by_id = progress(connection, [ended.id for ended, _ in results]) if results else {}
     for ended, _ in results:
         progress_by_id[ended.id].missing += progress_by_id[ended.id].unfinished if ended.is_shown else 0
@@ -231,10 +112,11 @@ def finish_extractions(
     lock_polls(connection, source_ids)
     lock_rows(connection, sources.c.id, source_ids)
     for ended, finish in results:
+        counts = _page_counts(connection, ended.id)
         if ended.kind is not ExtractionKind.RERUN:  # which says nothing about the source
-            _update_source(connection, ended, now=now, settings=settings, random=random)
+            _update_source(connection, ended, counts, now=now, settings=settings, random=random)
         _audit_finish(connection, ended, finish, now=now)
-        notify_finish(connection, _facts(connection, ended), now=now)
+        _notify_finish(connection, ended, counts, now=now)
     return [ended for ended, _ in results]
 
 
@@ -254,49 +136,33 @@ def _mark_ended(connection: Connection, extraction_id: int, finish: FinishReason
     return connection.execute(statement).one_or_none()
 
 
-def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: datetime) -> None:
+def _cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: datetime) -> None:
     """Cancel the waiting tasks of these extractions; running ones end by themselves.
 
     Each extraction is given by its tracking id, with its source.
     """
     if not ended:
         return
-    waiting = (
-        select(tasks.c.id)
-        .where(
-            FRONTIER,
-            tasks.c.kind.in_(EXTRACTION_TASKS),
-            tasks.c.source_id.in_(set(ended.values())),
-            tasks.c.tracking_id.in_(list(ended)),
-            tasks.c.status == TaskStatus.PENDING.value,
-        )
-        .order_by(tasks.c.id)  # the order in which every statement locks tasks: no deadlock
-        .with_for_update()
-        .cte("waiting")
-    )
-    connection.execute(
-        update(tasks)
-        .where(tasks.c.id.in_(select(waiting.c.id)))
-        .values(status=TaskStatus.CANCELLED.value, updated_at=now)
+    update_extraction_tasks(
+        connection,
+        tasks.c.source_id.in_(set(ended.values())),
+        tasks.c.tracking_id.in_(list(ended)),
+        tasks.c.status == TaskStatus.PENDING.value,
+        values={"status": TaskStatus.CANCELLED.value, "updated_at": now},
     )
 
 
-def _dataset(
-    connection: Connection, row: Row[Any], finish: FinishReason, *, settings: Settings, now: datetime
-) -> FinishedDataset | None:
+def _ended(connection: Connection, row: Row[Any], finish: FinishReason, *, settings: Settings, now: datetime) -> Ended:
     """Finish the extraction's dataset, or leave it incomplete."""
-    built = BuiltExtraction(
-        extraction_id=row.id, source_id=row.source_id, entity_type=row.entity_type, base_id=row.base_dataset_id
-    )
     # An API's list without one of its pages looks like a shorter list.
     is_stale = finish.failure is not None and finish.failure["code"] == STALE_CODE
     is_partial = is_stale and row.kind != ExtractionKind.API.value
-    if finish.status is ExtractionStatus.COMPLETE or (is_partial and is_built(connection, row.id)):
-        return finish_dataset(connection, built, settings=settings, now=now)
-    return leave_incomplete(connection, built)
-
-
-def _ended(row: Row[Any], finish: FinishReason, dataset: FinishedDataset | None) -> Ended:
+    if finish.status is ExtractionStatus.COMPLETE or (is_partial and unpublished_dataset(connection, row.id)):
+        dataset = finish_dataset(connection, row, settings=settings, now=now)
+    else:
+        dataset = leave_incomplete(connection, row.id)
+    if dataset is not None:
+        connection.execute(update(extractions).where(extractions.c.id == row.id).values(dataset_id=dataset.id))
     return Ended(
         id=row.id,
         source_id=row.source_id,
@@ -349,7 +215,15 @@ def root_failures(connection: Connection, extraction_ids: Collection[int]) -> di
     return {row.id: (row.kind, row.failure or unknown) for row in connection.execute(query)}
 
 
-def _update_source(connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random) -> None:
+def _update_source(
+    connection: Connection,
+    ended: Ended,
+    counts: Row[int, int, int],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> None:
     """Write the extraction's result to the source's row."""
     if (failure := ended.failure) is not None and not ended.is_shown:
         is_blocked_page = failure["code"] in BLOCKED_CODES
@@ -365,7 +239,7 @@ def _update_source(connection: Connection, ended: Ended, *, now: datetime, setti
         )
         crawls.fail(connection, failed_crawl, now=now, settings=settings, random=random)
         return
-    new, failed, left = _counts(connection, ended.id)
+    new, failed, left = counts
     fetched = ended.page_count - failed - left
     crawls.complete(
         connection,
@@ -378,27 +252,14 @@ def _update_source(connection: Connection, ended: Ended, *, now: datetime, setti
     )
 
 
-def _counts(connection: Connection, extraction_id: int) -> tuple[int, int, int]:
+def _page_counts(connection: Connection, extraction_id: int) -> Row[int, int, int]:
     """Return how many pages had new content, how many failed, and how many were left."""
     query = select(
-        func.count().filter(pages.c.outcome == "new"),
-        func.count().filter(pages.c.status == PageStatus.ERROR.value),
-        func.count().filter(pages.c.status.in_(UNFINISHED_PAGES)),
+        func.count().filter(pages.c.outcome == "new").label("new"),
+        func.count().filter(pages.c.status == PageStatus.ERROR.value).label("failed"),
+        func.count().filter(pages.c.status.in_(UNFINISHED_PAGES)).label("left"),
     ).where(pages.c.extraction_id == extraction_id)
-    new, failed, left = connection.execute(query).one()
-    return new, failed, left
-
-
-def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
-    """Return the first pages that were not fetched or extracted, each with the reason."""
-    reason = func.coalesce(pages.c.failure["message"].as_string(), "still waiting")
-    query = (
-        select(pages.c.url, reason.label("reason"))
-        .where(pages.c.extraction_id == extraction_id, pages.c.status.in_(NOT_GOT))
-        .order_by(pages.c.id)
-        .limit(NAMED_PAGES)
-    )
-    return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
+    return connection.execute(query).one()
 
 
 def _audit_finish(connection: Connection, ended: Ended, finish: FinishReason, *, now: datetime) -> None:
@@ -420,16 +281,89 @@ def _audit_finish(connection: Connection, ended: Ended, finish: FinishReason, *,
     )
 
 
-def _facts(connection: Connection, ended: Ended) -> FinishFacts:
-    _, failed, left = _counts(connection, ended.id)
-    return FinishFacts(
-        extraction_id=ended.id,
-        source_id=ended.source_id,
-        status=ended.status,
-        page_count=ended.page_count,
-        failed_pages=failed,
-        left_pages=left,
-        missing=_missing_pages(connection, ended.id),
-        reason=None if ended.failure is None else str(ended.failure["message"]),
-        dataset=ended.dataset,
+def _notify_finish(connection: Connection, ended: Ended, counts: Row[int, int, int], *, now: datetime) -> None:
+    """Notify followers of extractions, once for each finish."""
+    statement = (
+        update(extractions)
+        .where(extractions.c.id == ended.id, extractions.c.notified_at.is_(None))
+        .values(notified_at=now)
     )
+    if not connection.execute(statement).rowcount:
+        return
+    cost = sum((line.cost_usd for line in costs(connection, extraction_id=ended.id)), Decimal(0))
+    query = select(func.count()).where(
+        audit_log.c.subject == f"extraction:{ended.id}", audit_log.c.action.in_(REOPENED)
+    )
+    times: int = connection.execute(query).scalar_one()
+    subject_id = f"{ended.id}:{times + 1}" if times else str(ended.id)  # a finish after a resume or retry has its own
+    missing = _missing_pages(connection, ended.id)
+    write_notice(connection, EXTRACTION, subject_id, _finish_payload(ended, counts, missing, cost), now=now)
+
+
+def _finish_payload(
+    ended: Ended, counts: Row[int, int, int], missing: Sequence[str], cost_usd: Decimal
+) -> dict[str, Any]:
+    """Return the notice's text for people and facts for programs."""
+    dataset, reason = ended.dataset, None if ended.failure is None else str(ended.failure["message"])
+    left = f", {counts.left} left" if counts.left else ""
+    lines = [f"{ended.page_count} pages, {counts.failed} failed{left}"]
+    if dataset is not None:
+        lines += _dataset_lines(ended.id, dataset)
+    lines += [f"missing: {page}" for page in missing]
+    if missing and (more := counts.failed + counts.left - len(missing)) > 0:
+        lines.append(f"and {more} more; `ingest extractions pages {ended.id}` shows all")
+    if reason is not None:
+        lines.append(f"reason: {reason}")
+    if cost_usd:
+        lines.append(f"language models: {cost_usd:.4f} dollars")
+    if not ended.is_complete:
+        lines.append(f"`ingest extractions resume {ended.id}` resumes it")
+    elif dataset is not None and dataset.status is DatasetStatus.QUARANTINED:
+        lines.append(f"`ingest extractions publish {ended.id}` publishes it anyway")
+    return {
+        "source_id": ended.source_id,
+        "title": f"{ended.source_id}: extraction {ended.id} is {ended.status.value.lower()}",
+        "text": "\n".join(lines),
+        "extraction_id": ended.id,
+        "status": ended.status.value,
+        "pages": ended.page_count,
+        "failed_pages": counts.failed,
+        "missing": list(missing),
+        "reason": reason,
+        "cost_usd": f"{cost_usd:f}",
+        "dataset": None if dataset is None else _dataset_facts(dataset),
+    }
+
+
+def _dataset_lines(extraction_id: int, dataset: FinishedDataset) -> Iterator[str]:
+    state = " of the dataset is unchanged" if dataset.is_confirmed else f" of the dataset, {dataset.status}"
+    yield f"version {dataset.version}{state}: {dataset.items} items"
+    yield from (f"- {finding['message']}" for finding in dataset.findings)
+    if dataset.kept_items:
+        cure = f"`ingest extractions retry {extraction_id}` fetches them again"
+        yield f"{dataset.kept_items} items are kept from the version before: their pages failed; {cure}"
+
+
+def _dataset_facts(dataset: FinishedDataset) -> dict[str, Any]:
+    return {
+        "id": dataset.id,
+        "version": dataset.version,
+        "status": dataset.status.value,
+        "items": dataset.items,
+        "flagged": dataset.flagged,
+        "findings": [dict(finding) for finding in dataset.findings],
+        "is_confirmed": dataset.is_confirmed,
+        "kept": dataset.kept_items,
+    }
+
+
+def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
+    """Return the first pages that were not fetched or extracted, each with the reason."""
+    reason = func.coalesce(pages.c.failure["message"].as_string(), "still waiting")
+    query = (
+        select(pages.c.url, reason.label("reason"))
+        .where(pages.c.extraction_id == extraction_id, pages.c.status.in_(NOT_GOT))
+        .order_by(pages.c.id)
+        .limit(NAMED_PAGES)
+    )
+    return [f"{row.url}: {row.reason}" for row in connection.execute(query)]

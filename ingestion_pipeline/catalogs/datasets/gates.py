@@ -40,142 +40,12 @@ class RecordPages:
     failed_lists: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyFirst:
-    """A first dataset without any item."""
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """Why a dataset is held back: a code, and a message for people."""
 
-    pages: int
-
-    code = "empty_first"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"no items on {self.pages} pages, and none were ever found"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MostlyFailed:
-    """A first dataset without items from most of its pages."""
-
-    pages: int
-    without: int
-
-    code = "mostly_failed"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"{self.without} of {self.pages} pages failed or gave no item"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedLists:
-    """A first dataset with mostly failed lists: what they lead to is unknown."""
-
-    lists: int
-    failed: int
-
-    code = "failed_lists"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"{self.failed} of {self.lists} lists failed, and what they lead to is missing"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyAfterFull:
-    """A dataset without items whose predecessor had some."""
-
-    before: int
-
-    code = "empty_after_full"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"no items, previously {self.before}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """A dataset with far fewer items than its predecessor."""
-
-    before: int
-    items: int
-
-    code = "dropped"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"{self.items} items, previously {self.before}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedPages:
-    """Too many earlier items on pages that failed this time; new items may hide it."""
-
-    before: int
-    lost: int
-
-    code = "failed_pages"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"pages failed that stated {self.lost} of the {self.before} previous items"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostField:
-    """A field that most items have lost."""
-
-    name: str
-    before: float
-    share: float
-
-    code = "lost_field"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"{self.name} is stated by {self.share:.0%} of the items, previously {self.before:.0%}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unproved:
-    """Too many items with a required field that the page does not prove."""
-
-    items: int
-    flagged: int
-
-    code = "unproved"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"{self.flagged} of {self.items} items have a required field that is not proved"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outdated:
-    """A dataset from pages that are older than the published ones."""
-
-    newer: int
-
-    code = "outdated"
-
-    @property
-    def message(self) -> str:
-        """The finding as text for people."""
-        return f"its pages are older than those of version {self.newer}, which stays published"
-
-
-GateFinding = (
-    EmptyFirst | MostlyFailed | FailedLists | EmptyAfterFull | Dropped | FailedPages | LostField | Unproved | Outdated
-)
+    code: str
+    message: str
 
 
 def evaluate_gates(
@@ -193,29 +63,35 @@ def evaluate_gates(
     `failed` is the number of earlier items on pages that failed this time. A first dataset is
     evaluated by its own `pages`. `newer` is the published version of a newer crawl, if any.
     """
-    findings: list[GateFinding] = [] if newer is None else [Outdated(newer=newer)]
+    findings: list[GateFinding] = []
+    if newer is not None:
+        message = f"its pages are older than those of version {newer}, which stays published"
+        findings.append(GateFinding("outdated", message))
     if before is None and pages is not None:
         findings += _first(new, pages)
     if before is not None and before.items:
         if not new.items:
-            return [EmptyAfterFull(before=before.items), *findings]
+            return [GateFinding("empty_after_full", f"no items, previously {before.items}"), *findings]
         if is_drop(new.items, before.items, limits):
-            findings.append(Dropped(before=before.items, items=new.items))
-        elif is_drop(before.items - failed, before.items, limits):
-            findings.append(FailedPages(before=before.items, lost=failed))
+            findings.append(GateFinding("dropped", f"{new.items} items, previously {before.items}"))
+        elif is_drop(before.items - failed, before.items, limits):  # new items may hide it
+            message = f"pages failed that stated {failed} of the {before.items} previous items"
+            findings.append(GateFinding("failed_pages", message))
         findings += _lost_fields(new, before, required, limits)
     if new.items and new.flagged > limits.flagged_share * new.items:
-        findings.append(Unproved(items=new.items, flagged=new.flagged))
+        message = f"{new.flagged} of {new.items} items have a required field that is not proved"
+        findings.append(GateFinding("unproved", message))
     return findings
 
 
 def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
     if not new.items:
-        yield EmptyFirst(pages=pages.total)
+        yield GateFinding("empty_first", f"no items on {pages.total} pages, and none were ever found")
     elif pages.without > MOSTLY * pages.total:
-        yield MostlyFailed(pages=pages.total, without=pages.without)
+        yield GateFinding("mostly_failed", f"{pages.without} of {pages.total} pages failed or gave no item")
     elif pages.failed_lists > MOSTLY * pages.lists:
-        yield FailedLists(lists=pages.lists, failed=pages.failed_lists)
+        message = f"{pages.failed_lists} of {pages.lists} lists failed, and what they lead to is missing"
+        yield GateFinding("failed_lists", message)
 
 
 def is_drop(items: int, before: int, limits: Extraction) -> bool:
@@ -226,14 +102,10 @@ def is_drop(items: int, before: int, limits: Extraction) -> bool:
 
 def _lost_fields(
     new: DatasetNumbers, before: DatasetNumbers, required: Collection[str], limits: Extraction
-) -> Iterator[LostField]:
+) -> Iterator[GateFinding]:
     for name in sorted(before.fields):
         share_before, share = before.share_with(name), new.share_with(name)
         is_missed = name in required or share_before >= NEARLY_ALL
         if is_missed and share_before and share_before - share > limits.lost_field_share * share_before:
-            yield LostField(name=name, before=share_before, share=share)
-
-
-def as_stored(findings: Collection[GateFinding]) -> list[dict[str, str]]:
-    """Return the findings as the dataset's row stores them."""
-    return [{"code": finding.code, "message": finding.message} for finding in findings]
+            message = f"{name} is stated by {share:.0%} of the items, previously {share_before:.0%}"
+            yield GateFinding("lost_field", message)

@@ -5,16 +5,17 @@ Everything is counted from stored rows, so that no crash can make a sum wrong.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, update
+from sqlalchemy import Connection, Row, case, func, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import KEPT, MISSING, UNCHANGED
-from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, ExtractionKind, PageStatus, lock_rows
+from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, PageStatus, lock_rows
 from ingestion_pipeline.reading.llm.ledger import CostLine, costs_of, saved_calls
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages
@@ -42,11 +43,10 @@ class Progress:
     @property
     def pages(self) -> dict[str, int]:
         """The number of pages by state, over all steps."""
-        total: dict[str, int] = {}
+        total: Counter[str] = Counter()
         for states in self.steps.values():
-            for state, count in states.items():
-                total[state] = total.get(state, 0) + count
-        return total
+            total.update(states)
+        return dict(total)
 
     @property
     def unfinished(self) -> int:
@@ -144,38 +144,16 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
     return query.order_by(counted.c.step_id, counted.c.state, counted.c.extraction_method)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A running extraction, with its last written summary."""
-
-    id: int
-    source_id: str
-    kind: ExtractionKind
-    tracking_id: str
-    summary: Mapping[str, Any] | None
-    changed_at: datetime
-
-
 def running(
     connection: Connection, *, source_ids: Collection[str] | None = None, extraction_id: int | None = None
-) -> list[Running]:
-    """Return the running extractions, the oldest first."""
+) -> Sequence[Row[Any]]:
+    """Return the rows of the running extractions, the oldest first."""
     query = select(extractions).where(CRAWLING)
     if source_ids is not None:
         query = query.where(extractions.c.source_id.in_(list(source_ids)))
     if extraction_id is not None:
         query = query.where(extractions.c.id == extraction_id)
-    return [
-        Running(
-            id=row.id,
-            source_id=row.source_id,
-            kind=ExtractionKind(row.kind),
-            tracking_id=row.tracking_id,
-            summary=row.summary,
-            changed_at=row.changed_at or row.created_at,
-        )
-        for row in connection.execute(query.order_by(extractions.c.id))
-    ]
+    return connection.execute(query.order_by(extractions.c.id)).all()
 
 
 def write_summaries(connection: Connection, summaries: Mapping[int, Mapping[str, Any]], *, now: datetime) -> None:

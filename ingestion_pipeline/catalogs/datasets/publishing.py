@@ -7,16 +7,15 @@ beside it until somebody accepts it, or the next extraction does better.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, ScalarSelect, func, insert, null, select, update
+from sqlalchemy import Connection, Row, and_, func, null, select, update
 
 from ingestion_pipeline.catalogs.datasets.carry_over import (
     NO_LIST,
     NOT_GOT,
-    KeptItems,
     copy_carried,
     is_unchanged,
     keep_failed,
@@ -24,44 +23,31 @@ from ingestion_pipeline.catalogs.datasets.carry_over import (
 from ingestion_pipeline.catalogs.datasets.gates import (
     DatasetNumbers,
     RecordPages,
-    as_stored,
     evaluate_gates,
     is_drop,
 )
+from ingestion_pipeline.catalogs.datasets.item_rows import create_dataset, unpublished_dataset
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.catalogs.extractions import published_dataset
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
-from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus
+from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus, failure_code
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.tables import audit_log, crawl_steps, data_items, datasets, extractions, pages
-
-
-def published_dataset(source_id: str, entity: str) -> ScalarSelect[int]:
-    """Select the source's newest published dataset, from which unchanged pages are taken."""
-    query = select(datasets.c.id).where(
-        datasets.c.source_id == source_id,
-        datasets.c.entity_type == entity,
-        datasets.c.status == DatasetStatus.PUBLISHED.value,
-    )
-    return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
-
 
 RERUN = "extraction.rerun"  # in the audit log; with `publish` if an operator wants it shown
 
 
-def newer_version(connection: Connection, extraction_id: int, entity_type: str) -> int | None:
+def newer_version(connection: Connection, extraction_id: int, source_id: str, entity: str) -> int | None:
     """Return the published version of a crawl later than the one that fetched these pages."""
     crawled = _crawl_of(connection, extraction_id)
-    row = connection.execute(select(extractions.c.source_id).where(extractions.c.id == extraction_id)).one()
     query = select(datasets.c.version, datasets.c.extraction_id).where(
-        datasets.c.source_id == row.source_id,
-        datasets.c.entity_type == entity_type,
+        datasets.c.source_id == source_id,
+        datasets.c.entity_type == entity,
         datasets.c.status == DatasetStatus.PUBLISHED.value,
     )
-    for version, built_by in connection.execute(query.order_by(datasets.c.version.desc())):
-        if _crawl_of(connection, built_by) > crawled:
-            return version
-    return None
+    versions = connection.execute(query.order_by(datasets.c.version.desc())).all()
+    return next((version for version, built_by in versions if _crawl_of(connection, built_by) > crawled), None)
 
 
 def _crawl_of(connection: Connection, extraction_id: int) -> int:
@@ -74,7 +60,7 @@ def _crawl_of(connection: Connection, extraction_id: int) -> int:
     return extraction_id
 
 
-def is_publish_requested(connection: Connection, extraction_id: int) -> bool:
+def _is_publish_requested(connection: Connection, extraction_id: int) -> bool:
     """Whether whoever asked for the rerun wants it published, however old its pages are."""
     query = select(audit_log.c.detail).where(
         audit_log.c.action == RERUN, audit_log.c.subject == f"extraction:{extraction_id}"
@@ -104,83 +90,62 @@ class FinishedDataset:
     unlisted: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltExtraction:
-    """What is needed of an extraction to finish its dataset."""
-
-    extraction_id: int
-    source_id: str
-    entity_type: str
-    base_id: int | None
-
-
 def finish_dataset(
-    connection: Connection, built: BuiltExtraction, *, settings: Settings, now: datetime
+    connection: Connection, extraction: Row[Any], *, settings: Settings, now: datetime
 ) -> FinishedDataset:
-    """Publish or hold back the extraction's dataset, even if it has no item.
+    """Publish or hold back the dataset of the extraction, a row of `extractions`, even if it has no item.
 
     If nothing was extracted, and every page with items is unchanged or failed, the base is
     confirmed, unless too many failed.
     """
-    own = _unpublished_dataset(connection, built.extraction_id)
-    base = built.base_id if built.base_id is not None or own is None else _published_id(connection, built)
-    kept_items = KeptItems()
+    own, kept_items, unlisted = unpublished_dataset(connection, extraction.id), 0, 0
+    base = extraction.base_dataset_id if own is None else _base(connection, extraction)
     if base is not None:
-        kept_items = keep_failed(connection, built.extraction_id, base, now=now)
-        if own is None and _still_holds(connection, built, base, settings=settings):
-            return _confirm(connection, built, base, kept_items, now=now)
-    id_ = own.id if own is not None else _create(connection, built, now=now)
-    if base is not None:
-        copy_carried(connection, built.extraction_id, from_id=base, to_id=id_, now=now)
-    return _publish_or_quarantine(connection, id_, built, kept_items, settings=settings, now=now)
+        kept_items, unlisted = keep_failed(connection, extraction.id, base, now=now)
+    if base is not None and own is None and _still_holds(connection, extraction.id, base, settings=settings):
+        finished = _confirm(connection, base, now=now)
+    else:
+        id_ = _create(connection, extraction, now=now) if own is None else own.id
+        if base is not None:
+            copy_carried(connection, extraction.id, from_id=base, to_id=id_, now=now)
+        finished = _publish_or_quarantine(connection, id_, extraction, settings=settings, now=now)
+    return replace(finished, kept_items=kept_items, unlisted=unlisted)
 
 
-def _published_id(connection: Connection, built: BuiltExtraction) -> int | None:
-    """Return the published dataset from which a rerun takes the items of failed pages."""
-    query = select(published_dataset(built.source_id, built.entity_type))
-    return connection.execute(query).scalar_one()
+def _base(connection: Connection, extraction: Row[Any]) -> int | None:
+    """Return the base; of a rerun the published dataset, from which it takes the items of failed pages."""
+    if extraction.base_dataset_id is not None:
+        return extraction.base_dataset_id
+    return _published(connection, extraction)
 
 
-def _still_holds(connection: Connection, built: BuiltExtraction, base_id: int, *, settings: Settings) -> bool:
+def _published(connection: Connection, extraction: Row[Any], *, before_version: int | None = None) -> int | None:
+    dataset = published_dataset(extraction.source_id, extraction.entity_type, before_version=before_version)
+    return connection.execute(select(dataset)).scalar_one()
+
+
+def _still_holds(connection: Connection, extraction_id: int, base_id: int, *, settings: Settings) -> bool:
     """Whether the base already has all that this extraction could add."""
-    if not is_unchanged(connection, built.extraction_id, base_id):
+    if not is_unchanged(connection, extraction_id, base_id):
         return False
     before = numbers(connection, base_id, None).items
-    failed = _on_failed_pages(connection, base_id, built.extraction_id)
+    failed = _on_failed_pages(connection, base_id, extraction_id)
     return not is_drop(before - failed, before, settings.extraction)
 
 
-def leave_incomplete(connection: Connection, built: BuiltExtraction) -> FinishedDataset | None:
+def leave_incomplete(connection: Connection, extraction_id: int) -> FinishedDataset | None:
     """Count what was extracted so far and mark it incomplete; None if nothing was extracted."""
-    own = _unpublished_dataset(connection, built.extraction_id)
+    own = unpublished_dataset(connection, extraction_id)
     if own is None:
         return None
     _mark_repeats(connection, own.id)
-    counts = numbers(connection, own.id, None)
+    counts, status = numbers(connection, own.id, None), DatasetStatus.INCOMPLETE
     connection.execute(
         update(datasets)
         .where(datasets.c.id == own.id)
-        .values(status=DatasetStatus.INCOMPLETE.value, item_count=counts.items, flagged_count=counts.flagged)
+        .values(status=status.value, item_count=counts.items, flagged_count=counts.flagged)
     )
-    _link_dataset(connection, built.extraction_id, own.id)
-    return FinishedDataset(
-        id=own.id, version=own.version, status=DatasetStatus.INCOMPLETE, items=counts.items, flagged=counts.flagged
-    )
-
-
-def _last_good(connection: Connection, built: BuiltExtraction, *, before_version: int) -> int | None:
-    """Return the source's last published dataset of this entity; None if there is none.
-
-    One of another entity does not count: the source's declaration was changed.
-    """
-    query = select(datasets.c.id).where(
-        datasets.c.source_id == built.source_id,
-        datasets.c.entity_type == built.entity_type,
-        datasets.c.status == DatasetStatus.PUBLISHED.value,
-        datasets.c.version < before_version,
-    )
-    newest = query.order_by(datasets.c.version.desc()).limit(1)
-    return connection.execute(newest).scalar_one_or_none()
+    return FinishedDataset(id=own.id, version=own.version, status=status, items=counts.items, flagged=counts.flagged)
 
 
 def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int) -> int:
@@ -203,12 +168,12 @@ def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int
     return connection.execute(query).scalar_one()
 
 
-def _kind(name: str, settings: Settings) -> EntityType | None:
-    """Return the entity's type; None if its schema is gone or broken: fields are unchecked then."""
+def readable_entity_types(settings: Settings) -> Mapping[str, EntityType]:
+    """Return the entity types; only our own if a schema of the user is broken, as extraction reports."""
     try:
-        return entity_types(entity_folder(settings)).get(name)
-    except BadEntityType:  # perhaps another type's; it is reported when pages are extracted
-        return entity_types().get(name)
+        return entity_types(entity_folder(settings))
+    except BadEntityType:
+        return entity_types()
 
 
 def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) -> DatasetNumbers:
@@ -225,22 +190,7 @@ def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) ->
     return DatasetNumbers(items=row.items, flagged=row.flagged, fields=dict(zip(names, row[2:], strict=True)))
 
 
-def is_built(connection: Connection, extraction_id: int) -> bool:
-    """Whether something was extracted into a dataset of the extraction's own."""
-    return _unpublished_dataset(connection, extraction_id) is not None
-
-
-def _unpublished_dataset(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
-    """Return the dataset that the extraction is building; a published one is never changed."""
-    query = select(datasets.c.id, datasets.c.version).where(
-        datasets.c.extraction_id == extraction_id, datasets.c.status != DatasetStatus.PUBLISHED.value
-    )
-    return connection.execute(query.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
-
-
-def _confirm(
-    connection: Connection, built: BuiltExtraction, base_id: int, kept_items: KeptItems, *, now: datetime
-) -> FinishedDataset:
+def _confirm(connection: Connection, base_id: int, *, now: datetime) -> FinishedDataset:
     statement = (
         update(datasets)
         .where(datasets.c.id == base_id)
@@ -248,7 +198,6 @@ def _confirm(
         .returning(datasets.c.id, datasets.c.version, datasets.c.item_count, datasets.c.flagged_count)
     )
     row = connection.execute(statement).one()
-    _link_dataset(connection, built.extraction_id, row.id)
     return FinishedDataset(
         id=row.id,
         version=row.version,
@@ -256,25 +205,13 @@ def _confirm(
         items=row.item_count,
         flagged=row.flagged_count,
         is_confirmed=True,
-        kept_items=kept_items.items,
-        unlisted=kept_items.unlisted,
     )
 
 
-def _create(connection: Connection, built: BuiltExtraction, *, now: datetime) -> int:
+def _create(connection: Connection, extraction: Row[Any], *, now: datetime) -> int:
     """Create a dataset for what is left of the base, with the base's reader hash."""
-    version = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(datasets.c.source_id == built.source_id)
-    reader_hash = select(datasets.c.reader_hash).where(datasets.c.id == built.base_id)
-    statement = insert(datasets).values(
-        source_id=built.source_id,
-        extraction_id=built.extraction_id,
-        version=version.scalar_subquery(),
-        entity_type=built.entity_type,
-        reader_hash=func.coalesce(reader_hash.scalar_subquery(), NEVER_READ),
-        status=DatasetStatus.BUILDING.value,
-        created_at=now,
-    )
-    return connection.execute(statement.returning(datasets.c.id)).scalar_one()
+    reader_hash = select(datasets.c.reader_hash).where(datasets.c.id == extraction.base_dataset_id)
+    return create_dataset(connection, extraction, func.coalesce(reader_hash.scalar_subquery(), NEVER_READ), now=now)
 
 
 def _mark_repeats(connection: Connection, dataset_id: int) -> None:
@@ -298,115 +235,83 @@ def _mark_repeats(connection: Connection, dataset_id: int) -> None:
 
 
 def _publish_or_quarantine(
-    connection: Connection,
-    dataset_id: int,
-    built: BuiltExtraction,
-    kept_items: KeptItems,
-    *,
-    settings: Settings,
-    now: datetime,
+    connection: Connection, dataset_id: int, extraction: Row[Any], *, settings: Settings, now: datetime
 ) -> FinishedDataset:
-    """Count the dataset, evaluate it against the last good one, and publish or quarantine it."""
+    """Count the dataset, evaluate it against the last good one, and publish or quarantine it.
+
+    A dataset of another entity is not compared: the source's declaration was changed.
+    """
     _mark_repeats(connection, dataset_id)
-    query = select(datasets.c.version).where(datasets.c.id == dataset_id)
-    version: int = connection.execute(query).scalar_one()
-    kind = _kind(built.entity_type, settings)
-    good = _last_good(connection, built, before_version=version)
+    source_id, entity = extraction.source_id, extraction.entity_type
+    version: int = connection.execute(select(datasets.c.version).where(datasets.c.id == dataset_id)).scalar_one()
+    kind = readable_entity_types(settings).get(entity)  # without its schema no field is checked
+    good = _published(connection, extraction, before_version=version)
     new = numbers(connection, dataset_id, kind)
-    before = None if good is None else numbers(connection, good, kind)
-    required = kind.required if kind else ()
-    failed = 0 if good is None else _on_failed_pages(connection, good, built.extraction_id)
-    problems = evaluate_gates(
+    is_requested = _is_publish_requested(connection, extraction.id)
+    findings = evaluate_gates(
         new,
-        before,
-        required=required,
+        None if good is None else numbers(connection, good, kind),
+        required=kind.required if kind else (),
         limits=settings.extraction,
-        failed=failed,
-        pages=_record_pages(connection, built.extraction_id, kind),
-        newer=_newer_crawl(connection, built),
+        failed=0 if good is None else _on_failed_pages(connection, good, extraction.id),
+        pages=_record_pages(connection, extraction.id, kind),
+        newer=None if is_requested else newer_version(connection, extraction.id, source_id, entity),
     )
-    status = DatasetStatus.QUARANTINED if problems else DatasetStatus.PUBLISHED
-    findings = as_stored(problems)
+    finished = FinishedDataset(
+        id=dataset_id,
+        version=version,
+        status=DatasetStatus.QUARANTINED if findings else DatasetStatus.PUBLISHED,
+        items=new.items,
+        flagged=new.flagged,
+        findings=[asdict(finding) for finding in findings],
+    )
     connection.execute(
         update(datasets)
         .where(datasets.c.id == dataset_id)
         .values(
-            status=status.value,
+            status=finished.status.value,
             item_count=new.items,
             flagged_count=new.flagged,
-            findings=findings or null(),
-            published_at=null() if problems else now,
+            findings=finished.findings or null(),
+            published_at=null() if findings else now,
         )
     )
-    _link_dataset(connection, built.extraction_id, dataset_id)
-    return FinishedDataset(
-        id=dataset_id,
-        version=version,
-        status=status,
-        items=new.items,
-        flagged=new.flagged,
-        findings=findings,
-        kept_items=kept_items.items,
-        unlisted=kept_items.unlisted,
-    )
+    return finished
 
 
 def _record_pages(connection: Connection, extraction_id: int, kind: EntityType | None) -> RecordPages:
-    """Count the pages that should state records; those that exploring found need not.
+    """Count the pages that should state records, and the lists, except the first page; and those that failed.
 
-    Nor need those of an entity type with a presence check, which most pages do not state.
+    Pages that exploring found need not state any, nor those of an entity type with a presence check,
+    which most pages do not state.
     """
     without = [*NOT_GOT]
     if kind is None or not kind.presence_check:
         without.append(PageStatus.EXTRACTED_NO_DATA.value)
-    query = (
-        select(func.count(), func.count().filter(pages.c.status.in_(without)))
-        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
-        .where(
-            pages.c.extraction_id == extraction_id,
-            pages.c.page_type.in_(RECORD_PAGES),
-            ~crawl_steps.c.key.endswith(EXPLORED),
-        )
+    is_record_page = and_(pages.c.page_type.in_(RECORD_PAGES), ~crawl_steps.c.key.endswith(EXPLORED))
+    is_list = and_(
+        pages.c.page_type.not_in(RECORD_PAGES),
+        crawl_steps.c.kind != StepKind.FETCH_ROOT.value,
+        failure_code(pages).not_in(NO_LIST),
     )
-    total, missing = connection.execute(query).one()
-    lists, failed_lists = _lists(connection, extraction_id)
-    return RecordPages(total=total, without=missing, lists=lists, failed_lists=failed_lists)
-
-
-def _lists(connection: Connection, extraction_id: int) -> tuple[int, int]:
-    """Count the pages that lead to others, except the first page, and how many of them failed."""
-    code = func.coalesce(pages.c.failure["code"].as_string(), "")
     query = (
-        select(func.count(), func.count().filter(pages.c.status.in_(NOT_GOT)))
-        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
-        .where(
-            pages.c.extraction_id == extraction_id,
-            pages.c.page_type.not_in(RECORD_PAGES),
-            crawl_steps.c.kind != StepKind.FETCH_ROOT.value,
-            code.not_in(NO_LIST),
+        select(
+            func.count().filter(is_record_page).label("total"),
+            func.count().filter(is_record_page, pages.c.status.in_(without)).label("without"),
+            func.count().filter(is_list).label("lists"),
+            func.count().filter(is_list, pages.c.status.in_(NOT_GOT)).label("failed_lists"),
         )
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .where(pages.c.extraction_id == extraction_id)
     )
-    lists, failed = connection.execute(query).one()
-    return lists, failed
+    return RecordPages(**connection.execute(query).mappings().one())
 
 
-def fill_incomplete(
-    connection: Connection, dataset_id: int, built: BuiltExtraction, *, now: datetime
-) -> DatasetNumbers:
+def fill_incomplete(connection: Connection, dataset_id: int, extraction: Row[Any], *, now: datetime) -> DatasetNumbers:
     """Add to an incomplete dataset what the base has of unchanged and of unread pages."""
-    base = built.base_id if built.base_id is not None else _published_id(connection, built)
+    base = _base(connection, extraction)
     if base is not None:
-        keep_failed(connection, built.extraction_id, base, now=now)
-        copy_carried(connection, built.extraction_id, from_id=base, to_id=dataset_id, now=now)
+        keep_failed(connection, extraction.id, base, now=now)
+        copy_carried(connection, extraction.id, from_id=base, to_id=dataset_id, now=now)
     _mark_repeats(connection, dataset_id)
     return numbers(connection, dataset_id, None)
-
-
-def _newer_crawl(connection: Connection, built: BuiltExtraction) -> int | None:
-    """Return the published version of a newer crawl, unless an operator asked to replace it."""
-    newer = newer_version(connection, built.extraction_id, built.entity_type)
-    return None if is_publish_requested(connection, built.extraction_id) else newer
-
-
-def _link_dataset(connection: Connection, extraction_id: int, dataset_id: int) -> None:
-    connection.execute(update(extractions).where(extractions.c.id == extraction_id).values(dataset_id=dataset_id))

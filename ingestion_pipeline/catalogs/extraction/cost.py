@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.catalogs.crawling.reporting import crawl_facts
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, PART_TOKENS, answer_schema, reading_question
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, has_rules
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction_reports import crawl_facts
 from ingestion_pipeline.catalogs.learning.learned_selectors import learned_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content.store import ContentStore

@@ -13,8 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawling.following import links_on
-from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
-from ingestion_pipeline.catalogs.crawling.system import lock_extractions
+from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_sources
 from ingestion_pipeline.catalogs.datasets.finishing import budget_finish, failed_finishes, finish_extractions
 from ingestion_pipeline.catalogs.extraction.missing_records import (
     EarlierRecords,
@@ -38,10 +37,10 @@ from ingestion_pipeline.catalogs.extraction.tasks import (
     snapshot_columns_of,
     stored_content,
 )
+from ingestion_pipeline.catalogs.extractions import lock_extractions
 from ingestion_pipeline.catalogs.learning.selector_learner import SelectorLearner
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, lock_rows
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped
 from ingestion_pipeline.pages.content.store import storage_errors_fatal

@@ -12,9 +12,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawling.following import explore
-from ingestion_pipeline.catalogs.crawling.system import failure_reason
-from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
-from ingestion_pipeline.catalogs.datasets.rows import (
+from ingestion_pipeline.catalogs.datasets.item_rows import (
     FinishedPage,
     Item,
     PageItems,
@@ -25,8 +23,9 @@ from ingestion_pipeline.catalogs.datasets.rows import (
 )
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadOutcome, ReadWork
+from ingestion_pipeline.catalogs.extractions import ActiveExtraction
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
-from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
+from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus, failure_reason
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import EndedTask, Failed, Skipped, not_done
 from ingestion_pipeline.reading.llm import OverBudget

@@ -5,32 +5,66 @@ Every refusal names the extraction and the cure, and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, Row, RowMapping, and_, delete, exists, false, func, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Row,
+    RowMapping,
+    ScalarSelect,
+    Text,
+    and_,
+    cast,
+    delete,
+    exists,
+    false,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
 from ingestion_pipeline.catalogs.datasets.carry_over import UNLISTED
-from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS, Ended, FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.datasets.publishing import BuiltExtraction, fill_incomplete
+from ingestion_pipeline.catalogs.datasets.finishing import Ended, FinishReason, finish_extractions
+from ingestion_pipeline.catalogs.datasets.publishing import fill_incomplete
 from ingestion_pipeline.catalogs.extraction.tasks import CONTENT_MISSING
-from ingestion_pipeline.catalogs.operations.requeue import Requeued, requeue
+from ingestion_pipeline.catalogs.extractions import update_extraction_tasks
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    EXTRACT_PAGE,
+    FETCH_PAGE,
     MISSING_CODES,
     UNFINISHED_PAGES,
     DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
+    failure_code,
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.tables import CRAWLING, FRONTIER, data_items, datasets, extractions, pages, tasks
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import (
+    ACTIVE,
+    CRAWLING,
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    pages,
+    tasks,
+)
+from ingestion_pipeline.store.types import Json, UtcDateTime
 from ingestion_pipeline.tasks.dead_letters import requeue_task
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
@@ -94,38 +128,23 @@ def cancel(
             f"extraction {extraction_id} is {row.status} already;"
             f" `ingest extractions resume {extraction_id}` resumes it"
         )
-    _revoke_tasks(connection, row, now=now)
+    update_extraction_tasks(
+        connection,
+        tasks.c.source_id == row.source_id,
+        tasks.c.tracking_id == row.tracking_id,
+        values={
+            "status": TaskStatus.CANCELLED.value,
+            "fence": tasks.c.fence + 1,
+            "lease_owner": None,
+            "lease_until": None,
+            "updated_at": now,
+        },
+    )
     message = f"cancelled by {actor}" + (f": {reason}" if reason else "")
     failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": message}
     finish = FinishReason(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
     [ended] = finish_extractions(connection, {extraction_id: finish}, now=now, settings=settings, random=random)
     return ended
-
-
-def _revoke_tasks(connection: Connection, row: Row[Any], *, now: datetime) -> None:
-    active = (
-        select(tasks.c.id)
-        .where(
-            FRONTIER,
-            tasks.c.kind.in_(EXTRACTION_TASKS),
-            tasks.c.source_id == row.source_id,
-            tasks.c.tracking_id == row.tracking_id,
-        )
-        .order_by(tasks.c.id)
-        .with_for_update()
-        .cte("active")
-    )
-    connection.execute(
-        update(tasks)
-        .where(tasks.c.id.in_(select(active.c.id)))
-        .values(
-            status=TaskStatus.CANCELLED.value,
-            fence=tasks.c.fence + 1,
-            lease_owner=None,
-            lease_until=None,
-            updated_at=now,
-        )
-    )
 
 
 def resume(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
@@ -171,20 +190,20 @@ def retry_page(connection: Connection, extraction_id: int, page_id: int, *, acto
     return _reopen(connection, row, "extraction.retry_page", actor=actor, now=now)
 
 
-def _blocking_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+def _blocking_pages(row: Row[Any]) -> ColumnElement[bool]:
     """Match pages that would end it again at once: a failed root, of an API any failed page.
 
     Also pages that nothing has looked for, since the list that leads to them failed.
     """
     if row.kind == ExtractionKind.API.value:
         return pages.c.status == PageStatus.ERROR.value
-    is_unlisted = func.coalesce(pages.c.failure["code"].as_string(), "") == UNLISTED["code"]
+    is_unlisted = failure_code(pages) == UNLISTED["code"]
     other = pages.alias("other")
     alone = ~exists(select(other.c.id).where(other.c.extraction_id == row.id, other.c.status != PageStatus.ERROR.value))
     return and_(pages.c.status == PageStatus.ERROR.value, or_(alone, is_unlisted))
 
 
-def _failed_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+def _failed_pages(row: Row[Any]) -> ColumnElement[bool]:
     statuses = [PageStatus.ERROR.value, PageStatus.EXTRACTED_NO_DATA.value]
     if row.kind != ExtractionKind.RERUN.value:
         return pages.c.status.in_(statuses)
@@ -192,7 +211,7 @@ def _failed_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     return and_(pages.c.status.in_(statuses), _was_read())
 
 
-def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
+def _was_read() -> ColumnElement[bool]:
     """Match pages whose stored content was extracted, in vain or not, or carried over."""
     tried = or_(
         pages.c.status == PageStatus.EXTRACTED_NO_DATA.value,
@@ -202,21 +221,20 @@ def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
     return and_(pages.c.snapshot_id.is_not(None), tried)
 
 
-def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+def _lost_items(row: Row[Any]) -> ColumnElement[bool]:
     """Match pages whose items were deleted with an old dataset: they are extracted again."""
     own = and_(data_items.c.dataset_id == _own_dataset(row.id), data_items.c.page_id == pages.c.id)
     base = and_(data_items.c.dataset_id == row.base_dataset_id, data_items.c.page_id == pages.c.carried_from)
     return and_(pages.c.item_count > 0, ~exists().where(own), ~exists().where(base))
 
 
-def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: ANN401
+def _reset(connection: Connection, row: Row[Any], chosen: ColumnElement[bool]) -> int:
     """Let the chosen pages wait: to be extracted if that failed, else to be fetched.
 
     Pages that are no longer stored, or state no record any more, are fetched again; of a rerun none
     is.
     """
-    code = func.coalesce(pages.c.failure["code"].as_string(), "")
-    is_gone = code.in_([CONTENT_MISSING, *MISSING_CODES])
+    is_gone = failure_code(pages).in_([CONTENT_MISSING, *MISSING_CODES])
     is_rerun = row.kind == ExtractionKind.RERUN.value
     may_be_read = _was_read() if is_rerun else and_(_was_read(), ~is_gone)
     cleared = {
@@ -244,6 +262,7 @@ def _reopen(connection: Connection, row: Row[Any], action: str, *, actor: str, n
     refuse_running(connection, row.source_id, other_than=row.id)
     source = extraction_source(connection, row)
     _reset(connection, row, _lost_items(row))
+    base = _rebase_on_published(connection, row)
     connection.execute(
         update(extractions)
         .where(extractions.c.id == row.id)
@@ -256,7 +275,8 @@ def _reopen(connection: Connection, row: Row[Any], action: str, *, actor: str, n
             updated_at=now,
             # A confirmed dataset belongs to another extraction: nothing is added to it.
             dataset_id=_own_dataset(row.id),
-            base_dataset_id=_existing_base(_rebase_on_published(connection, row)),
+            # Unless retention has deleted it.
+            base_dataset_id=select(datasets.c.id).where(datasets.c.id == base).scalar_subquery(),
         )
     )
     _drop_kept_items(connection, row.id)
@@ -304,29 +324,20 @@ def _rebase_on_published(connection: Connection, row: Row[Any]) -> int | None:
     return own.id
 
 
-def _own_dataset(extraction_id: int) -> Any:  # noqa: ANN401 - a SQL expression
+def _own_dataset(extraction_id: int) -> ScalarSelect[int]:
     query = select(datasets.c.id).where(datasets.c.extraction_id == extraction_id)
     return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
-
-
-def _existing_base(dataset_id: int | None) -> Any:  # noqa: ANN401 - a SQL expression
-    """Select the dataset, unless retention has deleted it."""
-    return select(datasets.c.id).where(datasets.c.id == dataset_id).scalar_subquery()
 
 
 def refuse_running(connection: Connection, source_id: str, *, other_than: int | None = None) -> None:
     """Raise if the source has another running extraction: it has one at a time."""
     query = select(extractions.c.id).where(CRAWLING, extractions.c.source_id == source_id)
-    ids: Sequence[int] = connection.execute(query).scalars().all()
-    for id_ in ids:
+    for id_ in connection.execute(query).scalars():
         if id_ != other_than:
             raise InvalidState(
                 f"extraction {id_} of {source_id} is still running, and a source has one at a time;"
                 f" wait for it, or `ingest extractions cancel {id_}`"
             )
-
-
-_HELD_BACK = (DatasetStatus.QUARANTINED.value, DatasetStatus.INCOMPLETE.value)
 
 
 def publish(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> int:
@@ -337,7 +348,7 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
     row = lock_extraction(connection, extraction_id)
     query = select(datasets).where(datasets.c.id == row.dataset_id)
     dataset = connection.execute(query.with_for_update()).one_or_none()
-    if dataset is None or dataset.status not in _HELD_BACK:
+    if dataset is None or dataset.status not in {DatasetStatus.QUARANTINED, DatasetStatus.INCOMPLETE}:
         state = "has no dataset" if dataset is None else f"has a dataset that is {dataset.status}"
         raise InvalidState(
             f"extraction {extraction_id} {state}; only a quarantined or incomplete one can be"
@@ -346,19 +357,13 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
     _refuse_hidden(connection, extraction_id, dataset)
     values: dict[str, object] = {"status": DatasetStatus.PUBLISHED.value, "published_at": now}
     if dataset.status == DatasetStatus.INCOMPLETE.value:
-        counts = fill_incomplete(connection, dataset.id, _built_extraction(row), now=now)
+        counts = fill_incomplete(connection, dataset.id, row, now=now)
         values |= {"item_count": counts.items, "flagged_count": counts.flagged}
     connection.execute(update(datasets).where(datasets.c.id == dataset.id).values(**values))
     detail = {"source": row.source_id, "version": dataset.version, "findings": dataset.findings}
     subject = f"extraction:{extraction_id}"
     audit(connection, actor=actor, action="dataset.publish", subject=subject, now=now, detail=detail)
     return dataset.version
-
-
-def _built_extraction(row: Row[Any]) -> BuiltExtraction:
-    return BuiltExtraction(
-        extraction_id=row.id, source_id=row.source_id, entity_type=row.entity_type, base_id=row.base_dataset_id
-    )
 
 
 def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]) -> None:
@@ -376,22 +381,11 @@ def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]
         )
 
 
-def requeue_page(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
-    """Queue the page and its task again; an ended extraction is reopened for this page alone."""
-    return _requeue(connection, dead_letter, PageStatus.WAITING, now)
+def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Queue the page and its task again, to be fetched or extracted.
 
-
-def requeue_reading(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
-    """Queue the stored page to be extracted again."""
-    return _requeue(connection, dead_letter, PageStatus.DOWNLOADED, now)
-
-
-def superseded(extraction_id: int) -> str:
-    """Return the message for a page that a later extraction has covered."""
-    return f"extraction {extraction_id} is newer and covers the page; discard the dead letter"
-
-
-def _requeue(connection: Connection, dead_letter: RowMapping, status: PageStatus, now: datetime) -> str:
+    An ended extraction is reopened for this page alone.
+    """
     payload = dead_letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked, so that it does not end meanwhile.
@@ -400,6 +394,7 @@ def _requeue(connection: Connection, dead_letter: RowMapping, status: PageStatus
         return _reopened(connection, dead_letter, now)
     outcome = requeue_task(connection, dead_letter, now)
     if outcome == "queued":
+        status = PageStatus.WAITING if dead_letter["task_kind"] == FETCH_PAGE else PageStatus.DOWNLOADED
         connection.execute(
             update(pages)
             .where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
@@ -418,10 +413,136 @@ def _reopened(connection: Connection, dead_letter: RowMapping, now: datetime) ->
         extractions.c.source_id == source.scalar_subquery(), extractions.c.id > extraction_id
     )
     if newer := connection.execute(later).scalar():
-        return superseded(newer)
+        return f"extraction {newer} is newer and covers the page; discard the dead letter"
     actor = f"dead letter {dead_letter['id']}"
     try:
         retry_page(connection, extraction_id, page_id, actor=actor, now=now)
     except (UnknownExtraction, InvalidState) as error:
         return str(error)
     return "queued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requeued:
+    """How many pages wait again to be fetched, and how many to be extracted."""
+
+    fetched: int
+    read: int
+
+
+def requeue(connection: Connection, extraction_id: int, tracking_id: str, source: Source, *, now: datetime) -> Requeued:
+    """Ensure that every open page of the extraction has a live task; orphans wait again."""
+    queue = _Queue(connection, extraction_id, tracking_id, source, now)
+    queue.free_orphans()
+    return Requeued(
+        fetched=queue.fill(FETCH_PAGE, PageStatus.WAITING), read=queue.fill(EXTRACT_PAGE, PageStatus.DOWNLOADED)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """The tasks of an extraction's open pages."""
+
+    connection: Connection
+    extraction_id: int
+    tracking_id: str
+    source: Source
+    now: datetime
+
+    def free_orphans(self) -> None:
+        """Set pages in progress that no task works on back to waiting."""
+        self.connection.execute(
+            update(pages)
+            .where(
+                pages.c.extraction_id == self.extraction_id,
+                pages.c.status == PageStatus.IN_PROGRESS.value,
+                ~self._has_live(FETCH_PAGE),
+            )
+            .values(status=PageStatus.WAITING.value)
+        )
+
+    def fill(self, kind: str, status: PageStatus) -> int:
+        """Ensure a live task of this kind for pages of this state; return how many were added."""
+        return self._reactivate(kind, status) + self._insert(kind, status)
+
+    def _reactivate(self, kind: str, status: PageStatus) -> int:
+        """Reactivate each page's last cancelled task, which has its depth and parent."""
+        last = (
+            select(func.max(tasks.c.id).label("id"))
+            # By the page's id, not by the dedupe key, which no index of ended tasks has: with
+            # 100,000 pages each would be compared with each task.
+            .join(pages, pages.c.id == tasks.c.payload["page"].as_integer())
+            .where(
+                pages.c.extraction_id == self.extraction_id,
+                pages.c.status == status.value,
+                tasks.c.source_id == self.source.id,
+                tasks.c.kind == kind,
+                tasks.c.tracking_id == self.tracking_id,
+                tasks.c.status == TaskStatus.CANCELLED.value,
+                ~self._has_live(kind),
+            )
+            .group_by(tasks.c.dedupe_key)
+            .subquery("last")
+        )
+        statement = (
+            update(tasks)
+            .where(tasks.c.id.in_(select(last.c.id)))
+            .values(
+                status=TaskStatus.PENDING.value,
+                attempts=0,
+                not_before=self.now,
+                fence=tasks.c.fence + 1,
+                state=null(),
+                error_class=null(),
+                error_code=null(),
+                error=null(),
+                updated_at=self.now,
+            )
+        )
+        return self.connection.execute(statement).rowcount
+
+    def _insert(self, kind: str, status: PageStatus) -> int:
+        moment = literal(self.now, UtcDateTime())
+        slashes = func.length(crawl_steps.c.key) - func.length(func.replace(crawl_steps.c.key, "/", ""))
+        values: dict[str, ColumnElement[Any]] = {
+            "kind": literal(kind),
+            "dedupe_key": self._dedupe_key(kind),
+            "source_id": literal(self.source.id),
+            "url": pages.c.url,
+            "payload": self._payload(),
+            "status": literal(TaskStatus.PENDING.value),
+            "priority": literal(self.source.tier.priority),
+            "shard": literal(self.source.shard),
+            "not_before": moment,
+            "tracking_id": literal(self.tracking_id),
+            "ancestry": literal([], Json),
+            "spawn_depth": cast(slashes, Integer),  # its step's depth: the real one is unknown
+            "created_at": moment,
+            "updated_at": moment,
+        }
+        missing = (
+            select(*(value.label(name) for name, value in values.items()))
+            .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
+            .where(pages.c.extraction_id == self.extraction_id, pages.c.status == status.value, ~self._has_live(kind))
+            .order_by(pages.c.id)
+        )
+        statement = insert_into(self.connection, tasks).from_select(list(values), missing)
+        once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
+        return self.connection.execute(once).rowcount
+
+    def _dedupe_key(self, kind: str) -> ColumnElement[str]:
+        own = pages.c.key if kind == FETCH_PAGE else cast(pages.c.id, Text)
+        return literal(f"{self.extraction_id}:", Text) + own
+
+    def _has_live(self, kind: str) -> ColumnElement[bool]:
+        live = tasks.alias("live")
+        return exists(
+            select(live.c.id).where(
+                live.c.ended_at.is_(None), live.c.kind == kind, live.c.dedupe_key == self._dedupe_key(kind)
+            )
+        ).correlate(pages)
+
+    def _payload(self) -> ColumnElement[object]:
+        is_postgres = self.connection.dialect.name == "postgresql"
+        build = func.jsonb_build_object if is_postgres else func.json_object
+        return type_coerce(build("page", pages.c.id, "extraction", literal(self.extraction_id)), Json)

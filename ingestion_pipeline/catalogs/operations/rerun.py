@@ -7,7 +7,6 @@ is predicted before (`predict_rerun`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -34,7 +33,6 @@ from sqlalchemy import (
 from ingestion_pipeline.catalogs.datasets.publishing import RERUN, newer_version
 from ingestion_pipeline.catalogs.extraction.cost import (
     NO_MODEL,
-    CostEstimate,
     DetailPage,
     can_finish_by_rules,
     cost_with_models,
@@ -51,8 +49,8 @@ from ingestion_pipeline.catalogs.operations.control import (
     lock_extraction,
     refuse_disabled,
     refuse_running,
+    requeue,
 )
-from ingestion_pipeline.catalogs.operations.requeue import requeue
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, READ_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings
@@ -117,7 +115,7 @@ def rerun(connection: Connection, extraction_id: int, *, actor: str, now: dateti
         now=now,
         detail={"source": old.source_id, "of": old.id, "pages": queued.read, "publish": publish},
     )
-    newer = None if publish else newer_version(connection, new_id, old.entity_type)
+    newer = None if publish else newer_version(connection, new_id, old.source_id, old.entity_type)
     return Rerun(extraction_id=new_id, pages=queued.read, newer=newer)
 
 
@@ -259,19 +257,17 @@ def predict_rerun(
     sizes = text_sizes([DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content)
     prediction = cost_with_models(entity_config.kind, sizes, settings)
     share = len(unanswered) / len(tried) if tried else 1
+    notes: list[str] = []
+    if prediction.usd is None:
+        notes.append("a model has no price; set models.prices")
+    if prediction.calls and not settings.has_model:
+        notes.append(f"{NO_MODEL}: pages that need one wait until it is configured")
     return RerunCost(
         pages=total,
         calls=math.ceil(prediction.calls * share),
         cost_usd=None if prediction.usd is None else prediction.usd * Decimal(share),
-        note="; ".join(_notes(prediction, settings)),
+        note="; ".join(notes),
     )
-
-
-def _notes(prediction: CostEstimate, settings: Settings) -> Iterator[str]:
-    if prediction.usd is None:
-        yield "a model has no price; set models.prices"
-    if prediction.calls and not settings.has_model:
-        yield f"{NO_MODEL}: pages that need one wait until it is configured"
 
 
 def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:

@@ -28,8 +28,8 @@ from ingestion_pipeline.companies.names import clean_company_name, company_slug,
 from ingestion_pipeline.companies.records import website_key
 from ingestion_pipeline.companies.states import COMPANY, CompanyStatus, ListingDecision, ListingStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcome_writer import NOT_WRITTEN
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Skipped, not_done
+from ingestion_pipeline.engine.worker_loop import NOT_WRITTEN
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.inserts import insert_into

@@ -8,16 +8,17 @@ import traceback
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, RowMapping, String, delete, insert, select, update
+from sqlalchemy import Connection, String, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Failed, decided
-from ingestion_pipeline.engine.polling.handler import (
+from ingestion_pipeline.engine.polling.poll_handler import (
     ClaimedPoll,
     PollCounts,
     PollOutcome,
@@ -58,21 +59,7 @@ class BatchItem:
     fetched_at: datetime
 
 
-def batch_item(row: RowMapping, task: Task, source: Source) -> BatchItem:
-    """Return the item that a row of `batch_items` holds."""
-    return BatchItem(
-        batch_id=row["batch_id"],
-        task=task,
-        source=source,
-        content_hash=row["fetched"]["content_hash"],
-        parser_version=row["fetched"]["parser_version"],
-        pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
-        parsed_hash=row["parsed_hash"],
-        fetched_at=row["fetched_at"],
-    )
-
-
-def pages_of(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
+def _pages_of(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
     """Return the pages of the items in order, each with its source id."""
     return [(item.source.id, page) for item in items for page in item.pages]
 
@@ -80,23 +67,7 @@ def pages_of(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
 _BITS = 62  # fits a BIGINT; two of ten million are equal once in a hundred thousand times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestionRow:
-    """A row of `ingestions`."""
-
-    id: int
-    source_id: str
-    config_version: int
-    run_id: str | None
-    parser_version: str
-    snapshots: list[int]
-    outcome: str
-    tracking_id: str
-    fetched_at: datetime
-    ingested_at: datetime
-
-
-def new_ingestion_id() -> int:
+def _new_ingestion_id() -> int:
     """Return a random id, so that a poll without changes needs no row.
 
     (Should two be equal after all, the transaction fails and its feeds are ingested one by one.)
@@ -104,17 +75,7 @@ def new_ingestion_id() -> int:
     return uuid4().int >> (128 - _BITS)
 
 
-def polled(item: BatchItem, parsed: bytes) -> PolledFeed:
-    """Return the parsed feed of the item under a new ingestion id."""
-    return PolledFeed(task=item.task, source=item.source, parsed=parsed, ingestion_id=new_ingestion_id())
-
-
-def short_parser_version(parser_version: str) -> str:
-    """Return platform and version; the configuration is stored elsewhere."""
-    return ":".join(parser_version.split(":", 2)[:2])
-
-
-def write_lineage(
+def _write_lineage(
     connection: Connection,
     ctx: RunContext,
     items: Sequence[BatchItem],
@@ -125,27 +86,28 @@ def write_lineage(
     """Write the snapshots of the feeds, and for each poll the row that its records refer to."""
     if not items:
         return
-    snapshot_ids = iter(write_feed_snapshots(connection, pages_of(items), now=now, run_id=ctx.run_id))
-    rows = [
-        IngestionRow(
-            id=polls[item.source.id][0],
-            source_id=item.source.id,
-            config_version=item.source.config_version,
-            run_id=ctx.run_id,
-            parser_version=short_parser_version(item.parser_version),
-            snapshots=[next(snapshot_ids) for _ in item.pages],
-            outcome=polls[item.source.id][1].outcome,
-            tracking_id=item.task.tracking_id,
-            fetched_at=item.fetched_at,
-            ingested_at=now,
-        )
+    snapshot_ids = iter(write_feed_snapshots(connection, _pages_of(items), now=now, run_id=ctx.run_id))
+    rows: list[dict[str, Any]] = [
+        {
+            "id": polls[item.source.id][0],
+            "source_id": item.source.id,
+            "config_version": item.source.config_version,
+            "run_id": ctx.run_id,
+            # Platform and version; the configuration is stored elsewhere.
+            "parser_version": ":".join(item.parser_version.split(":", 2)[:2]),
+            "snapshots": [next(snapshot_ids) for _ in item.pages],
+            "outcome": polls[item.source.id][1].outcome,
+            "tracking_id": item.task.tracking_id,
+            "fetched_at": item.fetched_at,
+            "ingested_at": now,
+        }
         for item in items
     ]
-    connection.execute(insert(ingestions), [asdict(row) for row in rows])
+    connection.execute(insert(ingestions), rows)
     snapshots = [
-        SinglePageSnapshot(source_id=row.source_id, ingestion_id=row.id, snapshot_id=row.snapshots[0])
+        SinglePageSnapshot(source_id=row["source_id"], ingestion_id=row["id"], snapshot_id=row["snapshots"][0])
         for row in rows
-        if len(row.snapshots) == 1
+        if len(row["snapshots"]) == 1
     ]
     if snapshots:
         ctx.systems[items[0].source.kind].link_snapshots(connection, snapshots)
@@ -154,9 +116,9 @@ def write_lineage(
 QUARANTINED = "quarantined"
 
 
-def dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, outcome: str, *, now: datetime) -> None:
+def _dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, outcome: str, *, now: datetime) -> None:
     """Write a dead letter that states what is wrong and which snapshots show it."""
-    pages, task = pages_of([item]), item.task
+    pages, task = _pages_of([item]), item.task
     snapshot_ids = write_feed_snapshots(connection, pages, now=now, failure=QUARANTINED, run_id=ctx.run_id)
     cure = f"`ingest sources update {task.source_id} --accept-drop` accepts it"
     error = Permanent(f"{outcome}; {cure}", code=QUARANTINED)
@@ -252,7 +214,16 @@ def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
         tasks = claims.tasks_by_id(connection, [row["task_id"] for row in rows])
         sources = sources_by_id(connection, [row["source_id"] for row in rows])
     items = [
-        batch_item(row, tasks[row["task_id"]], sources[row["source_id"]])
+        BatchItem(
+            batch_id=batch_id,
+            task=tasks[row["task_id"]],
+            source=sources[row["source_id"]],
+            content_hash=row["fetched"]["content_hash"],
+            parser_version=row["fetched"]["parser_version"],
+            pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
+            parsed_hash=row["parsed_hash"],
+            fetched_at=row["fetched_at"],
+        )
         for row in rows
         # a lost claim belongs to another worker, which fetches the feed again
         if row["task_id"] in tasks and row["source_id"] in sources and tasks[row["task_id"]].fence == row["fence"]
@@ -342,24 +313,29 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
 
 
 def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
+    """Write all feeds in one transaction, or each alone if that fails, so that only the failing one fails."""
     try:
         return _ingest(ctx, items)
     except Exception as error:
         if isinstance(classify(error), Fatal):
             raise
-        # One feed fails the whole transaction: write each alone, so that only that one fails.
         log.warning("batch write failed feeds=%d; writing one by one", len(items), exc_info=True)
-        return _ingest_one_by_one(ctx, items)
+    done: list[IngestResult] = []
+    counts = PollCounts()
+    for item in items:
+        try:
+            result = _ingest(ctx, [item])
+            done += result.ingested
+            counts += result.counts
+        except Exception as error:
+            counts += _fail(ctx, item, error)
+    return Ingestion(ingested=done, counts=counts)
 
 
 def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     """Write rows, sources and tasks and delete the batch items in one fenced transaction."""
     parsed_feeds = {item.source.id: _stored_parsed(ctx, item) for item in items}
-
-    def write(connection: Connection) -> Ingestion:
-        return _write(connection, ctx, items, parsed_feeds)
-
-    return ctx.store.write(write)
+    return ctx.store.write(lambda connection: _write(connection, ctx, items, parsed_feeds))
 
 
 def _write(
@@ -369,20 +345,25 @@ def _write(
     held_ids = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
     held = [item for item in items if item.task.id in held_ids]
     system = ctx.systems[items[0].source.kind]
-    polled_feeds = [polled(item, parsed_feeds[item.source.id]) for item in held]
+    polled_feeds = [
+        PolledFeed(
+            task=item.task,
+            source=item.source,
+            parsed=parsed_feeds[item.source.id],
+            ingestion_id=_new_ingestion_id(),
+        )
+        for item in held
+    ]
     results = system.ingest(connection, polled_feeds, now=now, settings=ctx.settings)
     by_source = {result.source_id: result for result in results}
     successes = [_success(item, by_source[item.source.id]) for item in held]
     changed = [item for item in held if by_source[item.source.id].has_changes]
     written = [item for item in held if by_source[item.source.id].has_written]
-    by_poll = {
-        polled_feed.source.id: (polled_feed.ingestion_id, by_source[polled_feed.source.id])
-        for polled_feed in polled_feeds
-    }
-    write_lineage(connection, ctx, written, by_poll, now=now)
+    by_poll = {feed.source.id: (feed.ingestion_id, by_source[feed.source.id]) for feed in polled_feeds}
+    _write_lineage(connection, ctx, written, by_poll, now=now)
     for item in changed:
         if (result := by_source[item.source.id]).is_dead_lettered:
-            dead_letter_feed(connection, ctx, item, result.outcome, now=now)
+            _dead_letter_feed(connection, ctx, item, result.outcome, now=now)
     lock_rows(connection, sources.c.id, [item.source.id for item in held])
     poll_results.succeed(connection, successes, now=now, settings=ctx.settings, random=ctx.random)
     _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
@@ -415,19 +396,6 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
     )
 
 
-def _ingest_one_by_one(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
-    done: list[IngestResult] = []
-    counts = PollCounts()
-    for item in items:
-        try:
-            result = _ingest(ctx, [item])
-            done += result.ingested
-            counts += result.counts
-        except Exception as error:
-            counts += _fail(ctx, item, error)
-    return Ingestion(ingested=done, counts=counts)
-
-
 def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
     """Fail the poll as the class of the error decides; a fatal error is raised again."""
     reason = classify(error)
@@ -436,7 +404,7 @@ def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
         now = ctx.store.clock.now(connection)
         is_held = bool(claims.held(connection, [(item.task.id, item.task.fence)]))
         # keep what could not be parsed or written as evidence
-        pages = pages_of([item])
+        pages = _pages_of([item])
         snapshot_ids = write_feed_snapshots(connection, pages, now=now, failure=reason.code, run_id=ctx.run_id)
         poll = ClaimedPoll(task=item.task, source=item.source)
         failed: PollOutcome = Failed(task=item.task, item=poll, error=reason, stack=stack)

@@ -1,4 +1,4 @@
-"""The protocol of polled systems, and fetching a feed: all its pages, or that it is unchanged."""
+"""The protocols of systems that are polled, and fetching a feed: all its pages, or that it is unchanged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unch
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, Source
-from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.urls import without_credentials
 
@@ -59,8 +59,6 @@ class ChangedFeed:
     pages: tuple[Fetched, ...]
     content_hash: str
 
-
-MISSING = "http_404"
 
 Fetch = Callable[[Request], Awaitable[Answer]]
 
@@ -131,17 +129,13 @@ def _next_request(feed: Feed, pages: list[Fetched], request: Request) -> Request
 async def _fetch_next(fetch: Fetch, request: Request) -> Fetched | None:
     """Return the page; None where the feed ended before it."""
     try:
-        return _require_body(await fetch(request), request)
+        answer = await fetch(request)
     except Permanent as error:
-        if request.may_be_missing and error.code == MISSING:
+        if request.may_be_missing and error.code == "http_404":
             return None
         raise
-
-
-def _require_body(answer: Answer, request: Request) -> Fetched:
     if isinstance(answer, Unchanged):
-        display_url = without_credentials(request.url)
-        raise Permanent(f"{display_url} answered 304 to a plain request", code="bad_304")
+        raise Permanent(f"{without_credentials(request.url)} answered 304 to a plain request", code="bad_304")
     return answer
 
 
@@ -243,4 +237,22 @@ class PolledSystem(Protocol):
         ...
 
 
-Systems = Mapping[Kind, PolledSystem]
+class DeferredSystem(Protocol):
+    """A kind of source whose poll only starts the work: other runs do it."""
+
+    def pace(self, source: Source, settings: Settings) -> Pace:
+        """Return how fast a host may be requested for the source."""
+        ...
+
+    def check(self, source: Source) -> None:
+        """Raise ValueError if the source's configuration cannot work."""
+        ...
+
+    def start(
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
+    ) -> Mapping[str, str | Resource]:
+        """Start the work of each source unless some is under way; return a message for each.
+
+        A source for which there is no room has the reason instead: its poll waits, uncounted.
+        """
+        ...

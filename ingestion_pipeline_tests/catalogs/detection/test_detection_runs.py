@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawling.runs import start_now
+from ingestion_pipeline.catalogs.catalog_runs import start_now
 from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, DetectionItem, persist_detections
 from ingestion_pipeline.catalogs.recipes.registry import DETECT, detected_recipes, ensure_detection, recipe_facts
 from ingestion_pipeline.engine.context import RunContext

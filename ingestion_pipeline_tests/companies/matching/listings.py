@@ -21,8 +21,8 @@ from ingestion_pipeline.companies.matching.stages import Rules
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork
 from ingestion_pipeline.companies.states import job_task
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
 from ingestion_pipeline.engine.outcomes import Completed, Skipped
+from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store.clock import SteadyClock

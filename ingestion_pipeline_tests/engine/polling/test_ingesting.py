@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import text, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollCounts
 from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.poll_handler import PollCounts
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.handler import PollHandler, PollRunResult
+from ingestion_pipeline.engine.polling.poll_handler import PollHandler, PollRunResult
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.series.platforms import platform

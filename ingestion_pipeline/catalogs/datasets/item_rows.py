@@ -9,9 +9,11 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
+    ColumnElement,
     Connection,
     Float,
     Integer,
+    Row,
     String,
     Text,
     case,
@@ -24,11 +26,10 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.item_keys import item_keys
 from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
-from ingestion_pipeline.catalogs.extraction.record import Record
+from ingestion_pipeline.catalogs.extractions import ActiveExtraction
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.store.bulk import making_rows, row_source
 from ingestion_pipeline.store.inserts import insert_into
@@ -53,25 +54,21 @@ class Item:
 def items_of(kind: EntityType, reading: ExtractionResult) -> list[Item]:
     """Return the page's complete records in page order, each under its own key."""
     whole = [record for record in reading.records if not record.missing_fields]
-    keys = item_keys(kind, whole)
-    return [
-        _item(record, key=key, position=position)
-        for position, (key, record) in enumerate(zip(keys, whole, strict=True), start=1)
-    ]
-
-
-def _item(record: Record, *, key: str, position: int) -> Item:
-    values = record.as_dict()
-    return Item(
-        key=key,
-        position=position,
-        data={name: values[name] for name in record.fields},
-        grounding=values["evidence"],
-        method=record.method.value,
-        model=record.model,
-        confidence=record.confidence,
-        is_flagged=record.is_flagged,
-    )
+    items: list[Item] = []
+    for position, (key, record) in enumerate(zip(item_keys(kind, whole), whole, strict=True), start=1):
+        values = record.as_dict()
+        item = Item(
+            key=key,
+            position=position,
+            data={name: values[name] for name in record.fields},
+            grounding=values["evidence"],
+            method=record.method.value,
+            model=record.model,
+            confidence=record.confidence,
+            is_flagged=record.is_flagged,
+        )
+        items.append(item)
+    return items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +129,32 @@ def write_pages(
     return set(connection.execute(statement).scalars())
 
 
-def ensure_dataset(connection: Connection, extraction: ActiveExtraction, reader_hash: str, *, now: datetime) -> int:
-    """Return the extraction's own dataset; create one with the source's next version if needed.
-
-    A published one stays as it is. The extraction's row is locked and a source has only one running
-    extraction: no other creates a version meanwhile.
-    """
-    existing = select(datasets.c.id).where(
-        datasets.c.extraction_id == extraction.id, datasets.c.status != DatasetStatus.PUBLISHED.value
+def unpublished_dataset(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
+    """Return the dataset that the extraction is building; a published one is never changed."""
+    query = select(datasets.c.id, datasets.c.version).where(
+        datasets.c.extraction_id == extraction_id, datasets.c.status != DatasetStatus.PUBLISHED.value
     )
-    newest = connection.execute(existing.order_by(datasets.c.id.desc()).limit(1)).scalar_one_or_none()
-    if newest is not None:
-        return newest
+    return connection.execute(query.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
+
+
+def ensure_dataset(connection: Connection, extraction: ActiveExtraction, reader_hash: str, *, now: datetime) -> int:
+    """Return the extraction's own dataset; create one if needed."""
+    existing = unpublished_dataset(connection, extraction.id)
+    if existing is not None:
+        return existing.id
+    id_ = create_dataset(connection, extraction, literal(reader_hash), now=now)
+    connection.execute(update(extractions).where(extractions.c.id == extraction.id).values(dataset_id=id_))
+    return id_
+
+
+def create_dataset(
+    connection: Connection, extraction: ActiveExtraction | Row[Any], reader_hash: ColumnElement[str], *, now: datetime
+) -> int:
+    """Create a dataset with the source's next version.
+
+    The extraction's row is locked and a source has only one running extraction: no other creates a
+    version meanwhile.
+    """
     last = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
         datasets.c.source_id == extraction.source_id
     )
@@ -156,9 +167,7 @@ def ensure_dataset(connection: Connection, extraction: ActiveExtraction, reader_
         status=DatasetStatus.BUILDING.value,
         created_at=now,
     )
-    made = connection.execute(statement.returning(datasets.c.id)).scalar_one()
-    connection.execute(update(extractions).where(extractions.c.id == extraction.id).values(dataset_id=made))
-    return made
+    return connection.execute(statement.returning(datasets.c.id)).scalar_one()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +211,25 @@ def write_items(
         mine = data_items.c.dataset_id.in_({page.dataset_id for page in page_items})
         connection.execute(delete(data_items).where(of_these, mine))
     with making_rows():
-        rows = [_row(page, item) for page in page_items for item in page.items]
+        rows = [
+            (
+                page.dataset_id,
+                page.page_id,
+                page.snapshot_id,
+                page.entity_type,
+                item.key,
+                item.position,
+                item.data,
+                item.grounding,
+                item.method,
+                item.model,
+                item.confidence,
+                item.is_flagged,
+                False,
+            )
+            for page in page_items
+            for item in page.items
+        ]
     if not rows:
         return
     item_rows = row_source(connection, _ITEM_COLUMNS, rows, "given")
@@ -213,22 +240,4 @@ def write_items(
         statement.on_conflict_do_update(
             index_elements=list(_IDENTITY), set_={name: statement.excluded[name] for name in changed}
         )
-    )
-
-
-def _row(page: PageItems, item: Item) -> tuple[Any, ...]:
-    return (
-        page.dataset_id,
-        page.page_id,
-        page.snapshot_id,
-        page.entity_type,
-        item.key,
-        item.position,
-        item.data,
-        item.grounding,
-        item.method,
-        item.model,
-        item.confidence,
-        item.is_flagged,
-        False,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.engine.crawling.protocol import KnownPageCache
+from ingestion_pipeline.catalogs.crawling.frontier import KnownPageCache
 
 
 def test_each_crawl_has_its_own_pages() -> None:

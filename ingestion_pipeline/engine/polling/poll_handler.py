@@ -202,8 +202,8 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
             return Skipped(task=task, reason="the source is gone; nothing polls it", code="source_deleted")
         poll = ClaimedPoll(task=task, source=source)
         try:
-            if source.kind in self._ctx.deferred:
-                self._ctx.deferred[source.kind].check(source)
+            if source.kind in self._ctx.deferred_systems:
+                self._ctx.deferred_systems[source.kind].check(source)
                 return Completed(task=task, item=poll, value=Deferred())
             poll = replace(poll, feed=self._feed(source))
             host_of(poll.feed.first_request().url if poll.feed else "")
@@ -243,7 +243,17 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
     def persist(self, connection: Connection, outcomes: Sequence[PollOutcome], *, now: datetime) -> Sequence[EndedTask]:
         """Write unchanged and failed polls, start deferred work, and fill the batch that `extract` reads."""
         done = [outcome for outcome in outcomes if isinstance(outcome, Completed)]
-        unchanged = [_success(end.item, end.value) for end in done if isinstance(end.value, UnchangedFeed)]
+        unchanged = [
+            PollSuccess(
+                task=end.task,
+                source=end.item.source,
+                outcome="unchanged",
+                etag=end.value.etag,
+                last_modified=end.value.last_modified,
+            )
+            for end in done
+            if isinstance(end.value, UnchangedFeed)
+        ]
         feeds = [(end.item, end.value) for end in done if isinstance(end.value, StoredFeed)]
         started, refused = self._start([end.item for end in done if isinstance(end.value, Deferred)], connection, now)
         failures = [poll_failure(end) for end in outcomes if isinstance(end, Failed) and end.item]
@@ -272,7 +282,7 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         refused: list[PollFailure] = []
         for kind in sorted({poll.source.kind for poll in polls}):
             polls_of_kind = [poll for poll in polls if poll.source.kind == kind]
-            answers = self._ctx.deferred[kind].start(
+            answers = self._ctx.deferred_systems[kind].start(
                 connection, [poll.source for poll in polls_of_kind], now=now, settings=self._ctx.settings
             )
             for poll in polls_of_kind:
@@ -361,16 +371,6 @@ def poll_failure(failure: PollOutcome) -> PollFailure:
         error=failure.error,
         stack=failure.stack,
         decision=failure.decision,
-    )
-
-
-def _success(poll: ClaimedPoll, unchanged: UnchangedFeed) -> PollSuccess:
-    return PollSuccess(
-        task=poll.task,
-        source=poll.source,
-        outcome="unchanged",
-        etag=unchanged.etag,
-        last_modified=unchanged.last_modified,
     )
 
 
