@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Integer, RowMapping, String, and_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, or_, select
 
 from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scoring_hash
+from ingestion_pipeline.companies.boards.listing_rows import update_rows
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.runs import settings_profile
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.systems import Company
-from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import companies
-from ingestion_pipeline.store.types import Json
 
 SCORED_AT_ONCE = 500
 
@@ -40,27 +39,15 @@ def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int
     """Rescore a batch of companies with outdated scores; return how many."""
     ranks = ranks_of(settings)
     own = scoring_hash(ranks, settings.company)
-    names = ("id", "tech_stack", "is_remote_first", "score_parts")
-    query = select(*(companies.c[name] for name in names)).where(_scored_otherwise(own))
-    batch = query.order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
+    query = select(companies.c.id, companies.c.tech_stack, companies.c.is_remote_first, companies.c.score_parts)
+    batch = query.where(_scored_otherwise(own)).order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
     outdated = connection.execute(batch).mappings()
     scores = {row["id"]: score_again(row, ranks, settings.company) for row in outdated}
     if not scores:
         return 0
-    columns = {"id": String(120), "score": Integer(), "tier": String(1), "score_parts": Json}
     rows = [(id_, result.points, result.tier, dict(result.parts)) for id_, result in scores.items()]
-    updates = row_source(connection, columns, rows, "given")
-    connection.execute(
-        update(companies)
-        .where(companies.c.id == updates.c.id)
-        .values(
-            score=updates.c.score,
-            tier=updates.c.tier,
-            score_parts=updates.c.score_parts,
-            scoring_hash=own,
-            updated_at=now,
-        )
-    )
+    names = ("id", "score", "tier", "score_parts")
+    update_rows(connection, companies, names, rows, {"scoring_hash": own, "updated_at": now})
     return len(scores)
 
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from ingestion_pipeline.companies.boards.rows import LOCK
+from ingestion_pipeline.companies.boards.listing_rows import LOCK
 from ingestion_pipeline.companies.matching.results import PAGE_GONE
 from ingestion_pipeline.companies.matching.stages import Rules
 from ingestion_pipeline.companies.matching.tasks import ListingItem

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, exists, func, select
 
-from ingestion_pipeline.companies.boards.rows import WITHDRAWN
+from ingestion_pipeline.companies.boards.listing_rows import WITHDRAWN
 from ingestion_pipeline.companies.states import JOB, SCRAPE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind

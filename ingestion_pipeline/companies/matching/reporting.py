@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, func, select
 
-from ingestion_pipeline.companies.matching.rows import NEW
+from ingestion_pipeline.companies.matching.match_rows import NEW
 from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.store.tables import companies, job_listings, job_matches, listing_sources
 

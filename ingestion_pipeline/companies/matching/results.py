@@ -13,8 +13,8 @@ from typing import Any, TypeGuard
 
 from sqlalchemy import Connection, Row, RowMapping, or_, select
 
-from ingestion_pipeline.companies.boards.rows import lock_listings
-from ingestion_pipeline.companies.matching.rows import (
+from ingestion_pipeline.companies.boards.listing_rows import lock_listings
+from ingestion_pipeline.companies.matching.match_rows import (
     write_decisions,
     write_failures,
     write_gone,

@@ -32,6 +32,7 @@ from ingestion_pipeline.companies.matching.details import (
     with_detail,
 )
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator, ModelScorer
+from ingestion_pipeline.companies.matching.match_rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.profile import (
     EMPTY_PROFILE,
     BadProfile,
@@ -48,7 +49,6 @@ from ingestion_pipeline.companies.matching.requeue import (
     requeue_outdated,
 )
 from ingestion_pipeline.companies.matching.results import PAGE_GONE, ListingWriter
-from ingestion_pipeline.companies.matching.rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.tasks import (
     ListingItem,

@@ -185,8 +185,3 @@ def _moment(row: RowMapping, now: datetime) -> datetime:
     if then and same_content(row["rules_hash"], row["content_hash"]):
         return min(now, datetime.fromisoformat(then))
     return now
-
-
-def flagged(quality: Mapping[str, Any], flag: str) -> dict[str, Any]:
-    """Return the quality notes with this flag set."""
-    return {**quality, flag: True}
