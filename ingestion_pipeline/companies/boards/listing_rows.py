@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import CTE, Connection, String, Table, exists, literal, or_, select, text, true, update
 
-from ingestion_pipeline.companies.states import ListingStatus
+from ingestion_pipeline.companies.company_states import ListingStatus
 from ingestion_pipeline.engine.polling.protocol import SinglePageSnapshot
 from ingestion_pipeline.store.bulk import Columns, Row, row_source
 from ingestion_pipeline.store.inserts import NewRows, insert_into, insert_missing

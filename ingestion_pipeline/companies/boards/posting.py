@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
 from hashlib import sha256
 from typing import Any, cast
 
 import orjson
 from pydantic import TypeAdapter
 
+from ingestion_pipeline.companies.company_names import fingerprint, stated_company, url_key
+from ingestion_pipeline.companies.company_states import Completeness
 from ingestion_pipeline.companies.listing import Listing, listing_as_dict
-from ingestion_pipeline.companies.names import fingerprint, stated_company, url_key
 from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.sources import Source
@@ -116,14 +116,6 @@ def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str
     return sha256(orjson.dumps(values, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-class Level(StrEnum):
-    """How complete a listing is."""
-
-    THIN = "thin"
-    MINIMAL = "minimal"
-    GOOD = "good"
-
-
 def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the completeness level of a listing's columns and what it does not state.
 
@@ -132,11 +124,11 @@ def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     expected = ("url", "company_name", "location", "description", "salary", "posted_at")
     text = columns.get("description") or ""
     has_text = len(text) > MINIMAL_TEXT
-    level = Level.THIN
+    level = Completeness.THIN
     if has_text and all(columns.get(name) for name in ("url", "title", "company_name")):
-        level = Level.MINIMAL
+        level = Completeness.MINIMAL
         if columns.get("location") and columns.get("posted_at") and _REQUIREMENTS.search(text):
-            level = Level.GOOD
+            level = Completeness.GOOD
     missing = [name for name in expected if not columns.get(name)]
     return {"level": level.value, "missing": missing}
 

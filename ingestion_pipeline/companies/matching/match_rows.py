@@ -11,11 +11,10 @@ from sqlalchemy import ColumnElement, Connection, func, literal, null, select, u
 
 from ingestion_pipeline.companies.boards.listing_rows import columns_of, update_rows, withdraw_matches
 from ingestion_pipeline.companies.boards.posting import content_hash, quality_of
+from ingestion_pipeline.companies.company_names import fingerprint
+from ingestion_pipeline.companies.company_states import ListingDecision
 from ingestion_pipeline.companies.matching.scoring import MatchResult
-from ingestion_pipeline.companies.matching.stages import Rules, decision_of
-from ingestion_pipeline.companies.matching.tasks import NOT_SCRAPED, ListingWork
-from ingestion_pipeline.companies.names import fingerprint
-from ingestion_pipeline.companies.states import ListingDecision
+from ingestion_pipeline.companies.matching.tasks import NOT_SCRAPED, ListingWork, Rules, decision_of
 from ingestion_pipeline.notices.message import JOB_MATCH, write_notices
 from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import NewRows, insert_missing

@@ -8,9 +8,9 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, RowMapping, TextClause, or_, select, update
 
 from ingestion_pipeline.companies.boards.listing_rows import given_ids
+from ingestion_pipeline.companies.company_states import JOB, ListingStatus, job_task
 from ingestion_pipeline.companies.matching.evaluation import NO_PROFILE
-from ingestion_pipeline.companies.matching.stages import Rules
-from ingestion_pipeline.companies.states import JOB, ListingStatus, job_task
+from ingestion_pipeline.companies.matching.tasks import Rules
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
 from ingestion_pipeline.tasks.dead_letters import requeue_task
 from ingestion_pipeline.tasks.queue import insert_tasks

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from ingestion_pipeline.companies.company_names import company_slug
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.names import company_slug
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     date_of,

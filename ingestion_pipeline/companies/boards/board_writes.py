@@ -18,8 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, update
 
 from ingestion_pipeline.companies.boards import listing_rows
-from ingestion_pipeline.companies.boards.closing import EXPIRED
-from ingestion_pipeline.companies.boards.plan import (
+from ingestion_pipeline.companies.boards.board_plan import (
     BoardListing,
     BoardPlan,
     ResolvedListing,
@@ -27,10 +26,11 @@ from ingestion_pipeline.companies.boards.plan import (
     reason_to_quarantine,
     result_of,
 )
+from ingestion_pipeline.companies.boards.closing import EXPIRED
 from ingestion_pipeline.companies.boards.posting import Posting, content_hash, quality_of
+from ingestion_pipeline.companies.company_names import fingerprint
+from ingestion_pipeline.companies.company_states import job_task
 from ingestion_pipeline.companies.listing import is_expired
-from ingestion_pipeline.companies.names import fingerprint
-from ingestion_pipeline.companies.states import job_task
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source

@@ -22,6 +22,7 @@ from ingestion_pipeline.companies.boards.closing import (
     expired_listings,
     has_inactive_boards,
 )
+from ingestion_pipeline.companies.company_states import JOB
 from ingestion_pipeline.companies.matching.details import (
     FORBIDDEN,
     GONE,
@@ -49,15 +50,16 @@ from ingestion_pipeline.companies.matching.requeue import (
     requeue_outdated,
 )
 from ingestion_pipeline.companies.matching.results import PAGE_GONE, ListingWriter
-from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.tasks import (
     ListingItem,
     ListingOutcome,
+    ListingStage,
     ListingWork,
     MatchCounts,
+    Rules,
+    next_stage,
     open_listings,
 )
-from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped
