@@ -22,12 +22,12 @@ from sqlalchemy import insert
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
+from ingestion_pipeline.companies.company_states import JOB
 from ingestion_pipeline.companies.matching.filtering import filter_listing
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.listing_runs import match_listings, rules_of
 from ingestion_pipeline.companies.matching.profile import Profile, example_profile, load_profile
-from ingestion_pipeline.companies.matching.runs import match_listings, rules_of
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
-from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher

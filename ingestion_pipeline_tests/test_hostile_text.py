@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.rules.credits import heading_credits, read_credits
+from ingestion_pipeline.companies.company_names import company_slug, fingerprint
 from ingestion_pipeline.companies.matching.filtering import filter_listing
 from ingestion_pipeline.companies.matching.scoring import adjustments, rule_score
-from ingestion_pipeline.companies.names import company_slug, fingerprint
 from ingestion_pipeline.companies.platforms.jsonld import configure
 from ingestion_pipeline.companies.salary import salary_in
 from ingestion_pipeline.reading.evidence.grounding import ground

@@ -17,9 +17,9 @@ from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_s
 from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.companies.boards.closing import has_inactive_boards
+from ingestion_pipeline.companies.company_jobs import is_scoring_due
+from ingestion_pipeline.companies.company_runs import is_work_waiting as is_company_waiting
 from ingestion_pipeline.companies.matching.requeue import is_work_waiting as is_listing_waiting
-from ingestion_pipeline.companies.rescoring import is_scoring_due
-from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id

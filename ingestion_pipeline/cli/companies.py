@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from ingestion_pipeline.companies.reporting import CompanyReport
+    from ingestion_pipeline.companies.reports import CompanyReport
 
 STATES = ("pending", "analyzing", "active", "failed")
 TIERS = ("S", "A", "B", "C", "D")
@@ -31,7 +31,7 @@ def companies() -> None:
 @json_option
 def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
     """Show companies, best first."""
-    from ingestion_pipeline.companies.reporting import list_companies
+    from ingestion_pipeline.companies.reports import list_companies
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -74,7 +74,7 @@ def show(*, company_id: str, as_json: bool) -> None:
 
     With the tasks of its last analysis, and the tasks the spawn guard refused.
     """
-    from ingestion_pipeline.companies.reporting import company_report
+    from ingestion_pipeline.companies.reports import company_report
 
     with opened() as (_, store), store.read() as connection:
         report = company_report(connection, company_id)

@@ -205,8 +205,8 @@ def _model(settings: Settings) -> DoctorCheck:
 
 
 def _profile(connection: Connection, settings: Settings) -> DoctorCheck:
+    from ingestion_pipeline.companies.matching.listing_runs import profile_path, settings_profile
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
-    from ingestion_pipeline.companies.matching.runs import profile_path, settings_profile
     from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.lookup import list_sources
 

@@ -38,7 +38,7 @@ def listings() -> None:
 @json_option
 def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
     """Show listings, newest first."""
-    from ingestion_pipeline.companies.boards.reporting import ListingFilter, list_listings
+    from ingestion_pipeline.companies.reports import ListingFilter, list_listings
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     with opened() as (_, store), store.read() as connection:
@@ -81,7 +81,7 @@ def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
 @json_option
 def show(*, listing_id: int, as_json: bool) -> None:
     """Show listing ID: its fields, the boards that list it, its match."""
-    from ingestion_pipeline.companies.boards.reporting import listing_details
+    from ingestion_pipeline.companies.reports import listing_details
 
     with opened() as (_, store), store.read() as connection:
         row = dict(listing_details(connection, listing_id))

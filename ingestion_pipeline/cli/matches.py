@@ -25,7 +25,7 @@ def matches() -> None:
 @json_option
 def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
     """Show matching listings, best first, each with its reason."""
-    from ingestion_pipeline.companies.matching.reporting import list_matches
+    from ingestion_pipeline.companies.reports import list_matches
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     with opened() as (settings, store), store.read() as connection:
@@ -51,8 +51,8 @@ def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
 
 
 def _advice(settings: Settings) -> str:
+    from ingestion_pipeline.companies.matching.listing_runs import settings_profile
     from ingestion_pipeline.companies.matching.profile import Profile
-    from ingestion_pipeline.companies.matching.runs import settings_profile
 
     profile = settings_profile(settings)
     if not isinstance(profile, Profile):

@@ -17,8 +17,8 @@ def profile() -> None:
 @json_option
 def check(*, as_json: bool) -> None:
     """List every mistake of the profile, each with its line; exit 2 if there is one."""
+    from ingestion_pipeline.companies.matching.listing_runs import profile_path, settings_profile
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
-    from ingestion_pipeline.companies.matching.runs import profile_path, settings_profile
 
     with opened() as (settings, _):
         profile_found, path = settings_profile(settings), profile_path(settings)

@@ -15,11 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from ingestion_pipeline.companies.analysis.boards import GENERIC, RSS
-from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, JobPlatform
+from ingestion_pipeline.companies.company_states import Confidence
+from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
 from ingestion_pipeline.companies.platforms.generic import RECOGNISE
 from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import company
-from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
 from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
 from ingestion_pipeline.reading.structured.embedded import read_embedded
@@ -42,22 +42,11 @@ HTML_ACCEPT = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """A probed board, and the confidence that it can be parsed."""
-
-    task: Task
-    company_id: str | None
-    platform: str
-    url: str
-    config: Mapping[str, Any]
-    confidence: Confidence
-    details: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """The request for a board's first page; a generic board is a page without a known platform."""
 
+    task: Task
+    company_id: str | None
     platform: str
     url: str
     config: Mapping[str, Any]
@@ -72,46 +61,42 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
-    """The platform and config to parse the board with, and the confidence."""
+class Probed:
+    """The platform and config to parse a board with, and the confidence that it can be parsed."""
 
+    probe: Probe
     platform: str
     config: Mapping[str, Any]
     confidence: Confidence
     details: str
 
 
-def probe_of(platform: str, url: str, config: Mapping[str, Any]) -> Probe:
-    """Return the probe for the board.
+def probe_of(task: Task, platform: str, url: str, config: Mapping[str, Any]) -> Probe:
+    """Return the probe for the board of a discovery task.
 
     Raises:
         BadConfig: neither URL nor config identifies the board.
         Permanent: there is no adapter for this platform.
     """
-    if platform == GENERIC:
-        return Probe(
-            platform=platform,
-            url=url,
-            config=config,
-            board=None,
-            request=Request(url=url, accept=HTML_ACCEPT),
-            honours_robots=True,
-        )
-    if platform not in PLATFORMS:
-        raise Permanent(f"nothing reads boards of {platform} yet", code="no_reader")
-    adapter: JobPlatform = PLATFORMS[platform]
-    board = adapter.configure(url, config)
+    board, request, honours_robots = None, Request(url=url, accept=HTML_ACCEPT), True
+    if platform != GENERIC:
+        if platform not in PLATFORMS:
+            raise Permanent(f"nothing reads boards of {platform} yet", code="no_reader")
+        board = PLATFORMS[platform].configure(url, config)
+        request, honours_robots = board.first_request(), PLATFORMS[platform].honours_robots
     return Probe(
+        task=task,
+        company_id=task.payload.get("company_id") or None,
         platform=platform,
         url=url,
         config=config,
         board=board,
-        request=board.first_request(),
-        honours_robots=adapter.honours_robots,
+        request=request,
+        honours_robots=honours_robots,
     )
 
 
-async def probe_board(probe: Probe, fetch: PacedFetch, *, now: datetime) -> ProbeResult:
+async def probe_board(probe: Probe, fetch: PacedFetch, *, now: datetime) -> Probed:
     """Request the board's first page and return the result; transient errors are raised.
 
     A board that is missing or returns something else is a result with medium confidence and the
@@ -128,7 +113,7 @@ async def probe_board(probe: Probe, fetch: PacedFetch, *, now: datetime) -> Prob
         return _unsure(probe, error.code, error.text)
 
 
-def _read(probe: Probe, answer: Answer, *, now: datetime) -> ProbeResult:
+def _read(probe: Probe, answer: Answer, *, now: datetime) -> Probed:
     if not isinstance(answer, Fetched):
         raise Permanent(f"{probe.request.url} sent no body", code="empty_body")
     if probe.board is None:
@@ -140,7 +125,8 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> ProbeResult:
     count = len(reading.records)
     # An empty feed may be about anything; an empty board is a board without jobs.
     is_sure = count > 0 or probe.platform != RSS
-    return ProbeResult(
+    return Probed(
+        probe=probe,
         platform=probe.platform,
         config=probe.config,
         confidence=Confidence.HIGH if is_sure else Confidence.MEDIUM,
@@ -148,18 +134,16 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> ProbeResult:
     )
 
 
-def _generic(probe: Probe, answer: Fetched) -> ProbeResult:
+def _generic(probe: Probe, answer: Fetched) -> Probed:
     """Return the result for a company's own page: JSON-LD postings, else a recognised list."""
     html = decode(answer.body, answer.content_type)
     postings = sum(1 for _ in read_embedded(html).things("JobPosting"))
     if postings:
         details = f"the company's own page with {postings} JobPosting items"
-        return ProbeResult(
-            platform="jsonld", config=probe.config or {"may_be_empty": True}, confidence=Confidence.LOW, details=details
-        )
+        config = probe.config or {"may_be_empty": True}
+        return Probed(probe=probe, platform="jsonld", config=config, confidence=Confidence.LOW, details=details)
     config = probe.config
-    jobs = [] if config else recognised_jobs(html, url=answer.final_url)
-    if jobs:
+    if jobs := [] if config else recognised_jobs(html, url=answer.final_url):
         config = {RECOGNISE: True}
         details = f"the company's own page; {len(jobs)} jobs recognised by layout: {sample_titles(jobs)}"
     else:
@@ -167,12 +151,13 @@ def _generic(probe: Probe, answer: Fetched) -> ProbeResult:
             "the company's own page, without a recognised list of jobs; it needs `items` and"
             " `fields` (CSS selectors) in its config"
         )
-    return ProbeResult(platform="html", config=config, confidence=Confidence.LOW, details=details)
+    return Probed(probe=probe, platform="html", config=config, confidence=Confidence.LOW, details=details)
 
 
-def _unsure(probe: Probe, code: str, text: str) -> ProbeResult:
+def _unsure(probe: Probe, code: str, text: str) -> Probed:
     is_generic = probe.platform == GENERIC
-    return ProbeResult(
+    return Probed(
+        probe=probe,
         platform="html" if is_generic else probe.platform,
         config=probe.config,
         confidence=Confidence.LOW if is_generic else Confidence.MEDIUM,
@@ -221,29 +206,15 @@ def save_board(connection: Connection, probed: Probed, *, now: datetime, setting
     Return None if it has a source already, or if the spawn guard refuses its poll. The poll is a
     child task of the discovery, so that its results have the same lineage.
     """
-    platform = recognize_platform(probed.url)
-    is_same = platform is not None and platform.name == probed.platform
-    token = platform.token if platform is not None and is_same else None
-    existing_id = find_board_source(connection, platform=probed.platform, url=probed.url, token=token)
+    task, url = probed.probe.task, probed.probe.url
+    recognized = recognize_platform(url)
+    token = recognized.token if recognized is not None and recognized.name == probed.platform else None
+    existing_id = find_board_source(connection, platform=probed.platform, url=url, token=token)
     if existing_id is not None:
         note_board(connection, probed, source_id=existing_id, now=now)
         return None
     source_id = _free_id(connection, probed, token)
-    is_sure = probed.confidence is Confidence.HIGH
-    made = spawn(
-        connection, probed.task, _poll(source_id, probed.url, now=now), now=now, policy=settings.work, is_permanent=True
-    )
-    if isinstance(made, Refusal):
-        note_board(connection, probed, source_id=None, now=now, note=f"refused: {made.value}")
-        return None
-    register(connection, [_definition(connection, probed, source_id, is_sure)], now=now)
-    _set_provenance(connection, probed, source_id, is_sure=is_sure, now=now)
-    note_board(connection, probed, source_id=source_id, now=now)
-    return source_id
-
-
-def _poll(source_id: str, url: str, *, now: datetime) -> NewTask:
-    return NewTask(
+    poll = NewTask(
         kind=POLL,
         dedupe_key=source_id,
         not_before=now,
@@ -252,63 +223,55 @@ def _poll(source_id: str, url: str, *, now: datetime) -> NewTask:
         priority=Tier.WARM.priority,
         shard=shard_of(host_of(url)),
     )
+    made = spawn(connection, task, poll, now=now, policy=settings.work, is_permanent=True)
+    if isinstance(made, Refusal):
+        note_board(connection, probed, source_id=None, now=now, note=f"refused: {made.value}")
+        return None
+    _register(connection, probed, source_id, now=now)
+    note_board(connection, probed, source_id=source_id, now=now)
+    return source_id
 
 
-def _definition(
-    connection: Connection,
-    probed: Probed,
-    source_id: str,
-    is_sure: bool,  # noqa: FBT001
-) -> Definition:
-    row = company(connection, probed.company_id) if probed.company_id else None
-    return Definition(
+def _register(connection: Connection, probed: Probed, source_id: str, *, now: datetime) -> None:
+    """Register the source in the discovery's lineage; below high confidence it waits for approval."""
+    probe, is_sure = probed.probe, probed.confidence is Confidence.HIGH
+    row = company(connection, probe.company_id) if probe.company_id else None
+    definition = Definition(
         id=source_id,
         kind=Kind.JOB_BOARD,
-        url=probed.url,
+        url=probe.url,
         name=row["name"] if row is not None else None,
         platform=probed.platform,
         config=dict(probed.config),
         enabled=is_sure,
-        company=probed.company_id,
+        company=probe.company_id,
     )
-
-
-def _set_provenance(connection: Connection, probed: Probed, source_id: str, *, is_sure: bool, now: datetime) -> None:
-    """Set the source's lineage; a source below high confidence waits for approval."""
-    values: dict[str, Any] = {"tracking_id": probed.task.tracking_id}
+    register(connection, [definition], now=now)
+    values: dict[str, Any] = {"tracking_id": probe.task.tracking_id}
     if not is_sure:
-        values |= {
-            "status": SourceStatus.PENDING_VALIDATION.value,
-            "status_reason": (
-                f"confidence {probed.confidence.value}: {probed.details}; it is polled after"
-                f" `ingest sources enable {source_id}`"
-            ),
-        }
+        values["status"] = SourceStatus.PENDING_VALIDATION.value
+        values["status_reason"] = (
+            f"confidence {probed.confidence.value}: {probed.details}; it is polled after"
+            f" `ingest sources enable {source_id}`"
+        )
     connection.execute(update(sources).where(sources.c.id == source_id).values(**values))
-    audit(
-        connection,
-        actor="system",
-        action="source.discovered",
-        subject=source_id,
-        now=now,
-        detail={
-            "url": probed.url,
-            "platform": probed.platform,
-            "confidence": probed.confidence.value,
-            "company": probed.company_id,
-            "task": probed.task.id,
-        },
-    )
+    detail = {
+        "url": probe.url,
+        "platform": probed.platform,
+        "confidence": probed.confidence.value,
+        "company": probe.company_id,
+        "task": probe.task.id,
+    }
+    audit(connection, actor="system", action="source.discovered", subject=source_id, now=now, detail=detail)
 
 
 def _free_id(connection: Connection, probed: Probed, token: str | None) -> str:
     """Return `job_board:greenhouse-acme`, with the task's id appended if that is taken."""
-    name = f"{probed.platform}-{token}" if token else (probed.company_id or host_of(probed.url))
+    probe = probed.probe
+    name = f"{probed.platform}-{token}" if token else (probe.company_id or host_of(probe.url))
     slug = _ODD.sub("-", name.casefold()).strip("-.")[:MAX_NAME] or "board"
     source_id = f"{Kind.JOB_BOARD.value}:{slug}"
-    if sources_by_id(connection, [source_id]):
-        return f"{source_id}-{probed.task.id}"
-    return source_id
+    return f"{source_id}-{probe.task.id}" if sources_by_id(connection, [source_id]) else source_id
 
 
 def note_board(
@@ -316,7 +279,7 @@ def note_board(
 ) -> None:
     """Record the outcome of the discovery in the company's record."""
     changes = {"confidence": probed.confidence.value, "source_id": source_id, "note": note or probed.details}
-    change_board(connection, probed.company_id, probed.task, changes, now=now)
+    change_board(connection, probed.probe.company_id, probed.probe.task, changes, now=now)
 
 
 def change_board(

@@ -17,7 +17,7 @@ DATABASES = "databases"
 MACHINE_LEARNING = "machine_learning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Technology:
     """One technology.
 
@@ -29,82 +29,69 @@ class Technology:
     name: str
     group: str | None = None
     pattern: str | None = None
-    as_word: str | None = None
     also: tuple[str, ...] = ()
+    as_word: str | None = None
     is_required_skill: bool = True
 
 
-def _technology(
-    name: str,
-    group: str | None = None,
-    pattern: str | None = None,
-    *also: str,
-    as_word: str | None = None,
-    is_required_skill: bool = True,
-) -> Technology:
-    return Technology(
-        name=name, group=group, pattern=pattern, as_word=as_word, also=also, is_required_skill=is_required_skill
-    )
-
-
 _STACK = (
-    _technology("Python", LANGUAGES, "[Pp]ython"),
-    _technology("Java", LANGUAGES, "Java"),
-    _technology("JavaScript", LANGUAGES, "[Jj]ava[Ss]cript", "js"),
-    _technology("TypeScript", LANGUAGES, "[Tt]ype[Ss]cript", "ts"),
-    _technology("Go", LANGUAGES, "[Gg]olang", "golang", as_word="Go"),
-    _technology("Rust", LANGUAGES, "[Rr]ust[Ll]ang", as_word="Rust"),
-    _technology("Ruby", LANGUAGES, "Ruby on Rails", as_word="Ruby"),
-    _technology("C++", LANGUAGES, r"[Cc]\+\+(?:[0-9]{2})?"),
-    _technology("React", FRONTEND, r"[Rr]eact(?:\.?[Jj][Ss])|React Native", *("react.js", "reactjs"), as_word="React"),
-    _technology("Vue", FRONTEND, r"Vue(?:\.?[Jj][Ss])?", "vue.js", "vuejs"),
-    _technology("Angular", FRONTEND, r"Angular(?:JS|\.js)", as_word="Angular"),
-    _technology("Svelte", FRONTEND, "Svelte(?:Kit|JS)", as_word="Svelte"),
-    _technology("AWS", INFRASTRUCTURE, "AWS|Amazon Web Services", "amazon web services"),
-    _technology("GCP", INFRASTRUCTURE, "GCP|Google Cloud(?: Platform)?", "google cloud"),
-    _technology("Azure", INFRASTRUCTURE, "Microsoft Azure|(?<!d')(?<!d\u2019)Azure"),
-    _technology("Docker", INFRASTRUCTURE, "Docker"),
-    _technology("Kubernetes", INFRASTRUCTURE, "[Kk]ubernetes|[Kk]8[Ss]", "k8s"),
-    _technology("PostgreSQL", DATABASES, "[Pp]ostgre(?:s|SQL|sql)", "postgres"),
-    _technology("MySQL", DATABASES, "[Mm]y[Ss][Qq][Ll]"),
-    _technology("MongoDB", DATABASES, "[Mm]ongo ?[Dd][Bb]"),
-    _technology("Redis", DATABASES, "[Rr]edis"),
+    Technology("Python", LANGUAGES, "[Pp]ython"),
+    Technology("Java", LANGUAGES, "Java"),
+    Technology("JavaScript", LANGUAGES, "[Jj]ava[Ss]cript", ("js",)),
+    Technology("TypeScript", LANGUAGES, "[Tt]ype[Ss]cript", ("ts",)),
+    Technology("Go", LANGUAGES, "[Gg]olang", ("golang",), as_word="Go"),
+    Technology("Rust", LANGUAGES, "[Rr]ust[Ll]ang", as_word="Rust"),
+    Technology("Ruby", LANGUAGES, "Ruby on Rails", as_word="Ruby"),
+    Technology("C++", LANGUAGES, r"[Cc]\+\+(?:[0-9]{2})?"),
+    Technology("React", FRONTEND, r"[Rr]eact(?:\.?[Jj][Ss])|React Native", ("react.js", "reactjs"), as_word="React"),
+    Technology("Vue", FRONTEND, r"Vue(?:\.?[Jj][Ss])?", ("vue.js", "vuejs")),
+    Technology("Angular", FRONTEND, r"Angular(?:JS|\.js)", as_word="Angular"),
+    Technology("Svelte", FRONTEND, "Svelte(?:Kit|JS)", as_word="Svelte"),
+    Technology("AWS", INFRASTRUCTURE, "AWS|Amazon Web Services", ("amazon web services",)),
+    Technology("GCP", INFRASTRUCTURE, "GCP|Google Cloud(?: Platform)?", ("google cloud",)),
+    Technology("Azure", INFRASTRUCTURE, "Microsoft Azure|(?<!d')(?<!d\u2019)Azure"),
+    Technology("Docker", INFRASTRUCTURE, "Docker"),
+    Technology("Kubernetes", INFRASTRUCTURE, "[Kk]ubernetes|[Kk]8[Ss]", ("k8s",)),
+    Technology("PostgreSQL", DATABASES, "[Pp]ostgre(?:s|SQL|sql)", ("postgres",)),
+    Technology("MySQL", DATABASES, "[Mm]y[Ss][Qq][Ll]"),
+    Technology("MongoDB", DATABASES, "[Mm]ongo ?[Dd][Bb]"),
+    Technology("Redis", DATABASES, "[Rr]edis"),
 )
 _LEARNING = (
-    _technology(
+    Technology(
         "machine learning",
         MACHINE_LEARNING,
         "[Mm]achine[- ][Ll]earning|ML|maschinelle[sn]? Lernen",
-        "ml",
+        ("ml",),
         is_required_skill=False,
     ),
-    _technology(
+    Technology(
         "artificial intelligence",
         MACHINE_LEARNING,
         r"AI|A\.I\.|[Aa]rtificial [Ii]ntelligence|Künstliche Intelligenz",
         is_required_skill=False,
     ),
-    _technology(
+    Technology(
         "deep learning", MACHINE_LEARNING, "[Dd]eep[- ][Ll]earning|[Nn]eural [Nn]etworks?", is_required_skill=False
     ),
-    _technology("language models", MACHINE_LEARNING, "LLMs?|[Ll]arge [Ll]anguage [Mm]odels?", is_required_skill=False),
-    _technology(
+    Technology("language models", MACHINE_LEARNING, "LLMs?|[Ll]arge [Ll]anguage [Mm]odels?", is_required_skill=False),
+    Technology(
         "natural language processing",
         MACHINE_LEARNING,
         "NLP|[Nn]atural [Ll]anguage [Pp]rocessing",
         is_required_skill=False,
     ),
-    _technology("computer vision", MACHINE_LEARNING, "[Cc]omputer [Vv]ision", is_required_skill=False),
-    _technology("TensorFlow", MACHINE_LEARNING, "[Tt]ensor[Ff]low"),
-    _technology("PyTorch", MACHINE_LEARNING, "[Pp]y[Tt]orch"),
+    Technology("computer vision", MACHINE_LEARNING, "[Cc]omputer [Vv]ision", is_required_skill=False),
+    Technology("TensorFlow", MACHINE_LEARNING, "[Tt]ensor[Ff]low"),
+    Technology("PyTorch", MACHINE_LEARNING, "[Pp]y[Tt]orch"),
 )
 _OTHERS = (
-    *map(_technology, ("C#", "PHP", "Scala", "Kotlin", "Swift", "Elixir", "R", "Django", "Flask")),
-    *map(_technology, ("FastAPI", "Rails", "Spring Boot", ".NET", "Elasticsearch", "Cassandra")),
-    *map(_technology, ("Snowflake", "BigQuery", "Databricks", "Kafka", "Spark", "Airflow", "Dagster")),
-    *map(_technology, ("dbt", "Terraform", "Ansible", "GraphQL", "gRPC")),
-    _technology("Node.js", None, None, "nodejs", "node js"),
-    _technology("CI/CD", None, None, "ci / cd"),
+    *map(Technology, ("C#", "PHP", "Scala", "Kotlin", "Swift", "Elixir", "R", "Django", "Flask")),
+    *map(Technology, ("FastAPI", "Rails", "Spring Boot", ".NET", "Elasticsearch", "Cassandra")),
+    *map(Technology, ("Snowflake", "BigQuery", "Databricks", "Kafka", "Spark", "Airflow", "Dagster")),
+    *map(Technology, ("dbt", "Terraform", "Ansible", "GraphQL", "gRPC")),
+    Technology("Node.js", also=("nodejs", "node js")),
+    Technology("CI/CD", also=("ci / cd",)),
 )
 VOCABULARY = (*_STACK, *_LEARNING, *_OTHERS)
 

@@ -94,7 +94,7 @@ def demo_profile() -> Path:
 
 def has_profile() -> bool:
     """Return whether the operator has a profile; then the demo's own is not used."""
-    from ingestion_pipeline.companies.matching.runs import profile_path
+    from ingestion_pipeline.companies.matching.listing_runs import profile_path
     from ingestion_pipeline.settings import load_settings
 
     return profile_path(load_settings(environment())).exists()

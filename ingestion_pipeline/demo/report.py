@@ -362,7 +362,7 @@ def _board_list(boards: list[dict[str, Any]] | None) -> str:
 
 
 def _print_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:
-    from ingestion_pipeline.companies.matching.reporting import match_report
+    from ingestion_pipeline.companies.reports import match_report
 
     rows: list[list[object]] = []
     for board in boards:
@@ -383,7 +383,7 @@ def rejected_rows(connection: Connection, source_ids: Sequence[str]) -> list[lis
     """Return the open listings that are no match: title, rule or score, reason."""
     from sqlalchemy import select
 
-    from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
+    from ingestion_pipeline.companies.company_states import ListingDecision, ListingStatus
     from ingestion_pipeline.store.tables import job_listings
 
     jobs = job_listings.c
@@ -432,7 +432,7 @@ def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[
 
 def print_matches(connection: Connection, company_sources: Sequence[str]) -> None:
     """Print the matches of the companies' boards, best first, each with the reason."""
-    from ingestion_pipeline.companies.matching.reporting import list_matches
+    from ingestion_pipeline.companies.reports import list_matches
 
     boards = [board.id for board in boards_of(connection, company_sources)]
     matches = [match for board in boards for match in list_matches(connection, source_id=board)]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ingestion_pipeline.companies.runs import run_companies
+from ingestion_pipeline.companies.company_runs import run_companies
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.matching.runs import MatchRunResult, match_listings
+from ingestion_pipeline.companies.matching.listing_runs import MatchRunResult, match_listings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import job_matches, outbox
 from ingestion_pipeline.tasks.worker import Worker

@@ -9,13 +9,12 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from ingestion_pipeline.companies.boards.rows import LOCK
+from ingestion_pipeline.companies.boards.listing_rows import LOCK
+from ingestion_pipeline.companies.company_runs import CompanyWork, persist_failure
+from ingestion_pipeline.companies.company_states import COMPANY
 from ingestion_pipeline.companies.matching.results import PAGE_GONE
-from ingestion_pipeline.companies.matching.stages import Rules
-from ingestion_pipeline.companies.matching.tasks import ListingItem
+from ingestion_pipeline.companies.matching.tasks import ListingItem, Rules
 from ingestion_pipeline.companies.records import analysis_task
-from ingestion_pipeline.companies.runs import CompanyWork, persist_failure
-from ingestion_pipeline.companies.states import COMPANY
 from ingestion_pipeline.engine.outcomes import Failed, Skipped
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ingestion_pipeline.companies.records import analysis_task, ensure_company, ensure_source
-from ingestion_pipeline.companies.starting import start_analyses
+from ingestion_pipeline.companies.records import analysis_task, ensure_company, ensure_source, start_analyses
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import make_due

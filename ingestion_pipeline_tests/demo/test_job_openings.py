@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from ingestion_pipeline.companies.company_names import fingerprint
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.matching.filtering import filter_listing, stopped
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, load_profile
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
-from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.demo.commands import demo_profile

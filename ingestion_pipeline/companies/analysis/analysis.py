@@ -22,7 +22,6 @@ from ingestion_pipeline.companies.analysis.facts import (
     technologies_in,
 )
 from ingestion_pipeline.companies.analysis.scoring import (
-    Completeness,
     Score,
     completeness,
     employees_in,
@@ -31,7 +30,8 @@ from ingestion_pipeline.companies.analysis.scoring import (
     size_category,
 )
 from ingestion_pipeline.companies.analysis.site import Role, anchors_of
-from ingestion_pipeline.companies.names import clean_company_name
+from ingestion_pipeline.companies.company_names import clean_company_name
+from ingestion_pipeline.companies.company_states import Completeness
 from ingestion_pipeline.reading.html.head import feeds_of, title_of
 from ingestion_pipeline.reading.html.links import base_of, linked_page
 from ingestion_pipeline.reading.html.markdown import to_markdown

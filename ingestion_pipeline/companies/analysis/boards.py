@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from ingestion_pipeline.companies.analysis.facts import CompanyPage
 from ingestion_pipeline.companies.analysis.site import MIN_NAME_CHARACTERS, Role, is_same_site, plain_name, site_label
+from ingestion_pipeline.companies.company_states import Confidence
 from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.sources.platforms import Platform, recognize_platform
 from ingestion_pipeline.urls import BadUrl, canonical_url
 

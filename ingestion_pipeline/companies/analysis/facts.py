@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.analysis.site import Role, is_called_like, is_same_site
-from ingestion_pipeline.companies.names import is_placeholder_text, stated_company
+from ingestion_pipeline.companies.company_names import is_placeholder_text, stated_company
 from ingestion_pipeline.companies.platforms.fields import one_line
 from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, STACK
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground

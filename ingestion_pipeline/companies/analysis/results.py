@@ -12,10 +12,9 @@ from sqlalchemy import Connection, RowMapping, update
 from ingestion_pipeline.companies.analysis.analysis import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.analysis.boards import FoundBoard
 from ingestion_pipeline.companies.analysis.facts import FIELDS
-from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.companies.board_discovery import find_board_source
+from ingestion_pipeline.companies.company_states import SOURCE_DISCOVERY, CompanyStatus, Completeness
 from ingestion_pipeline.companies.records import company
-from ingestion_pipeline.companies.states import SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, crawls
 from ingestion_pipeline.sources.poll_tasks import lock_polls

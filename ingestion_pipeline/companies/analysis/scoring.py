@@ -9,22 +9,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import sha256
 
+from ingestion_pipeline.companies.company_states import Completeness
 from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, canonical_name
 from ingestion_pipeline.settings.systems import Company
 
 POINTS_PER_RANK = 5  # skills are ranked 1 to 10: two of rank 10 reach the cap
 MAX_EMPLOYEES = 10_000_000  # a larger number is not a head count
-
-
-class Completeness(StrEnum):
-    """How complete a company's data is."""
-
-    THIN = "thin"
-    MINIMAL = "minimal"
-    GOOD = "good"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

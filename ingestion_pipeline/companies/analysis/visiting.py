@@ -54,7 +54,12 @@ class CompanyCrawl:
 
     async def all_pages(self, website: str) -> list[CompanyPage]:
         """Return the home page and the pages it leads to; raise if the home page fails."""
-        home = await self._needed(PageToFetch(url=website, role=Role.HOME, named_by="source"))
+        try:
+            home = await self._page(PageToFetch(url=website, role=Role.HOME, named_by="source"))
+        except Resource as error:
+            if error.code == FORBIDDEN:  # retrying would not help
+                raise Permanent(error.text, code=FORBIDDEN) from error
+            raise
         pages = [home]
         targets = named_pages(home.anchors, home=home.url, named_by="navigation")
         if missing_roles(page.role for page in targets):
@@ -68,27 +73,20 @@ class CompanyCrawl:
         pages += await self._deeper(pages, home.url, targets)
         return pages
 
-    async def _needed(self, target: PageToFetch) -> CompanyPage:
-        try:
-            return await self._page(target)
-        except Resource as error:
-            if error.code == FORBIDDEN:  # retrying would not help
-                raise Permanent(error.text, code=FORBIDDEN) from error
-            raise
-
     async def _optional(self, target: PageToFetch, home: str) -> list[CompanyPage]:
         """Return the page, or an empty list after recording the failure."""
-        if target.url in self._failed_urls():
+        if any(failure["asked"] == target.url for failure in self.state.get("failed", ())):
             return []
         try:
             page = await self._page(target)
         except WorkError as error:
             if not self._is_dispensable(error):
                 raise
-            await self._save_failure(target, error)
+            failed = {"asked": target.url, "role": target.role.value, "named_by": target.named_by, "code": error.code}
+            self.state = self.state | {"failed": [*self.state.get("failed", ()), failed]}
+            await asyncio.to_thread(self._save_progress)
             return []
-        is_home = _is_same_page(page.url, home)
-        return [] if is_home else [page]
+        return [] if _is_same_page(page.url, home) else [page]
 
     def _is_dispensable(self, error: WorkError) -> bool:
         """Return whether to continue without it: missing, forbidden, or out of attempts."""
@@ -197,11 +195,6 @@ class CompanyCrawl:
         self.task = replace(self.task, stage=FETCHED, state=self.state)
         return entry
 
-    async def _save_failure(self, target: PageToFetch, error: WorkError) -> None:
-        failed = {"asked": target.url, "role": target.role.value, "named_by": target.named_by, "code": error.code}
-        self.state = self.state | {"failed": [*self.state.get("failed", ()), failed]}
-        await asyncio.to_thread(self._save_progress)
-
     def _save_progress(self) -> None:
         with self.ctx.store.begin() as connection:
             set_progress(connection, self.task, stage=FETCHED, state=self.state)
@@ -212,9 +205,6 @@ class CompanyCrawl:
 
     def _page_entries(self) -> list[Mapping[str, Any]]:
         return list(self.state.get("pages", ()))
-
-    def _failed_urls(self) -> set[str]:
-        return {failure["asked"] for failure in self.state.get("failed", ())}
 
 
 def _is_same_page(first: str, second: str) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
-from ingestion_pipeline.companies.boards import rows
+from ingestion_pipeline.companies.boards import listing_rows
 from ingestion_pipeline.companies.listing import is_expired
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
@@ -38,7 +38,7 @@ def lock_board(connection: Connection, source_id: str) -> None:
     the others.
     """
     lock_polls(connection, [source_id])
-    rows.lock_listings(connection)
+    listing_rows.lock_listings(connection)
 
 
 def close_inactive_boards(
@@ -52,7 +52,7 @@ def close_inactive_boards(
     """
     if not has_inactive_boards(connection, now=now, settings=settings):
         return 0
-    rows.lock_listings(connection)
+    listing_rows.lock_listings(connection)
     columns = (sources.c.id, sources.c.status_reason, sources.c.last_success_at)
     query = select(*columns).where(_is_inactive(now, settings)).order_by(sources.c.id)
     boards = connection.execute(query if only is None else query.where(sources.c.id == only))
@@ -81,8 +81,8 @@ def _close(
         .values(available=False, last_seen_at=last_seen_at)
         .returning(listing_sources.c.listing_id)
     )
-    closed = rows.close_listings(connection, set(gone.scalars()), reason=f"{REASON}: {board}", now=now)
-    rows.withdraw_matches(connection, closed, now=now)
+    closed = listing_rows.close_listings(connection, set(gone.scalars()), reason=f"{REASON}: {board}", now=now)
+    listing_rows.withdraw_matches(connection, closed, now=now)
     connection.execute(
         update(sources).where(sources.c.id == board).values(record_count=0, needs_full_read=True, updated_at=now)
     )
@@ -107,8 +107,8 @@ def close_expired(connection: Connection, *, now: datetime) -> int:
     """
     if not expired_listings(connection, now=now):
         return 0
-    rows.lock_listings(connection)
+    listing_rows.lock_listings(connection)
     ids = expired_listings(connection, now=now)  # again under the lock: others may have written
-    closed = rows.close_listings(connection, ids, reason=EXPIRED, now=now, is_listed=True)
-    rows.withdraw_matches(connection, closed, now=now)
+    closed = listing_rows.close_listings(connection, ids, reason=EXPIRED, now=now, is_listed=True)
+    listing_rows.withdraw_matches(connection, closed, now=now)
     return len(closed)

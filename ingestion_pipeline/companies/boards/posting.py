@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
 from hashlib import sha256
 from typing import Any, cast
 
 import orjson
+from pydantic import TypeAdapter
 
-from ingestion_pipeline.companies.listing import Listing, Remote, listing_as_dict
-from ingestion_pipeline.companies.names import fingerprint, stated_company, url_key
-from ingestion_pipeline.companies.salary import Salary, salary_as_dict
+from ingestion_pipeline.companies.company_names import fingerprint, stated_company, url_key
+from ingestion_pipeline.companies.company_states import Completeness
+from ingestion_pipeline.companies.listing import Listing, listing_as_dict
+from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.tasks.errors import storable
@@ -86,7 +87,7 @@ def posting_of(listing: Listing, source: Source) -> Posting:
     words = fingerprint(listing.title, company, listing.description)
     address = url_key(listing.url) if listing.url else None
     stated = {"t": listing.title, "u": listing.url, "d": listing.description, "l": listing.location}
-    draft = Posting(
+    posting = Posting(
         listing=listing,
         company=company,
         external_key=_external_key(listing, address, words),
@@ -95,18 +96,10 @@ def posting_of(listing: Listing, source: Source) -> Posting:
         content_hash="",
         stated="".join(code for code, text in stated.items() if text),
     )
-    columns = draft.columns
+    columns = posting.columns
     if listing.posted_is_relative:
         columns["posted_at"] = None  # it changes with every poll
-    return Posting(
-        listing=listing,
-        company=company,
-        external_key=draft.external_key,
-        url_key=address,
-        fingerprint=words,
-        content_hash=content_hash(columns, STORED_COLUMNS),
-        stated=draft.stated,
-    )
+    return replace(posting, content_hash=content_hash(columns, STORED_COLUMNS))
 
 
 def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str:
@@ -123,14 +116,6 @@ def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str
     return sha256(orjson.dumps(values, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-class Level(StrEnum):
-    """How complete a listing is."""
-
-    THIN = "thin"
-    MINIMAL = "minimal"
-    GOOD = "good"
-
-
 def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return the completeness level of a listing's columns and what it does not state.
 
@@ -139,11 +124,11 @@ def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
     expected = ("url", "company_name", "location", "description", "salary", "posted_at")
     text = columns.get("description") or ""
     has_text = len(text) > MINIMAL_TEXT
-    level = Level.THIN
+    level = Completeness.THIN
     if has_text and all(columns.get(name) for name in ("url", "title", "company_name")):
-        level = Level.MINIMAL
+        level = Completeness.MINIMAL
         if columns.get("location") and columns.get("posted_at") and _REQUIREMENTS.search(text):
-            level = Level.GOOD
+            level = Completeness.GOOD
     missing = [name for name in expected if not columns.get(name)]
     return {"level": level.value, "missing": missing}
 
@@ -171,6 +156,7 @@ def _text(value: object) -> str:
 
 
 MARK = b'"posted_is_relative"'  # once in every listing
+_LISTINGS = TypeAdapter(list[Listing])
 
 
 def feed_to_bytes(parsed: ParsedFeed[Listing]) -> bytes:
@@ -180,7 +166,11 @@ def feed_to_bytes(parsed: ParsedFeed[Listing]) -> bytes:
             "is_complete": parsed.is_complete,
             "problems": [asdict(problem) for problem in parsed.problems],
             "notes": list(parsed.notes),
-            "listings": [_as_dict(listing) for listing in parsed.records],
+            "listings": [
+                {name: _storable(value) for name, value in listing_as_dict(listing).items()}
+                | {"posted_is_relative": listing.posted_is_relative}
+                for listing in parsed.records
+            ],
         }
     )
 
@@ -189,45 +179,14 @@ def feed_from_bytes(stored: bytes) -> ParsedFeed[Listing]:
     """Deserialise a feed that `feed_to_bytes` wrote."""
     document: dict[str, Any] = orjson.loads(stored)
     return ParsedFeed(
-        records=[_from_dict(fields) for fields in document["listings"]],
+        records=_LISTINGS.validate_python(document["listings"]),
         problems=[Problem(**fields) for fields in document["problems"]],
         is_complete=document["is_complete"],
         notes=document["notes"],
     )
 
 
-def _as_dict(listing: Listing) -> dict[str, Any]:
-    fields = {name: _storable(value) for name, value in listing_as_dict(listing).items()}
-    return fields | {"posted_is_relative": listing.posted_is_relative}
-
-
 def _storable(value: Any) -> Any:  # noqa: ANN401 - a plain value of any field
     if isinstance(value, list):
         return [_storable(part) for part in cast("list[Any]", value)]
     return storable(value) if isinstance(value, str) else value
-
-
-def _from_dict(fields: dict[str, Any]) -> Listing:
-    values: dict[str, Any] = {
-        **fields,
-        "posted_at": _moment(fields["posted_at"]),
-        "valid_until": _moment(fields["valid_until"]),
-        "remote": Remote(fields["remote"]) if fields["remote"] else None,
-        "salary": _salary(fields["salary"]),
-        "other_locations": tuple(fields["other_locations"]),
-    }
-    return Listing(**values)
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
-
-
-def _salary(fields: dict[str, Any] | None) -> Salary | None:
-    if fields is None:
-        return None
-    amounts = {name: Decimal(fields[name]) if fields[name] else None for name in _AMOUNTS}
-    return Salary(**amounts, currency=fields["currency"], period=fields["period"])
-
-
-_AMOUNTS = ("minimum", "maximum")

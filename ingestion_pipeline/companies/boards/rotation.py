@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import Connection, exists, func, select
 
-from ingestion_pipeline.companies.boards.rows import WITHDRAWN
-from ingestion_pipeline.companies.states import JOB, SCRAPE
+from ingestion_pipeline.companies.boards.listing_rows import WITHDRAWN
+from ingestion_pipeline.companies.company_states import JOB, SCRAPE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id

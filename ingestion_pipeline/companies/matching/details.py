@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from ingestion_pipeline.companies.company_names import stated_company
 from ingestion_pipeline.companies.listing import Listing, Remote, listing_as_dict
-from ingestion_pipeline.companies.matching.rows import SCRAPED_COLUMNS
+from ingestion_pipeline.companies.matching.match_rows import SCRAPED_COLUMNS
 from ingestion_pipeline.companies.matching.tasks import ListingWork
-from ingestion_pipeline.companies.names import stated_company
 from ingestion_pipeline.companies.platforms import jsonld, platform
 from ingestion_pipeline.companies.salary import salary_as_dict, salary_in
 from ingestion_pipeline.pages.visits.page import NewPage, PageVisit

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
+from ingestion_pipeline.companies.company_states import CompanyStatus
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import NoProfile, Profile
 from ingestion_pipeline.companies.matching.results import WAITS_FOR_COMPANY, company_id_of, website_of
 from ingestion_pipeline.companies.matching.scoring import BaseScore, Skill, match_result, rule_score
-from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
-from ingestion_pipeline.companies.matching.tasks import ListingWork
-from ingestion_pipeline.companies.states import CompanyStatus
+from ingestion_pipeline.companies.matching.tasks import ListingStage, ListingWork, Rules, next_stage
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.llm import (
     Answered,
@@ -206,23 +205,17 @@ class ListingEvaluator:
         if self._scorer is None:
             base = rule_score(work.listing, self._rules.profile)
         else:
-            base = await self._scorer.score(work.listing, source_id=work.source_id) or self._without_answer(work)
+            base = await self._scorer.score(work.listing, source_id=work.source_id) or replace(
+                rule_score(work.listing, self._rules.profile), notes="the model gave no usable answer"
+            )
         match = match_result(work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at)
         return replace(work, state=replace(work.state, match=match))
 
-    def _without_answer(self, work: ListingWork) -> BaseScore:
-        base = rule_score(work.listing, self._rules.profile)
-        return replace(base, notes="the model gave no usable answer")
-
     def _reason_to_wait(self, work: ListingWork) -> Resource | None:
+        """Return an error to wait for a profile or, a few times, for the company's data if an analysis is coming."""
+        now, settings = self._clock.now(), self._rules.settings.match
         if self._lacking is not None:
-            until = self._clock.now() + NO_PROFILE_WAIT
-            return Resource(str(self._lacking), until=until, code=NO_PROFILE)
-        return self._company_wait(work, self._clock.now())
-
-    def _company_wait(self, work: ListingWork, now: datetime) -> Resource | None:
-        """Return an error to wait for the company's data, a few times, if an analysis is coming."""
-        settings = self._rules.settings.match
+            return Resource(str(self._lacking), until=now + NO_PROFILE_WAIT, code=NO_PROFILE)
         is_new = work.company_status is None and work.company_id is None and company_id_of(work)
         is_coming = work.company_status in UNANALYSED or is_new
         if not is_coming or website_of(work) is None or work.company_waits >= settings.company_waits:

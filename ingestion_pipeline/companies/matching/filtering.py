@@ -9,9 +9,10 @@ state never counts against it, so a listing with no data passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from ingestion_pipeline.companies.listing import Remote, is_expired
@@ -81,15 +82,23 @@ class FilterResult:
 
 def filter_listing(listing: ListedJob, profile: Profile, limits: Filter, *, at: datetime) -> FilterResult:
     """Return the filter's result for the listing at that moment."""
-    subject = _FilterInput(listing, profile, limits, at)
-    for rejects in _REJECTIONS:
-        if (item := rejects(subject)) is not None:
-            return FilterResult(passed=False, strikes=0, threshold=limits.strike_threshold, items=(item,))
-    items = tuple(item for strikes in _STRIKES for item in strikes(subject))
-    total = sum(item.points for item in items)
-    return FilterResult(
-        passed=total < limits.strike_threshold, strikes=total, threshold=limits.strike_threshold, items=items
+    threshold = limits.strike_threshold
+    rejections = chain(
+        _rejected_job_type(listing, profile),
+        _rejected_words(listing, profile),
+        _rejected_pay(listing, profile, limits),
+        _rejected_work_mode(listing, profile),
+        _rejected_age(listing, profile, limits, at),
     )
+    if (rejection := next(rejections, None)) is not None:
+        return FilterResult(passed=False, strikes=0, threshold=threshold, items=(rejection,))
+    items = (
+        *_numbers_strikes(listing, profile, limits),
+        *_words_strikes(listing, profile),
+        *_text_strikes(listing, profile, limits, at),
+    )
+    total = sum(item.points for item in items)
+    return FilterResult(passed=total < threshold, strikes=total, threshold=threshold, items=items)
 
 
 def stopped(profile: Profile, *, title: str, url: str | None, company: str | None) -> FilterItem | None:
@@ -108,14 +117,6 @@ def stopped(profile: Profile, *, title: str, url: str | None, company: str | Non
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _FilterInput:
-    listing: ListedJob
-    profile: Profile
-    limits: Filter
-    at: datetime
-
-
 def _hard(name: str, reason: str, detail: str = "") -> FilterItem:
     return FilterItem(category=HARD, name=name, reason=reason, detail=detail[:200])
 
@@ -124,17 +125,26 @@ def _strike(name: str, reason: str, points: int, detail: str = "") -> FilterItem
     return FilterItem(category=STRIKE, name=name, reason=reason, detail=detail[:200], points=points)
 
 
-def _job_type(subject: _FilterInput) -> FilterItem | None:
-    listing = subject.listing
+def _rejected_job_type(listing: ListedJob, profile: Profile) -> Iterator[FilterItem]:
     stated = Text.of(listing.employment_type.replace("_", " ") if listing.employment_type else None)
-    for word in subject.profile.job_types_unwanted:
+    for word in profile.job_types_unwanted:
         if find(word, listing.title_text):
-            return _hard("job_type", f"you do not want {word}; the title says so", listing.title)
-        if find(word, stated):
-            return _hard("job_type", f"you do not want {word}; the board says so", stated.text)
-        if near := _role_context(word, listing):
-            return _hard("job_type", f"you do not want {word}; the description says so", near)
-    return None
+            yield _hard("job_type", f"you do not want {word}; the title says so", listing.title)
+        elif find(word, stated):
+            yield _hard("job_type", f"you do not want {word}; the board says so", stated.text)
+        elif near := _role_context(word, listing):
+            yield _hard("job_type", f"you do not want {word}; the description says so", near)
+
+
+def _rejected_words(listing: ListedJob, profile: Profile) -> Iterator[FilterItem]:
+    """Yield rejections by seniority, company and keywords."""
+    if level := first_of(profile.seniority.unwanted, listing.title_text):
+        yield _hard("seniority", f"you do not want {level}", listing.title)
+    if name := _company_part(profile.stop.companies, listing.company):
+        yield _hard("company", f"the company is on your stop list: {name}", listing.company or "")
+    for keyword in profile.reject_keywords:
+        if find_phrase(keyword, listing.text):
+            yield _hard("keyword", f"it says {keyword!r}", listing.title)
 
 
 def _role_context(word: str, listing: ListedJob) -> str | None:
@@ -152,112 +162,55 @@ def _role_context(word: str, listing: ListedJob) -> str | None:
     return None
 
 
-def _seniority(subject: _FilterInput) -> FilterItem | None:
-    level = first_of(subject.profile.seniority.unwanted, subject.listing.title_text)
-    if level is None:
-        return None
-    return _hard("seniority", f"you do not want {level}", subject.listing.title)
-
-
-def _company(subject: _FilterInput) -> FilterItem | None:
-    name = _company_part(subject.profile.stop.companies, subject.listing.company)
-    if name is None:
-        return None
-    reason = f"the company is on your stop list: {name}"
-    return _hard("company", reason, subject.listing.company or "")
-
-
 def _company_part(names: tuple[str, ...], company: str | None) -> str | None:
     lower = (company or "").lower()
     return next((name for name in names if lower and name.lower() in lower), None)
 
 
-def _keywords(subject: _FilterInput) -> FilterItem | None:
-    for keyword in subject.profile.reject_keywords:
-        if find_phrase(keyword, subject.listing.text):
-            return _hard("keyword", f"it says {keyword!r}", subject.listing.title)
-    return None
+def _rejected_pay(listing: ListedJob, profile: Profile, limits: Filter) -> Iterator[FilterItem]:
+    """Yield rejections by salary and by pay of commission only."""
+    best = listing.best_salary(profile.currency)
+    floor = limits.salary_floor if profile.salary_floor is None else profile.salary_floor
+    if best is not None and best < floor:
+        reason = f"it pays at most {best:,.0f} a year; your floor is {floor:,}"
+        yield _hard("salary", reason, str(dict(listing.pay or {})))
+    for phrase in profile.commission_phrases:
+        if phrase.lower() in listing.text.lower:
+            yield _hard("commission", "it pays commission only", phrase)
 
 
-def _salary_floor(subject: _FilterInput) -> FilterItem | None:
-    best = subject.listing.best_salary(subject.profile.currency)
-    own = subject.profile.salary_floor
-    floor = subject.limits.salary_floor if own is None else own
-    if best is None or best >= floor:
-        return None
-    reason = f"it pays at most {best:,.0f} a year; your floor is {floor:,}"
-    return _hard("salary", reason, str(dict(subject.listing.pay or {})))
-
-
-def _commission(subject: _FilterInput) -> FilterItem | None:
-    lower = subject.listing.text.lower
-    matched = next((phrase for phrase in subject.profile.commission_phrases if phrase.lower() in lower), None)
-    return _hard("commission", "it pays commission only", matched) if matched else None
-
-
-def _work_mode(subject: _FilterInput) -> FilterItem | None:
-    listing, modes = subject.listing, subject.profile.work_modes
-    mode = listing.work_mode
+def _rejected_work_mode(listing: ListedJob, profile: Profile) -> Iterator[FilterItem]:
+    mode, modes, home = listing.work_mode, profile.work_modes, profile.home_city
     if mode is None:
-        return None
+        return
     allowed = {Remote.REMOTE: modes.remote, Remote.HYBRID: modes.hybrid, Remote.ON_SITE: modes.on_site}[mode]
-    source = "" if listing.remote else " by its text"
-    named = mode.value.replace("_", "-") + source
+    named = mode.value.replace("_", "-") + ("" if listing.remote else " by its text")
     where = ", ".join(listing.places)
     if allowed is Allowed.NO:
-        return _hard("work_mode", f"it is {named}, which you do not want", where)
-    home = subject.profile.home_city
-    if allowed is Allowed.HOME_CITY and home and listing.places:
-        if is_home(home, listing.places):
-            return None
-        return _hard("work_mode", f"it is {named}, and not in {home}", where)
-    return None
+        yield _hard("work_mode", f"it is {named}, which you do not want", where)
+    elif allowed is Allowed.HOME_CITY and home and listing.places and not is_home(home, listing.places):
+        yield _hard("work_mode", f"it is {named}, and not in {home}", where)
 
 
-def _expired(subject: _FilterInput) -> FilterItem | None:
-    deadline = subject.listing.valid_until
-    if deadline is None or not is_expired(deadline, now=subject.at):
-        return None
-    return _hard("expired", f"it could be applied for until {deadline:%Y-%m-%d %H:%M} UTC")
+def _rejected_age(listing: ListedJob, profile: Profile, limits: Filter, at: datetime) -> Iterator[FilterItem]:
+    """Yield rejections by deadline and age, and by forbidden technologies."""
+    deadline, age = listing.valid_until, listing.age_days(at)
+    if deadline is not None and is_expired(deadline, now=at):
+        yield _hard("expired", f"it could be applied for until {deadline:%Y-%m-%d %H:%M} UTC")
+    if age is not None and age > limits.max_age_days:
+        yield _hard("age", f"posted {age:.0f} days ago; at most {limits.max_age_days:g}")
+    if technology := first_of(profile.technologies.forbidden, listing.text):
+        yield _hard("technology", f"it names {technology}, which you forbid")
 
 
-def _age(subject: _FilterInput) -> FilterItem | None:
-    age = subject.listing.age_days(subject.at)
-    if age is None or age <= subject.limits.max_age_days:
-        return None
-    return _hard("age", f"posted {age:.0f} days ago; at most {subject.limits.max_age_days:g}")
-
-
-def _forbidden(subject: _FilterInput) -> FilterItem | None:
-    technology = first_of(subject.profile.technologies.forbidden, subject.listing.text)
-    return _hard("technology", f"it names {technology}, which you forbid") if technology else None
-
-
-_REJECTIONS: tuple[Callable[[_FilterInput], FilterItem | None], ...] = (
-    _job_type,
-    _seniority,
-    _company,
-    _keywords,
-    _salary_floor,
-    _commission,
-    _work_mode,
-    _expired,
-    _age,
-    _forbidden,
-)
-
-
-def _low_salary(subject: _FilterInput) -> Iterator[FilterItem]:
-    best, threshold = (subject.listing.best_salary(subject.profile.currency), subject.limits.strike_salary)
-    if best is not None and best < threshold:
-        reason = f"it pays at most {best:,.0f} a year, less than {threshold:,}"
+def _numbers_strikes(listing: ListedJob, profile: Profile, limits: Filter) -> Iterator[FilterItem]:
+    """Yield strikes for low pay and little experience."""
+    best, years = listing.best_salary(profile.currency), years_required(listing)
+    if best is not None and best < limits.strike_salary:
+        reason = f"it pays at most {best:,.0f} a year, less than {limits.strike_salary:,}"
         yield _strike("salary", reason, STRIKES_SALARY)
-
-
-def _experience(subject: _FilterInput) -> Iterator[FilterItem]:
-    years, least = years_required(subject.listing), subject.limits.strike_experience_years
-    if years is not None and years < least:
-        yield _strike("experience", f"it asks for {years} years, fewer than {least}", 1)
+    if years is not None and years < limits.strike_experience_years:
+        yield _strike("experience", f"it asks for {years} years, fewer than {limits.strike_experience_years}", 1)
 
 
 def years_required(listing: ListedJob) -> int | None:
@@ -270,51 +223,28 @@ def years_required(listing: ListedJob) -> int | None:
     return max(years, default=None)
 
 
-def _level(subject: _FilterInput) -> Iterator[FilterItem]:
-    points: Mapping[str, int] = subject.profile.seniority.strikes
-    if level := first_of(points, subject.listing.title_text):
-        yield _strike("seniority", f"the title says {level}", points[level], subject.listing.title)
-
-
-def _undesired(subject: _FilterInput) -> Iterator[FilterItem]:
-    for name, points in subject.profile.technologies.undesired.items():
-        if find(name, subject.listing.text):
-            yield _strike("technology", f"it names {name}", points)
-
-
-def _required(subject: _FilterInput) -> Iterator[FilterItem]:
-    required, listing = subject.profile.technologies.required, subject.listing
+def _words_strikes(listing: ListedJob, profile: Profile) -> Iterator[FilterItem]:
+    """Yield strikes for seniority and technologies."""
+    points: Mapping[str, int] = profile.seniority.strikes
+    if level := first_of(points, listing.title_text):
+        yield _strike("seniority", f"the title says {level}", points[level], listing.title)
+    for name, strikes in profile.technologies.undesired.items():
+        if find(name, listing.text):
+            yield _strike("technology", f"it names {name}", strikes)
+    required = profile.technologies.required
     if required and listing.has_text and first_of(required, listing.text) is None:
         yield _strike("required_technology", f"it names none of {', '.join(required)}", 1)
 
 
-def _short(subject: _FilterInput) -> Iterator[FilterItem]:
-    length, least = (len((subject.listing.description or "").strip()), subject.limits.short_description)
-    if subject.listing.has_text and length < least:
-        yield _strike("description", f"its description has {length} characters, not {least}", 1)
-
-
-def _buzzword(subject: _FilterInput) -> Iterator[FilterItem]:
-    if buzzword := first_of(subject.profile.buzzwords, subject.listing.text):
+def _text_strikes(listing: ListedJob, profile: Profile, limits: Filter, at: datetime) -> Iterator[FilterItem]:
+    """Yield strikes for a short description, a buzzword and age."""
+    length, age = len((listing.description or "").strip()), listing.age_days(at)
+    if 0 < length < limits.short_description:
+        yield _strike("description", f"its description has {length} characters, not {limits.short_description}", 1)
+    if buzzword := first_of(profile.buzzwords, listing.text):
         yield _strike("buzzword", f"it says {buzzword!r}", 1)
-
-
-def _not_new(subject: _FilterInput) -> Iterator[FilterItem]:
-    age = subject.listing.age_days(subject.at)
-    if age is not None and age > subject.limits.strike_age_days:
+    if age is not None and age > limits.strike_age_days:
         yield _strike("age", f"posted {age:.1f} days ago", 1)
-
-
-_STRIKES: tuple[Callable[[_FilterInput], Iterator[FilterItem]], ...] = (
-    _low_salary,
-    _experience,
-    _level,
-    _undesired,
-    _required,
-    _short,
-    _buzzword,
-    _not_new,
-)
 
 
 def _host(url: str | None) -> str:

@@ -7,12 +7,11 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, TextClause, or_, select, update
 
+from ingestion_pipeline.companies.boards.listing_rows import given_ids
+from ingestion_pipeline.companies.company_states import JOB, ListingStatus, job_task
 from ingestion_pipeline.companies.matching.evaluation import NO_PROFILE
-from ingestion_pipeline.companies.matching.stages import Rules
-from ingestion_pipeline.companies.states import JOB, ListingStatus, job_task
-from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.companies.matching.tasks import Rules
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
-from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.dead_letters import requeue_task
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
@@ -78,7 +77,7 @@ def evaluation_tasks(connection: Connection, listing_ids: Collection[int], *, no
     Listings of a board's first sync stay unreported, whatever profile they fit later: a new profile
     is not news of the board.
     """
-    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(listing_ids)], "given")
+    requested = given_ids(connection, listing_ids)
     names = ("id", "url", "url_key", "source_id", "tracking_id", "first_seen_at")
     query = (
         select(*(job_listings.c[name] for name in names), sources.c.synced_at)

@@ -13,8 +13,10 @@ from typing import Any, TypeGuard
 
 from sqlalchemy import Connection, Row, RowMapping, or_, select
 
-from ingestion_pipeline.companies.boards.rows import lock_listings
-from ingestion_pipeline.companies.matching.rows import (
+from ingestion_pipeline.companies.boards.listing_rows import lock_listings
+from ingestion_pipeline.companies.company_names import clean_company_name, company_slug, stated_company
+from ingestion_pipeline.companies.company_states import COMPANY, CompanyStatus, ListingDecision, ListingStatus
+from ingestion_pipeline.companies.matching.match_rows import (
     write_decisions,
     write_failures,
     write_gone,
@@ -22,11 +24,15 @@ from ingestion_pipeline.companies.matching.rows import (
     write_progress,
     write_scraped,
 )
-from ingestion_pipeline.companies.matching.stages import Rules, decision_of, next_stage
-from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork
-from ingestion_pipeline.companies.names import clean_company_name, company_slug, stated_company
+from ingestion_pipeline.companies.matching.tasks import (
+    ListingItem,
+    ListingOutcome,
+    ListingWork,
+    Rules,
+    decision_of,
+    next_stage,
+)
 from ingestion_pipeline.companies.records import website_key
-from ingestion_pipeline.companies.states import COMPANY, CompanyStatus, ListingDecision, ListingStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Skipped, not_done
 from ingestion_pipeline.engine.worker_loop import NOT_WRITTEN
@@ -222,9 +228,10 @@ class ListingWriter:
     def write(self, outcomes: Sequence[ListingOutcome]) -> Sequence[EndedTask]:
         """Write what the outcomes change; return what becomes of their tasks."""
         rows = self._locked([_listing_id(outcome) for outcome in outcomes])
-        gone = {_listing_id(outcome): outcome.reason for outcome in outcomes if _is_page_gone(outcome)}
+        skipped = [outcome for outcome in outcomes if isinstance(outcome, Skipped)]
+        gone = {_listing_id(outcome): outcome.reason for outcome in skipped if outcome.code == PAGE_GONE}
         withdrawn = write_gone(self._connection, self._rules, gone, now=self._now)
-        self._ended += [_skip(outcome.task, outcome.reason) for outcome in outcomes if isinstance(outcome, Skipped)]
+        self._ended += [_skip(outcome.task, outcome.reason) for outcome in skipped]
         current = [outcome for outcome in outcomes if self._is_current(outcome, rows)]
         failures = [outcome for outcome in current if isinstance(outcome, Failed)]
         works = [_work(outcome) for outcome in current]
@@ -284,7 +291,7 @@ class ListingWriter:
         for work in works:
             move = finished(work.task, status=STATUSES[decisions[work.id]])
             move = replace(move, stage="SAVE", state=None, error=_skip_reason(work))
-            self._ended.append(EndedTask(move=move, count=_COUNTS[decisions[work.id]]))
+            self._ended.append(EndedTask(move=move, count=decisions[work.id].value))
         return {"new_matches": new, "withdrawn": withdrawn, "told": notified}
 
     def _write_failures(self, failures: Sequence[Failed[ListingItem]], identified: IdentifiedCompanies) -> None:
@@ -296,11 +303,6 @@ class ListingWriter:
 
 
 CurrentOutcome = Completed[ListingItem, ListingWork] | Failed[ListingItem]
-_COUNTS = {
-    ListingDecision.MATCHED: "matched",
-    ListingDecision.FILTERED: "filtered",
-    ListingDecision.SKIPPED: "skipped",
-}
 
 
 def _work(outcome: CurrentOutcome) -> ListingWork:
@@ -355,10 +357,6 @@ def _with_cure(work: ListingWork, error: WorkError) -> WorkError:
         " `ingest dead-letters replay ID` evaluates it again"
     )
     return Permanent(message, code=error.code)
-
-
-def _is_page_gone(outcome: ListingOutcome) -> TypeGuard[Skipped[ListingItem]]:
-    return isinstance(outcome, Skipped) and outcome.code == PAGE_GONE
 
 
 def _skip(task: Task, why: str) -> EndedTask:

@@ -9,37 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingestion_pipeline.companies.platforms import (
-    ashby,
-    generic,
-    greenhouse,
-    jsonld,
-    lever,
-    personio,
-    recruitee,
-    rss,
-    smartrecruiters,
-    workable,
-    workday,
-)
+from ingestion_pipeline.companies.platforms import generic, jsonld
+from ingestion_pipeline.companies.platforms.api_boards import API_PLATFORMS
 from ingestion_pipeline.companies.platforms.protocol import JobBoard, JobPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
 __all__ = ["PLATFORMS", "BadConfig", "JobBoard", "JobPlatform", "UnknownPlatform", "platform"]
 
-_APIS = (greenhouse, lever, ashby, workday, smartrecruiters, recruitee, workable, personio)
-
 PLATFORMS: Mapping[str, JobPlatform] = MappingProxyType(
-    {
-        adapter.name: adapter
-        for adapter in (
-            *(module.PLATFORM for module in _APIS),
-            jsonld.PLATFORM,
-            rss.PLATFORM,
-            generic.JSON,
-            generic.HTML,
-        )
-    }
+    {adapter.name: adapter for adapter in (*API_PLATFORMS, jsonld.PLATFORM, generic.RSS, generic.JSON, generic.HTML)}
 )
 
 

@@ -11,6 +11,7 @@ from typing import cast
 
 from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.reading.html.cleaning import readable
+from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.text.dates import MAX_CHARACTERS, DateReader
 from ingestion_pipeline.tasks.errors import Permanent, storable
@@ -66,6 +67,10 @@ class ListingFields:
         """Return the first text that is not blank, unchanged."""
         values = (self.value(path) for path in paths)
         return next((value for value in values if isinstance(value, str) and value.strip()), None)
+
+    def link(self, base: str | None, *paths: str) -> str | None:
+        """Return the first link that is not blank as a web address."""
+        return absolute_link(base, self.text(*paths))
 
     def is_true(self, path: str) -> bool:
         """Return whether the value is true or "true"."""

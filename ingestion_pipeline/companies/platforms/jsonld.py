@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,
@@ -19,9 +19,8 @@ from ingestion_pipeline.companies.platforms.fields import (
     other_places,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.linked_pages import BoardDefaults, read_defaults
-from ingestion_pipeline.companies.platforms.paging import MAX_PAGES
-from ingestion_pipeline.companies.platforms.protocol import JobPlatform
+from ingestion_pipeline.companies.platforms.linked_pages import MAX_PAGES, BoardDefaults, read_defaults
+from ingestion_pipeline.companies.platforms.protocol import JobBoard, JobPlatform
 from ingestion_pipeline.companies.platforms.recognition import next_page_of, shows_part_of_list
 from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.http.request import Request
@@ -41,7 +40,7 @@ _MARKS = ("@value", "name", "value", "@id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonLdBoard:
+class JsonLdBoard(JobBoard):
     """A page, or a JSON-LD document."""
 
     defaults: BoardDefaults
@@ -61,10 +60,6 @@ class JsonLdBoard:
         if previous.page > 1 and not self._postings(decode(body), [], is_first=False):
             return None
         return Request(url=address, accept=ACCEPT, page=previous.page + 1)
-
-    def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  it is all there
-        """Return None: a posting is complete."""
-        return None
 
     def read(
         self,
@@ -119,10 +114,6 @@ class JsonLdBoard:
             raise _no_posting(problems)
         return postings
 
-    def _deadlines(self) -> DateReader:
-        """Return a date reader for deadlines, which no board states relative to now."""
-        return DateReader(now=None, day_first=self.defaults.day_first)
-
     def _listing(self, item: ListingFields, url: str, page_url: str | None, dates: DateReader) -> Listing | None:
         title = one_line(_text(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
         if title is None:
@@ -140,10 +131,11 @@ class JsonLdBoard:
             company=_text(item, "hiringOrganization") or self.defaults.company,
             department=_text(item, "employmentUnit", "occupationalCategory", "industry"),
             employment_type=joined(*item.texts("employmentType")),
-            remote=_remote(item, location),
+            remote=remote_in(*item.texts("jobLocationType"), location),
             salary=_salary(item),
             other_locations=other_places(location, places[1:]),
-            valid_until=date_of(_text(item, "validThrough"), self._deadlines()),
+            # No board states a deadline relative to now.
+            valid_until=date_of(_text(item, "validThrough"), DateReader(now=None, day_first=self.defaults.day_first)),
             company_website=_website(item, url),
         )
 
@@ -166,7 +158,7 @@ def _stated(text: str) -> Iterator[Mapping[str, object]]:
 def _text(item: ListingFields, *names: str) -> str | None:
     """Return the first non-empty value: text, a number, a list of them, or a thing with a name."""
     for name in names:
-        for value in _values(item, name):
+        for value in as_list(item.values.get(name)):
             inside = ListingFields.of(value)
             marks = ("value", "name", "@id") if name == "identifier" else _MARKS
             text = inside.text(*marks) if inside.values else one_line(value)
@@ -175,12 +167,8 @@ def _text(item: ListingFields, *names: str) -> str | None:
     return None
 
 
-def _values(item: ListingFields, name: str) -> list[object]:
-    return as_list(item.values.get(name))
-
-
 def _listed(item: ListingFields, name: str) -> list[ListingFields]:
-    return [ListingFields.of(value) for value in _values(item, name) if value]
+    return [ListingFields.of(value) for value in as_list(item.values.get(name)) if value]
 
 
 def _place(place: ListingFields) -> str | None:
@@ -190,10 +178,6 @@ def _place(place: ListingFields) -> str | None:
     fields = ListingFields.of(next(iter(as_list(address)), None))
     stated = (_text(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry"))
     return joined(*stated) or _text(place, "name")
-
-
-def _remote(item: ListingFields, location: str | None) -> Remote | None:
-    return remote_in(*item.texts("jobLocationType"), location)
 
 
 def _website(item: ListingFields, url: str) -> str | None:

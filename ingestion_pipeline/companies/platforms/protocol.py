@@ -1,34 +1,33 @@
-"""The protocol of job platforms: how a board is configured and what it does without I/O."""
+"""What a configured board does without network access, and what a platform of job boards is."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import ParsedFeed
-from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
-from ingestion_pipeline.sources.platforms import recognize_platform
 
 
-class JobBoard(Protocol):
-    """A configured board: it builds requests and parses responses, without network access."""
+class JobBoard(ABC):
+    """A configured board: it builds requests and parses responses."""
 
+    @abstractmethod
     def first_request(self) -> Request:
         """Return the first request of a listing; raise BadConfig if the board is unknown."""
-        ...
 
-    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:  # noqa: ARG002
         """Return the request after `previous`, whose response came from `url`; None at the end."""
-        ...
+        return None
 
-    def detail_request(self, listing: Listing) -> Request | None:
+    def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002
         """Return the request for a listing's details, for `read`; None if the list has all."""
-        ...
+        return None
 
+    @abstractmethod
     def read(
         self,
         bodies: Sequence[bytes],
@@ -41,7 +40,6 @@ class JobBoard(Protocol):
 
         `now` is when they were fetched; without it relative dates are not parsed.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,37 +53,3 @@ class JobPlatform:
     version: int
     honours_robots: bool
     configure: Callable[[str, Mapping[str, object]], JobBoard]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardAddress:
-    """The board's owner and API base; `url` is the source's own URL, or empty."""
-
-    platform: str
-    url: str
-    token: str | None
-    api_base: str
-    company: str | None
-
-    def required_token(self) -> str:
-        """Return the token; raise BadConfig if neither URL nor config names it."""
-        if self.token is None:
-            raise BadConfig(
-                f"a {self.platform} source needs the token of its board: in its address or as board_token in its config"
-            )
-        return self.token
-
-
-def read_board_address(reader: ConfigReader, url: str, *, platform: str, api_base: str) -> BoardAddress:
-    """Read the keys that every API board has: `board_token`, `api_base` and `company`."""
-    if url:
-        reader.checked_address("url", url)
-    recognized = recognize_platform(url)
-    named = recognized.token if recognized is not None and recognized.name == platform else None
-    return BoardAddress(
-        platform=platform,
-        url=url,
-        token=reader.text("board_token") or named,
-        api_base=(reader.address("api_base") or api_base).rstrip("/"),
-        company=reader.text("company"),
-    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.companies.platforms.linked_pages import NO_ITEMS, ListedPage
+from ingestion_pipeline.companies.platforms.linked_pages import NO_ITEMS, ListedPage, PageReader
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.html.pagination import next_page, shows_a_part
@@ -90,7 +90,7 @@ class _Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecognisedReader:
+class RecognisedReader(PageReader):
     """Reader of any page that lists jobs; `may_be_empty` if it may list none at times."""
 
     may_be_empty: bool = False

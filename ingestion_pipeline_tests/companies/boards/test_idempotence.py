@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text, update
 
-from ingestion_pipeline.companies.boards.ingestion import ingest_boards
-from ingestion_pipeline.companies.boards.plan import BoardListing
+from ingestion_pipeline.companies.boards.board_plan import BoardListing
+from ingestion_pipeline.companies.boards.board_writes import ingest_boards
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.sources.source import Definition

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.companies.boards import checks
-from ingestion_pipeline.companies.boards.reporting import BoardReport, board_reports
+from ingestion_pipeline.companies import checks
+from ingestion_pipeline.companies.reports import BoardReport, board_reports
 from ingestion_pipeline.sources.status import mark_reported
 from ingestion_pipeline.store.tables import job_listings
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, jobs
@@ -88,7 +88,7 @@ def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> Non
     def stale_after(days: int) -> int:
         now = boards.clock.at + timedelta(days=days)
         with boards.store.read() as connection:
-            return len(checks.stale(connection, now=now, settings=settings))
+            return len(checks.stale_boards(connection, now=now, settings=settings))
 
     assert (stale_after(13), stale_after(15)) == (0, 1)
 
@@ -101,7 +101,7 @@ def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
         boards.poll()
 
     with boards.store.read() as connection:
-        (finding,) = checks.stale(connection, now=boards.clock.at, settings=boards.ctx.settings)
+        (finding,) = checks.stale_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
     assert "5 failed polls" in finding.message
 
 

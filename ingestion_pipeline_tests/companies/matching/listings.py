@@ -13,13 +13,12 @@ from typing import Any
 
 from sqlalchemy import Table, insert, select, update
 
+from ingestion_pipeline.companies.company_states import job_task
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.listing_runs import ListingHandler, MatchRunResult, match_listings
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
-from ingestion_pipeline.companies.matching.runs import ListingHandler, MatchRunResult, match_listings
-from ingestion_pipeline.companies.matching.stages import Rules
-from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork
-from ingestion_pipeline.companies.states import job_task
+from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork, Rules
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Completed, Skipped
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter

@@ -8,7 +8,7 @@ import pytest
 
 from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult
 from ingestion_pipeline.companies.matching.scoring import BaseScore, match_result
-from ingestion_pipeline.companies.matching.stages import (
+from ingestion_pipeline.companies.matching.tasks import (
     JobState,
     ListingStage,
     Rules,

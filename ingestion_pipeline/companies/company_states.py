@@ -26,6 +26,14 @@ class CompanyStatus(StrEnum):
     FAILED = "failed"
 
 
+class Completeness(StrEnum):
+    """How complete the data of a company or a listing is."""
+
+    THIN = "thin"
+    MINIMAL = "minimal"
+    GOOD = "good"
+
+
 class ListingStatus(StrEnum):
     """Whether a board still lists it."""
 

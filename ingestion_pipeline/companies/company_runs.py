@@ -16,7 +16,6 @@ from sqlalchemy import Connection, RowMapping, exists, select, update
 from ingestion_pipeline.companies.analysis import model_facts
 from ingestion_pipeline.companies.analysis.analysis import collect_findings, evaluate_company
 from ingestion_pipeline.companies.analysis.results import CompanyAnalysed, save_company, summary
-from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.companies.analysis.visiting import CompanyCrawl
 from ingestion_pipeline.companies.board_discovery import (
     Probe,
@@ -27,9 +26,15 @@ from ingestion_pipeline.companies.board_discovery import (
     probe_of,
     save_board,
 )
-from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
-from ingestion_pipeline.companies.starting import board_config
-from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus, Confidence
+from ingestion_pipeline.companies.company_states import (
+    COMPANY,
+    SCRAPE,
+    SOURCE_DISCOVERY,
+    CompanyStatus,
+    Completeness,
+    Confidence,
+)
+from ingestion_pipeline.companies.records import board_config, company, ensure_company, ensure_source
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done
@@ -68,9 +73,9 @@ def _probed(connection: Connection, probed: Probed, *, now: datetime, settings: 
     source_id = save_board(connection, probed, now=now, settings=settings)
     if source_id is None:
         details = "the board has a source, or its lineage refuses its poll"
-        return EndedTask(move=_finish(probed.task, TaskStatus.SKIPPED, details), count="needless")
+        return EndedTask(move=_finish(probed.probe.task, TaskStatus.SKIPPED, details), count="needless")
     count = "boards_active" if probed.confidence is Confidence.HIGH else "boards_pending"
-    return EndedTask(move=_finish(probed.task, TaskStatus.SUCCESS, f"{source_id}: {probed.details}"), count=count)
+    return EndedTask(move=_finish(probed.probe.task, TaskStatus.SUCCESS, f"{source_id}: {probed.details}"), count=count)
 
 
 def _not_needed(connection: Connection, outcome: Skipped[CompanyWork], *, now: datetime) -> EndedTask:
@@ -93,18 +98,13 @@ def persist_failure(
     """Record why a company waits or failed, with a strike of its source in the end."""
     ended = not_done(failure)
     if not isinstance(failure.decision, DeadLetterTask):
-        _wait(connection, failure, now=now)
+        if failure.task.kind == COMPANY:
+            _mark(connection, failure, now=now, is_final=False)
         return ended
     _give_up(connection, failure, now=now, settings=settings, random=random)
     if failure.error.code == FORBIDDEN:  # by robots.txt: no dead letter, no strike
         return replace(ended.with_move(status=TaskStatus.SKIPPED), count="forbidden", dead_letter=None)
     return ended
-
-
-def _wait(connection: Connection, outcome: Failed[CompanyWork], *, now: datetime) -> None:
-    """Record in the company's record why it waits; its data stays."""
-    if outcome.task.kind == COMPANY:
-        _mark(connection, outcome, now=now, is_final=False)
 
 
 def _give_up(
@@ -321,7 +321,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
             return Failed(task=task, error=Permanent(message, code="source_deleted"))
         if source.status is SourceStatus.DISABLED:
             return Skipped(task=task, reason=f"{source.id} is disabled; nothing is fetched for it")
-        probe = probe_of(platform, url, board_config(source, platform))
+        probe = probe_of(task, platform, url, board_config(source, platform))
         company_id = task.payload.get("company_id") or ""
         return CompanyWork(task=task, source=source, company_id=company_id, website=url, name=None, probe=probe)
 
@@ -372,16 +372,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         honours = probe.honours_robots and not item.source.ignores_robots
         robots = host.robots if honours else None
         fetch = PacedFetch(self._fetcher, probe.host, host, robots, self._clock)
-        result = await probe_board(probe, fetch, now=self._clock.now())
-        return Probed(
-            task=item.task,
-            company_id=item.company_id or None,
-            platform=result.platform,
-            url=probe.url,
-            config=result.config,
-            confidence=result.confidence,
-            details=result.details,
-        )
+        return await probe_board(probe, fetch, now=self._clock.now())
 
 
 async def run_companies(

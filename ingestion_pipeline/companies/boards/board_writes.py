@@ -17,9 +17,8 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
-from ingestion_pipeline.companies.boards import rows
-from ingestion_pipeline.companies.boards.closing import EXPIRED
-from ingestion_pipeline.companies.boards.plan import (
+from ingestion_pipeline.companies.boards import listing_rows
+from ingestion_pipeline.companies.boards.board_plan import (
     BoardListing,
     BoardPlan,
     ResolvedListing,
@@ -27,10 +26,11 @@ from ingestion_pipeline.companies.boards.plan import (
     reason_to_quarantine,
     result_of,
 )
+from ingestion_pipeline.companies.boards.closing import EXPIRED
 from ingestion_pipeline.companies.boards.posting import Posting, content_hash, quality_of
+from ingestion_pipeline.companies.company_names import fingerprint
+from ingestion_pipeline.companies.company_states import job_task
 from ingestion_pipeline.companies.listing import is_expired
-from ingestion_pipeline.companies.names import fingerprint
-from ingestion_pipeline.companies.states import job_task
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
@@ -123,7 +123,7 @@ def ingest_boards(
     """Write the boards' listings; return one result per board, in input order."""
     plans = _plans(connection, listings, settings)
     if any(not plan.is_idle for plan in plans):
-        rows.lock_listings(connection)
+        listing_rows.lock_listings(connection)
         plans = _plans(connection, listings, settings)  # again under the lock: others may have written
         active = [plan for plan in plans if not plan.is_idle]
         to_evaluate = _write_new(connection, active, now=now)
@@ -135,8 +135,8 @@ def ingest_boards(
 
 
 def _plans(connection: Connection, listings: Sequence[BoardListing], settings: Settings) -> list[BoardPlan]:
-    links = rows.existing_links(connection, [listing.source.id for listing in listings])
-    by_source: dict[str, list[rows.StoredPosting]] = {}
+    links = listing_rows.existing_links(connection, [listing.source.id for listing in listings])
+    by_source: dict[str, list[listing_rows.StoredPosting]] = {}
     for link in links.values():
         by_source.setdefault(link.source_id, []).append(link)
     return [
@@ -145,7 +145,7 @@ def _plans(connection: Connection, listings: Sequence[BoardListing], settings: S
     ]
 
 
-def _plan(listing: BoardListing, links: Mapping[str, rows.StoredPosting], settings: Settings) -> BoardPlan:
+def _plan(listing: BoardListing, links: Mapping[str, listing_rows.StoredPosting], settings: Settings) -> BoardPlan:
     """Return the differences; none if the listing is quarantined."""
     plan = BoardPlan(listing=listing, closes_after=settings.boards.missing_before_closed)
     pairs = [(posting, links.get(posting.external_key)) for posting in listing.postings]
@@ -194,10 +194,10 @@ def _write_new(connection: Connection, plans: Sequence[BoardPlan], *, now: datet
             to_evaluate.append(_new_listing(plan, listing_id, target.posting))
         elif target.candidate:
             linked.append((listing_id, plan))
-    rows.insert_links(connection, links, now=now)
-    reopened = set(rows.reopen_listings(connection, [id_ for id_, _ in linked], now=now))
+    listing_rows.insert_links(connection, links, now=now)
+    reopened = set(listing_rows.reopen_listings(connection, [id_ for id_, _ in linked], now=now))
     news = _unreported(connection, linked)
-    stored = rows.stored_listings(connection, reopened | news.keys())
+    stored = listing_rows.stored_listings(connection, reopened | news.keys())
     to_evaluate += [_stored_listing(plan, stored[id_]) for id_, plan in dict(linked).items() if id_ in reopened]
     to_evaluate += [replace(_stored_listing(plan, stored[id_]), is_unreported=True) for id_, plan in news.items()]
     return to_evaluate
@@ -209,7 +209,7 @@ def _unreported(connection: Connection, linked: Sequence[tuple[int, BoardPlan]])
     Nobody was notified then. What was listed when this board was first polled is its backlog.
     """
     synced = [(id_, plan) for id_, plan in linked if plan.listing.source.synced_at is not None]
-    since = rows.first_syncs(connection, [id_ for id_, _ in synced])
+    since = listing_rows.first_syncs(connection, [id_ for id_, _ in synced])
     return {
         id_: plan
         for id_, plan in synced
@@ -237,7 +237,7 @@ def _insert_listings(
     by_source = {plan.listing.source.id: plan.listing for plan in plans}
     new = {_own_key(target): target for target in resolved if target.candidate is None}
     new_rows = [_row(key, target, by_source[target.source_id]) for key, target in new.items()]
-    created_ids = rows.insert_listings(connection, new_rows, now=now)
+    created_ids = listing_rows.insert_listings(connection, new_rows, now=now)
     if len(created_ids) < len(new):
         raise Transient("another worker has just inserted the same listings", code="listing_race")
     return created_ids
@@ -295,8 +295,8 @@ def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: d
     that the primary board does not state.
     """
     changed = [(plan, posting, link) for plan in plans for posting, link in plan.changed]
-    stored = rows.stored_listings(connection, {link.listing_id for _, _, link in changed})
-    links_of = rows.links_of(connection, stored.keys())
+    stored = listing_rows.stored_listings(connection, {link.listing_id for _, _, link in changed})
+    links_of = listing_rows.links_of(connection, stored.keys())
     different: dict[int, dict[str, Any]] = {}
     to_evaluate: dict[int, ListingToEvaluate] = {}
     for plan, posting, link in changed:
@@ -314,10 +314,10 @@ def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: d
         (link.id, posting.listing.url, posting.content_hash, posting.stated, plan.listing.ingestion_id)
         for plan, posting, link in changed
     ]
-    rows.update_links(connection, links, now=now)
-    rows.update_listings(connection, list(different.values()), now=now)
+    listing_rows.update_links(connection, links, now=now)
+    listing_rows.update_listings(connection, list(different.values()), now=now)
     extended = [id_ for id_, after in different.items() if _is_extended(after, now=now)]
-    rows.reopen_listings(connection, extended, now=now)
+    listing_rows.reopen_listings(connection, extended, now=now)
     return list(to_evaluate.values())
 
 
@@ -342,8 +342,8 @@ def _merged(before: Mapping[str, Any], posting: Posting, *, is_primary: bool) ->
 def _write_returns(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
     """Reopen listings that are listed again; return those that had been closed."""
     by_listing = {link.listing_id: plan for plan in plans for link in plan.returned}
-    reopened = rows.reopen_listings(connection, by_listing.keys(), now=now)
-    stored = rows.stored_listings(connection, reopened)
+    reopened = listing_rows.reopen_listings(connection, by_listing.keys(), now=now)
+    stored = listing_rows.stored_listings(connection, reopened)
     return [_stored_listing(by_listing[listing_id], stored[listing_id]) for listing_id in sorted(reopened)]
 
 
@@ -355,7 +355,7 @@ def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: date
         for links, is_available in ((plan.missing, True), (plan.gone, False))
         for link in links
     ]
-    rows.note_missing(connection, missed)
+    listing_rows.note_missing(connection, missed)
     gone = {link.listing_id for plan in plans for link in plan.gone}
-    closed = rows.close_listings(connection, gone, reason=GONE, now=now)
-    rows.withdraw_matches(connection, closed, now=now)
+    closed = listing_rows.close_listings(connection, gone, reason=GONE, now=now)
+    listing_rows.withdraw_matches(connection, closed, now=now)

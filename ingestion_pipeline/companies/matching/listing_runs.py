@@ -22,6 +22,7 @@ from ingestion_pipeline.companies.boards.closing import (
     expired_listings,
     has_inactive_boards,
 )
+from ingestion_pipeline.companies.company_states import JOB
 from ingestion_pipeline.companies.matching.details import (
     FORBIDDEN,
     GONE,
@@ -32,6 +33,7 @@ from ingestion_pipeline.companies.matching.details import (
     with_detail,
 )
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator, ModelScorer
+from ingestion_pipeline.companies.matching.match_rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.profile import (
     EMPTY_PROFILE,
     BadProfile,
@@ -48,16 +50,16 @@ from ingestion_pipeline.companies.matching.requeue import (
     requeue_outdated,
 )
 from ingestion_pipeline.companies.matching.results import PAGE_GONE, ListingWriter
-from ingestion_pipeline.companies.matching.rows import SNAPSHOT
-from ingestion_pipeline.companies.matching.stages import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.tasks import (
     ListingItem,
     ListingOutcome,
+    ListingStage,
     ListingWork,
     MatchCounts,
+    Rules,
+    next_stage,
     open_listings,
 )
-from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped

@@ -1,23 +1,49 @@
-"""SQL statements on listings and their links; one statement per function."""
+"""SQL statements on listings and their links; a statement for any number of rows per function."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, String, Text, exists, literal, or_, select, text, true, update
+from sqlalchemy import CTE, Connection, String, Table, exists, literal, or_, select, text, true, update
 
-from ingestion_pipeline.companies.states import ListingStatus
+from ingestion_pipeline.companies.company_states import ListingStatus
 from ingestion_pipeline.engine.polling.protocol import SinglePageSnapshot
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.bulk import Columns, Row, row_source
+from ingestion_pipeline.store.inserts import NewRows, insert_into, insert_missing
 from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources, sources
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import Id, UtcDateTime
 
 WITHDRAWN = "withdrawn"
 LOCK = 0x1157  # id of the advisory lock of all writers of listings; reserved
+
+
+def columns_of(table: Table, names: Iterable[str]) -> Columns:
+    """Return the types of the table's columns, for a `row_source`."""
+    return {name: table.c[name].type for name in names}
+
+
+def update_rows(
+    connection: Connection,
+    table: Table,
+    names: Sequence[str],
+    rows: Iterable[Row],
+    constants: Mapping[str, Any] | None = None,
+) -> None:
+    """Update the columns `names` of the rows that the first of them identifies, and further ones to constants."""
+    ordered = sorted(rows, key=lambda row: row[0])
+    if not ordered:
+        return
+    updates = row_source(connection, columns_of(table, names), ordered, "given")
+    values = {name: updates.c[name] for name in names[1:]} | dict(constants or {})
+    connection.execute(update(table).where(table.c[names[0]] == updates.c[names[0]]).values(values))
+
+
+def given_ids(connection: Connection, ids: Iterable[int]) -> CTE:
+    """Return the ids as a table: one parameter, however many there are."""
+    return row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(set(ids))], "given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +124,7 @@ def links_of(connection: Connection, listing_ids: Collection[int]) -> dict[int, 
     by_listing: dict[int, list[tuple[str, str, bool]]] = {}
     if not listing_ids:
         return by_listing
-    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(listing_ids)], "given")
+    requested = given_ids(connection, listing_ids)
     links = listing_sources.c
     query = select(links.listing_id, links.source_id, links.external_key, links.available).join(
         requested, requested.c.id == links.listing_id
@@ -108,30 +134,17 @@ def links_of(connection: Connection, listing_ids: Collection[int]) -> dict[int, 
     return by_listing
 
 
-_LISTING: dict[str, Any] = {
-    "source_id": String(120),
-    "company_id": String(120),
-    "company_name": Text(),
-    "company_website": Text(),
-    "url": Text(),
-    "url_key": String(64),
-    "fingerprint": String(64),
-    "origin_key": String(64),
-    "title": Text(),
-    "location": Text(),
-    "other_locations": Json,
-    "remote": String(10),
-    "department": Text(),
-    "employment_type": Text(),
-    "description": Text(),
-    "salary": Json,
-    "posted_at": UtcDateTime(),
-    "valid_until": UtcDateTime(),
-    "quality": Json,
-    "content_hash": String(64),
-    "tracking_id": String(36),
-    "ingestion_id": Id,
-}
+_LISTING = (
+    *("source_id", "company_id", "company_name", "company_website", "url", "url_key", "fingerprint", "origin_key"),
+    *("title", "location", "other_locations", "remote", "department", "employment_type", "description", "salary"),
+    *("posted_at", "valid_until", "quality", "content_hash", "tracking_id", "ingestion_id"),
+)
+_NEVER_UPDATED = {"source_id", "company_id", "url_key", "origin_key", "tracking_id"}
+_UPDATED = ("id", *(name for name in _LISTING if name not in _NEVER_UPDATED))
+_LINK = (
+    *("listing_id", "source_id", "external_key", "external_id"),
+    *("url", "content_hash", "stated", "ingestion_id"),
+)
 
 
 def insert_listings(connection: Connection, new: Sequence[Mapping[str, Any]], *, now: datetime) -> dict[str, int]:
@@ -139,7 +152,7 @@ def insert_listings(connection: Connection, new: Sequence[Mapping[str, Any]], *,
     if not new:
         return {}
     rows = [[listing.get(name) for name in _LISTING] for listing in new]
-    new_rows = row_source(connection, _LISTING, rows, "given")
+    new_rows = row_source(connection, columns_of(job_listings, _LISTING), rows, "given")
     moment = literal(now, UtcDateTime())
     selection = select(*new_rows.c, literal(ListingStatus.OPEN.value), moment, moment).where(true())
     statement = (
@@ -151,73 +164,38 @@ def insert_listings(connection: Connection, new: Sequence[Mapping[str, Any]], *,
     return {key: id_ for key, id_ in connection.execute(statement)}  # noqa: C416 - rows to a dict
 
 
-_LINK: dict[str, Any] = {
-    "listing_id": Id,
-    "source_id": String(120),
-    "external_key": Text(),
-    "external_id": Text(),
-    "url": Text(),
-    "content_hash": String(64),
-    "stated": String(8),
-    "ingestion_id": Id,
-}
-
-
 def insert_links(connection: Connection, new: Sequence[tuple[Any, ...]], *, now: datetime) -> None:
     """Insert links, first seen now; each is a tuple of the columns of `_LINK`."""
-    if not new:
-        return
-    new_rows = row_source(connection, _LINK, new, "given")
-    moment = literal(now, UtcDateTime())
-    selection = select(*new_rows.c, moment, moment).where(true())  # SQLite requires a WHERE here
-    connection.execute(
-        insert_into(connection, listing_sources)
-        .from_select([*_LINK, "first_seen_at", "last_seen_at"], selection)
-        .on_conflict_do_nothing(index_elements=["source_id", "external_key"])
+    moment = (UtcDateTime(), now)
+    links = NewRows(
+        table=listing_sources,
+        columns=columns_of(listing_sources, _LINK),
+        rows=new,
+        identity=("source_id", "external_key"),
+        shared={"first_seen_at": moment, "last_seen_at": moment},
     )
-
-
-_LINK_VALUES = ("url", "content_hash", "stated", "ingestion_id")
+    insert_missing(connection, links)
 
 
 def update_links(
     connection: Connection, changed: Sequence[tuple[int, str | None, str, str, int | None]], *, now: datetime
 ) -> None:
     """Update links (id, url, hash, stated, ingestion id) and mark them available."""
-    if not changed:
-        return
-    columns = {"id": Id} | {name: _LINK[name] for name in _LINK_VALUES}
-    rows = sorted(changed, key=lambda row: row[0])
-    updates = row_source(connection, columns, rows, "given")
-    connection.execute(
-        update(listing_sources)
-        .where(listing_sources.c.id == updates.c.id)
-        .values(
-            {name: updates.c[name] for name in _LINK_VALUES} | {"missing": 0, "available": True, "last_seen_at": now}
-        )
-    )
+    names = ("id", "url", "content_hash", "stated", "ingestion_id")
+    update_rows(connection, listing_sources, names, changed, {"missing": 0, "available": True, "last_seen_at": now})
 
 
 def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime, bool]]) -> None:
     """Increment the missing count of links (id, last seen, whether still available)."""
-    if not missed:
-        return
-    columns = {"id": Id, "last_seen_at": UtcDateTime(), "available": Boolean()}
-    updates = row_source(connection, columns, sorted(missed), "given")
-    connection.execute(
-        update(listing_sources)
-        .where(listing_sources.c.id == updates.c.id)
-        .values(
-            missing=listing_sources.c.missing + 1, available=updates.c.available, last_seen_at=updates.c.last_seen_at
-        )
-    )
+    names = ("id", "last_seen_at", "available")
+    update_rows(connection, listing_sources, names, missed, {"missing": listing_sources.c.missing + 1})
 
 
 def first_syncs(connection: Connection, ids: Collection[int]) -> dict[int, datetime]:
     """Return when each of these open listings came, if it came with its board's first sync."""
     if not ids:
         return {}
-    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(set(ids))], "given")
+    requested = given_ids(connection, ids)
     query = (
         select(job_listings.c.id, job_listings.c.first_seen_at)
         .join(requested, requested.c.id == job_listings.c.id)
@@ -234,28 +212,15 @@ def stored_listings(connection: Connection, ids: Collection[int]) -> dict[int, d
     """Return the stored listings by id."""
     if not ids:
         return {}
-    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
+    requested = given_ids(connection, ids)
     query = select(job_listings).join(requested, requested.c.id == job_listings.c.id)
     return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
 
 
-_UPDATED = [
-    name for name in _LISTING if name not in {"source_id", "company_id", "url_key", "origin_key", "tracking_id"}
-]
-
-
 def update_listings(connection: Connection, changed: Sequence[Mapping[str, Any]], *, now: datetime) -> None:
     """Update listings; each is a complete row with its id."""
-    if not changed:
-        return
-    columns = {"id": Id} | {name: _LISTING[name] for name in _UPDATED}
-    rows = [[listing[name] for name in columns] for listing in changed]
-    updates = row_source(connection, columns, sorted(rows, key=lambda row: row[0]), "given")
-    connection.execute(
-        update(job_listings)
-        .where(job_listings.c.id == updates.c.id)
-        .values({name: updates.c[name] for name in _UPDATED} | {"changed_at": now})
-    )
+    rows = ([listing[name] for name in _UPDATED] for listing in changed)
+    update_rows(connection, job_listings, _UPDATED, rows, {"changed_at": now})
 
 
 def place_listings(connection: Connection, placed: Sequence[SinglePageSnapshot]) -> None:
@@ -286,7 +251,7 @@ def close_listings(
     """
     if not ids:
         return []
-    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
+    requested = given_ids(connection, ids)
     has_board = exists().where(listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available)
     statement = (
         update(job_listings)
@@ -301,22 +266,21 @@ def close_listings(
     return list(connection.execute(statement).scalars())
 
 
-def withdraw_matches(connection: Connection, ids: Collection[int], *, now: datetime) -> None:
-    """Withdraw the matches of closed listings."""
-    if not ids:
-        return
-    connection.execute(
-        update(job_matches)
-        .where(job_matches.c.listing_id.in_(list(ids)), job_matches.c.status != WITHDRAWN)
-        .values(status=WITHDRAWN, updated_at=now)
+def withdraw_matches(connection: Connection, listing_ids: Collection[int], *, now: datetime) -> int:
+    """Withdraw the matches of these listings; return how many were withdrawn."""
+    if not listing_ids:
+        return 0
+    statement = update(job_matches).where(
+        job_matches.c.listing_id.in_(list(listing_ids)), job_matches.c.status != WITHDRAWN
     )
+    return connection.execute(statement.values(status=WITHDRAWN, updated_at=now)).rowcount
 
 
 def reopen_listings(connection: Connection, ids: Collection[int], *, now: datetime) -> list[int]:
     """Reopen those listings that were closed; return their ids."""
     if not ids:
         return []
-    requested = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(ids)], "given")
+    requested = given_ids(connection, ids)
     statement = (
         update(job_listings)
         .where(job_listings.c.id.in_(select(requested.c.id)), job_listings.c.status == ListingStatus.CLOSED.value)

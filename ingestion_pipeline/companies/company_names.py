@@ -25,30 +25,15 @@ _HIRING_START = re.compile(
 _TRAILING = " \t,;|:-\u2013\u2014"
 # Placeholders that people put into a required field, in lower case and without punctuation.
 _PLACEHOLDERS = frozenset(
-    {"unknown", "none", "null", "nil", "nan", "undefined", "n a", "na", "not available"}
-    | {
-        "not applicable",
-        "not specified",
-        "unspecified",
-        "not stated",
-        "not disclosed",
-        "not provided",
-        "not given",
-        "not known",
-        "no name",
-        "unnamed",
-        "withheld",
-        "stealth",
-        "stealth mode",
-        "tba",
-        "tbc",
-        "tbd",
-        "no",
+    {
+        *("unknown", "none", "null", "nil", "nan", "undefined", "n a", "na", "not available", "not applicable"),
+        *("not specified", "unspecified", "not stated", "not disclosed", "not provided", "not given", "not known"),
+        *("no name", "unnamed", "withheld", "stealth", "stealth mode", "tba", "tbc", "tbd", "no", "undisclosed"),
+        *("confidential", "private", "anonymous", "hidden", "various", "other", "unbekannt", "vertraulich"),
+        *("anonym", "keine angabe", "k a", "inconnu", "confidentiel", "keine angaben", "nicht angegeben"),
+        *("non renseigné", "no especificado", "sin especificar", "anonyme", "desconocido", "confidencial"),
+        *("anonimo", "sconosciuto", "riservato", "onbekend"),
     }
-    | {"undisclosed", "confidential", "private", "anonymous", "hidden", "various", "other"}
-    | {"unbekannt", "vertraulich", "anonym", "keine angabe", "k a", "inconnu", "confidentiel"}
-    | {"keine angaben", "nicht angegeben", "non renseigné", "no especificado", "sin especificar"}
-    | {"anonyme", "desconocido", "confidencial", "anonimo", "sconosciuto", "riservato", "onbekend"}
 )
 _ANY_COMPANY = re.compile(
     r"\b(?:compan(?:y|ies)|employers?|clients?|organi[sz]ations?|start-?up|firma|unternehmen"

@@ -8,11 +8,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.companies.boards import rows
+from ingestion_pipeline.companies.boards import listing_rows
+from ingestion_pipeline.companies.boards.listing_rows import Candidate, StoredPosting
 from ingestion_pipeline.companies.boards.posting import WATCHED_FIELDS, Posting, posting_of
-from ingestion_pipeline.companies.boards.rows import Candidate, StoredPosting
+from ingestion_pipeline.companies.company_names import is_same_place
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.names import is_same_place
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.settings.systems import Boards
@@ -260,12 +260,12 @@ def listing_resolver(
     connection: Connection, new: Sequence[tuple[str, Posting]], listed: Mapping[str, set[str]]
 ) -> ListingResolver:
     """Return a resolver with the stored listings that these new postings may belong to."""
-    candidates = rows.candidates(
+    candidates = listing_rows.candidates(
         connection,
         url_keys={posting.url_key for _, posting in new if posting.url_key},
         fingerprints={posting.fingerprint for _, posting in new if posting.is_distinctive},
     )
-    links = rows.links_of(connection, [candidate.id for candidate in candidates])
+    links = listing_rows.links_of(connection, [candidate.id for candidate in candidates])
     resolver = ListingResolver(listed=listed)
     for candidate in candidates:
         listing_links = links.get(candidate.id, [])

@@ -8,9 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.companies.boards.reporting import BoardReport, ListingSummary, board_reports
-from ingestion_pipeline.companies.matching.reporting import BIN_WIDTH, MatchReport
-from ingestion_pipeline.companies.reporting import CompanyReport
+from ingestion_pipeline.companies.reports import (
+    BIN_WIDTH,
+    BoardReport,
+    CompanyReport,
+    ListingSummary,
+    MatchReport,
+    board_reports,
+)
 from ingestion_pipeline.engine.asset_events import (
     AssetEvent,
     EventValue,

@@ -1,0 +1,478 @@
+"""Reports on companies, boards, listings and matches, for the UI and the CLI."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, cast
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, or_, select
+
+from ingestion_pipeline.companies.analysis.model_facts import CALL_SITE
+from ingestion_pipeline.companies.company_states import COMPANY, SOURCE_DISCOVERY, ListingDecision, ListingStatus
+from ingestion_pipeline.companies.matching.match_rows import NEW
+from ingestion_pipeline.store.tables import (
+    audit_log,
+    companies,
+    job_listings,
+    job_matches,
+    listing_sources,
+    model_calls,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.tasks.queue import REFUSED, lineage_of
+from ingestion_pipeline.tasks.task import TaskStatus
+
+MAX_LISTED = 1_000
+_COMPANY_COLUMNS = ("id", "name", "website", "status", "tier", "score", "analyzed_at", "source_id", "quality")
+
+
+class UnknownCompany(LookupError):
+    """No company has this id."""
+
+    def __init__(self, company_id: str) -> None:
+        super().__init__(f"there is no company {company_id!r}; `ingest companies list` shows all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyReport:
+    """A company's record, the refusals of the spawn guard in its lineage, and its cost."""
+
+    row: Mapping[str, Any]
+    refusals: Sequence[Mapping[str, Any]]
+    tasks: Sequence[Mapping[str, Any]]
+    cost_usd: Decimal
+
+    @property
+    def facts_by_method(self) -> Counter[str]:
+        """Return the number of facts by extraction method."""
+        evidence: dict[str, dict[str, Any]] = self.row["evidence"] or {}
+        return Counter(str(fact["method"]) for fact in evidence.values())
+
+
+def sources_in_progress(connection: Connection, source_ids: Collection[str], *, now: datetime) -> list[str]:
+    """Return those of these sources whose company a worker is analysing now."""
+    query = select(tasks.c.source_id).where(
+        tasks.c.kind == COMPANY,
+        tasks.c.source_id.in_(list(source_ids)),
+        tasks.c.status == TaskStatus.PROCESSING.value,
+        tasks.c.lease_until > now,
+    )
+    return sorted(set(connection.execute(query).scalars()))
+
+
+def list_companies(
+    connection: Connection, *, status: str | None = None, tier: str | None = None
+) -> list[dict[str, Any]]:
+    """Return companies by score, best first; those without a score last."""
+    query = select(*(companies.c[name] for name in _COMPANY_COLUMNS))
+    if status is not None:
+        query = query.where(companies.c.status == status)
+    if tier is not None:
+        query = query.where(companies.c.tier == tier)
+    ordered = query.order_by(func.coalesce(companies.c.score, -1).desc(), companies.c.id)
+    return [dict(row) for row in connection.execute(ordered.limit(MAX_LISTED)).mappings()]
+
+
+def company_report(connection: Connection, company_id: str) -> CompanyReport:
+    """Return the company's report; raise `UnknownCompany` if there is no such company."""
+    query = select(companies).where(companies.c.id == company_id)
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise UnknownCompany(company_id)
+    return _company_report(connection, row)
+
+
+def analysed_since(
+    connection: Connection, *, since: datetime, source_ids: Collection[str] | None = None, limit: int
+) -> list[CompanyReport]:
+    """Return the companies with a source that were analysed since then."""
+    query = select(companies).where(companies.c.source_id.is_not(None), companies.c.analyzed_at >= since)
+    if source_ids is not None:
+        query = query.where(companies.c.source_id.in_(list(source_ids)))
+    rows = connection.execute(query.order_by(companies.c.id).limit(limit)).mappings().all()
+    return [_company_report(connection, row) for row in rows]
+
+
+def _company_report(connection: Connection, row: RowMapping) -> CompanyReport:
+    return CompanyReport(
+        row=dict(row),
+        refusals=_refusals(connection, row["tracking_id"]),
+        tasks=_tasks(connection, row["source_id"]),
+        cost_usd=_cost(connection, row["source_id"]),
+    )
+
+
+def _refusals(connection: Connection, tracking_id: str) -> list[dict[str, Any]]:
+    """Return what the spawn guard refused to the company's lineage, oldest first."""
+    query = select(audit_log.c.at, audit_log.c.detail).where(
+        audit_log.c.subject == lineage_of(tracking_id), audit_log.c.action == REFUSED
+    )
+    return [{"at": at, **detail} for at, detail in connection.execute(query.order_by(audit_log.c.at))]
+
+
+def _tasks(connection: Connection, source_id: str | None) -> list[dict[str, Any]]:
+    """Return the newest analyses and discoveries of the company's source."""
+    names = ("id", "kind", "url", "status", "attempts", "stage", "error")
+    query = select(*(tasks.c[name] for name in names)).where(
+        tasks.c.source_id == source_id, tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY])
+    )
+    rows = connection.execute(query.order_by(tasks.c.id.desc()).limit(20)).mappings()
+    return [dict(row) for row in rows]
+
+
+def _cost(connection: Connection, source_id: str | None) -> Decimal:
+    query = select(func.sum(model_calls.c.cost_usd)).where(
+        model_calls.c.source_id == source_id, model_calls.c.call_site == CALL_SITE
+    )
+    return connection.execute(query).scalar_one() or Decimal(0)
+
+
+SHOWN_LISTINGS = 10
+OTHERWISE = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingSummary:
+    """A listing in a board's report; `is_new` since the last report."""
+
+    title: str
+    company: str | None
+    location: str | None
+    posted_at: datetime | None
+    first_seen_at: datetime
+    decision: str | None
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardReport:
+    """A board's state and the changes since its last report.
+
+    `found` counts the jobs that it lists; of them so many are `filtered` (by reason), `skipped`,
+    `matched`, or not evaluated yet. `duplicate` are those that another board listed before.
+    """
+
+    source_id: str
+    company: str | None
+    url: str
+    tier: str
+    outcome: str
+    polls: int
+    changes: int
+    found: int
+    new: int
+    duplicate: int
+    updated: int
+    closed: int
+    filtered: Mapping[str, int]
+    skipped: int
+    matched: int
+    waiting: int
+    newest: Sequence[ListingSummary]
+
+
+def board_reports(connection: Connection, source_ids: Collection[str]) -> list[BoardReport]:
+    """Return the report of each board with a constant number of queries."""
+    columns = (
+        *("id", "company_id", "name", "url", "tier", "last_outcome", "unreported_polls"),
+        *("unreported_changes", "unreported_updated", "unreported_withdrawn"),
+    )
+    query = select(*(sources.c[name] for name in columns)).order_by(sources.c.id)
+    rows = connection.execute(query.where(sources.c.id.in_(list(source_ids)))).mappings().all()
+    counts = _board_counts(connection, source_ids)
+    reasons = _reasons(connection, source_ids)
+    newest = _newest(connection, source_ids)
+    return [
+        _board_report(row, counts.get(row["id"]), reasons.get(row["id"], {}), newest.get(row["id"], [])) for row in rows
+    ]
+
+
+def _is_new() -> Any:  # noqa: ANN401 - a SQL expression
+    first_seen = listing_sources.c.first_seen_at
+    return or_(sources.c.reported_at.is_(None), first_seen > sources.c.reported_at)
+
+
+def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, RowMapping]:
+    links = listing_sources.c
+    is_own = job_listings.c.source_id == links.source_id
+    listed = links.available
+    query = (
+        select(
+            links.source_id,
+            func.count().filter(listed).label("found"),
+            func.count().filter(_is_new(), is_own).label("new"),
+            func.count().filter(_is_new(), ~is_own).label("duplicate"),
+            *(
+                func.count().filter(listed, job_listings.c.decision == decision.value).label(decision)
+                for decision in ListingDecision
+            ),
+        )
+        .join(job_listings, job_listings.c.id == links.listing_id)
+        .join(sources, sources.c.id == links.source_id)
+        .where(links.source_id.in_(list(source_ids)))
+        .group_by(links.source_id)
+    )
+    return {row["source_id"]: row for row in connection.execute(query).mappings()}
+
+
+def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, Counter[str]]:
+    """Return by board the first filter reason of each filtered job, counted."""
+    links = listing_sources.c
+    query = (
+        select(links.source_id, job_listings.c.filter_result)
+        .join(job_listings, job_listings.c.id == links.listing_id)
+        .where(
+            links.source_id.in_(list(source_ids)),
+            links.available,
+            job_listings.c.decision == ListingDecision.FILTERED.value,
+        )
+    )
+    by_board: dict[str, Counter[str]] = {}
+    for source_id, result in connection.execute(query):
+        by_board.setdefault(source_id, Counter())[first_reason(result)] += 1
+    return by_board
+
+
+def first_reason(result: object) -> str:
+    """Return the filter's first reason: the name of the rejection, or strikes."""
+    fields = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+    return str(fields.get("rejected_by") or OTHERWISE)[:60]
+
+
+def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[ListingSummary]]:
+    links, jobs = listing_sources.c, job_listings.c
+    order = (links.first_seen_at.desc(), jobs.posted_at.desc().nulls_last(), jobs.id.desc())
+    place = func.row_number().over(partition_by=links.source_id, order_by=order).label("place")
+    ranked = (
+        select(
+            links.source_id,
+            links.first_seen_at,
+            *(jobs.title, jobs.location, jobs.posted_at, jobs.decision),
+            jobs.company_name.label("company"),
+            _is_new().label("is_new"),
+            place,
+        )
+        .join(job_listings, jobs.id == links.listing_id)
+        .join(sources, sources.c.id == links.source_id)
+        .where(links.source_id.in_(list(source_ids)), links.available, jobs.status == ListingStatus.OPEN.value)
+        .cte("ranked")
+    )
+    query = select(ranked).where(ranked.c.place <= SHOWN_LISTINGS)
+    by_board: dict[str, list[ListingSummary]] = {}
+    for row in connection.execute(query.order_by(ranked.c.source_id, ranked.c.place)).mappings():
+        values: dict[str, Any] = {name: row[name] for name in ListingSummary.__slots__}
+        values["is_new"] = bool(values["is_new"])
+        by_board.setdefault(row["source_id"], []).append(ListingSummary(**values))
+    return by_board
+
+
+def _board_report(
+    row: RowMapping, counts: RowMapping | None, reasons: Mapping[str, int], newest: Sequence[ListingSummary]
+) -> BoardReport:
+    count = dict(counts) if counts else {}
+    judged = {decision: count.get(decision.value, 0) for decision in ListingDecision}
+    return BoardReport(
+        source_id=row["id"],
+        company=row["company_id"] or row["name"],
+        url=row["url"],
+        tier=row["tier"],
+        outcome=row["last_outcome"] or "not polled yet",
+        polls=row["unreported_polls"],
+        changes=row["unreported_changes"],
+        found=count.get("found", 0),
+        new=count.get("new", 0),
+        duplicate=count.get("duplicate", 0),
+        updated=row["unreported_updated"],
+        closed=row["unreported_withdrawn"],
+        filtered=dict(reasons),
+        skipped=judged[ListingDecision.SKIPPED],
+        matched=judged[ListingDecision.MATCHED],
+        waiting=count.get("found", 0) - sum(judged.values()),
+        newest=newest,
+    )
+
+
+_LISTING_COLUMNS = ("id", "title", "location", "remote", "status", "decision", "url", "company_id")
+_TIMES = ("posted_at", "first_seen_at", "closed_at")
+WAITING = "waiting"  # for an evaluation
+
+
+class UnknownListing(LookupError):
+    """No listing has this id."""
+
+    def __init__(self, listing_id: int) -> None:
+        super().__init__(f"there is no listing {listing_id}; `ingest listings list` shows all")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingFilter:
+    """Conditions on listings; all that are not None must hold."""
+
+    source_id: str | None = None
+    company: str | None = None
+    status: str | None = None
+    decision: str | None = None
+    words: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Return the conditions as SQL; a company matches by its id or a part of its name."""
+        conditions: list[ColumnElement[bool]] = []
+        if self.source_id is not None:
+            conditions.append(
+                exists().where(
+                    listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.source_id == self.source_id
+                )
+            )
+        if self.company is not None:
+            is_named = job_listings.c.company_name.icontains(self.company, autoescape=True)
+            conditions.append(or_(job_listings.c.company_id == self.company, is_named))
+        if self.status is not None:
+            conditions.append(job_listings.c.status == self.status)
+        if self.decision == WAITING:
+            conditions.append(job_listings.c.decision.is_(None))
+        elif self.decision is not None:
+            conditions.append(job_listings.c.decision == self.decision)
+        if self.words is not None:
+            conditions.append(job_listings.c.title.icontains(self.words, autoescape=True))
+        return conditions
+
+
+def list_listings(connection: Connection, listing_filter: ListingFilter, *, limit: int = 50) -> list[dict[str, Any]]:
+    """Return the newest listings that match the filter."""
+    query = _listings().where(*listing_filter.conditions())
+    order = (job_listings.c.first_seen_at.desc(), job_listings.c.id.desc())
+    return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
+
+
+def _listings() -> Select[Any]:
+    company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
+    return select(
+        *(job_listings.c[name] for name in (*_LISTING_COLUMNS, *_TIMES)), company, job_listings.c.source_id
+    ).outerjoin(companies, companies.c.id == job_listings.c.company_id)
+
+
+def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any]:
+    """Return the stored listing with its links and its match.
+
+    Raises:
+        UnknownListing: there is no listing with that id.
+    """
+    result = connection.execute(select(job_listings).where(job_listings.c.id == listing_id))
+    row = result.mappings().one_or_none()
+    if row is None:
+        raise UnknownListing(listing_id)
+    names = ("source_id", "external_id", "url", "available", "first_seen_at", "last_seen_at")
+    links = select(*(listing_sources.c[name] for name in names)).where(listing_sources.c.listing_id == listing_id)
+    match = select(job_matches).where(job_matches.c.listing_id == listing_id)
+    match_row = connection.execute(match).mappings().one_or_none()
+    return {
+        **row,
+        "links": [dict(link) for link in connection.execute(links.order_by("id")).mappings()],
+        "match": None if match_row is None else dict(match_row),
+    }
+
+
+SHOWN_MATCHES = 20
+BIN_WIDTH = 10  # of the histogram of scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchReport:
+    """A board's open listings by decision, and its best matches.
+
+    `filtered_by` counts the filtered by reason, `scores` the scored by tens.
+    """
+
+    source_id: str
+    listings: int
+    waiting: int
+    filtered: int
+    skipped: int
+    matched: int
+    filtered_by: Mapping[str, int]
+    scores: Mapping[int, int]
+    best: Sequence[Mapping[str, Any]]
+
+
+def match_report(connection: Connection, source_id: str) -> MatchReport:
+    """Return the current report of the board."""
+    decisions, reasons, scores = _counted(connection, source_id)
+    matched = decisions[ListingDecision.MATCHED.value]
+    return MatchReport(
+        source_id=source_id,
+        listings=decisions.total(),
+        waiting=decisions[None],
+        filtered=decisions[ListingDecision.FILTERED.value],
+        skipped=decisions[ListingDecision.SKIPPED.value],
+        matched=matched,
+        filtered_by=dict(reasons.most_common()),
+        scores=dict(sorted(scores.items())),
+        best=list_matches(connection, source_id=source_id, limit=SHOWN_MATCHES) if matched else (),
+    )
+
+
+def _counted(connection: Connection, source_id: str) -> tuple[Counter[str | None], Counter[str], Counter[int]]:
+    """Return counts by decision, by filter reason and by tens of the score, in one query."""
+    reason = job_listings.c.filter_result["rejected_by"].as_string()
+    score = job_listings.c.match_result["score"].as_integer()
+    query = (
+        select(job_listings.c.decision, reason, score, func.count())
+        .join(listing_sources, listing_sources.c.listing_id == job_listings.c.id)
+        .where(listing_sources.c.source_id == source_id, job_listings.c.status == ListingStatus.OPEN.value)
+        .group_by(job_listings.c.decision, reason, score)
+    )
+    decisions: Counter[str | None] = Counter()
+    reasons: Counter[str] = Counter()
+    scores: Counter[int] = Counter()
+    for decision, why, scored, number in connection.execute(query):
+        decisions[decision] += number
+        if decision == ListingDecision.FILTERED.value and why:
+            reasons[why] += number
+        if scored is not None:
+            scores[min(scored // BIN_WIDTH, 9) * BIN_WIDTH] += number
+    return decisions, reasons, scores
+
+
+def list_matches(connection: Connection, *, source_id: str | None = None, limit: int = 100) -> list[Mapping[str, Any]]:
+    """Return the current matches, best first."""
+    query = _matches().where(job_matches.c.status == NEW)
+    if source_id is not None:
+        query = query.where(job_matches.c.source_id == source_id)
+    rank = func.coalesce(job_matches.c.rank_score, job_matches.c.score)
+    newest = (job_matches.c.created_at.desc(), job_matches.c.id)
+    order = (job_matches.c.score.desc(), rank.desc(), *newest)
+    return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
+
+
+def _matches() -> Select[Any]:
+    match_columns = ("score", "rank_score", "priority", "reason", "method", "skills_matched", "skills_missing")
+    listing_columns = ("title", "url", "location", "posted_at")
+    company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
+    return (
+        select(
+            job_matches.c.listing_id,
+            *(job_matches.c[name] for name in match_columns),
+            *(job_listings.c[name] for name in listing_columns),
+            company,
+            job_matches.c.source_id,
+            job_matches.c.created_at,
+        )
+        .join(job_listings, job_listings.c.id == job_matches.c.listing_id)
+        .outerjoin(companies, companies.c.id == job_matches.c.company_id)
+    )
+
+
+def explained(connection: Connection, listing_id: int) -> RowMapping:
+    """Return a listing's evaluation; raise LookupError if there is no such listing."""
+    names = ("decision", "evaluated_at", "filter_result", "match_result", "quality")
+    query = select(*(job_listings.c[name] for name in names))
+    result = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
+    row = result.one_or_none()
+    if row is None:
+        raise LookupError(f"there is no listing {listing_id}; `ingest listings list` shows which there are")
+    return row
