@@ -16,7 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from sqlalchemy import ColumnElement, Connection, and_, exists, false, func, or_, select, true, update
 from sqlalchemy.sql.selectable import CTE
 
-from ingestion_pipeline.reading.llm.outcomes import Usage
+from ingestion_pipeline.reading.llm.question import Usage
 from ingestion_pipeline.settings import Price, Settings, limit_usd
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import model_spending as spending
