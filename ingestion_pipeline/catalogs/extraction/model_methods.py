@@ -24,6 +24,7 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
 )
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, Record, record_of
 from ingestion_pipeline.catalogs.extraction.rules.counting import SectionEvidence, is_expected_count, record_sections
+from ingestion_pipeline.reading.html.parsing import in_parser_thread
 from ingestion_pipeline.reading.llm import (
     Answer,
     Answered,
@@ -37,7 +38,6 @@ from ingestion_pipeline.reading.llm import (
     Question,
     Unanswered,
 )
-from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import WorkError

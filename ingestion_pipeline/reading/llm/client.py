@@ -103,7 +103,8 @@ class ModelClient:
         """
         models = list(dict.fromkeys(self._model(tier) for tier in tiers))
         until = deadline(self._settings)
-        async with self._turn(question.cache_key(models[0])):
+        # A concurrent equal question waits, and finds the answer cached.
+        async with self._turns.setdefault(question.cache_key(models[0]), asyncio.Lock()):
             return await self._ask(question, billing, models, until)
 
     async def _ask(self, question: Question, billing: Billing, models: Sequence[str], until: Deadline) -> Answer:
@@ -193,20 +194,27 @@ class ModelClient:
             is_charged = isinstance(response, ServerBusy | BadModelRequest) and response.may_be_charged
             self._ledger.fail(reserved, response.code, may_be_charged=is_charged, latency_ms=latency_ms)
             return response
-        usage = response.usage or _estimated_reply_usage(reserved.estimate, response)
+        usage = response.usage
+        if usage is None:  # the server does not count tokens
+            words = response.text + (response.refusal or "")
+            written = estimated_usage(input_bytes=len(words.encode()), output_tokens=0).input_tokens
+            usage = replace(reserved.estimate, output_tokens=max(written, 1))
         outcome = classify_reply(response, asking.question, asking.model, answer_format, usage)
 
         def store_answer(connection: Connection) -> None:
             if isinstance(outcome, Answered):
-                self._cache_answer(connection, asking, outcome)
+                cache_answer(
+                    connection,
+                    asking.question.cache_key(asking.model),
+                    outcome.data,
+                    model=asking.model,
+                    prompt_version=asking.question.prompt.label,
+                    now=self._store.clock.now(connection),
+                )
 
         code = outcome.fault if isinstance(outcome, NoAnswer) else "answered"
         self._ledger.settle(reserved, usage, code, latency_ms=latency_ms, store_answer=store_answer)
         return outcome
-
-    def _turn(self, key: str) -> asyncio.Lock:
-        """Return the lock of a question: a concurrent equal question waits, and finds it cached."""
-        return self._turns.setdefault(key, asyncio.Lock())
 
     def _new_call(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> NewCall:
         schema_bytes = len(asking.question.schema.as_text().encode())
@@ -237,16 +245,6 @@ class ModelClient:
                 cached = Answered(model=model, usage=Usage(), data=answer, is_cached=True)
                 return _checked(cached, question, ())
         return None
-
-    def _cache_answer(self, connection: Connection, asking: _Asking, outcome: Answered) -> None:
-        cache_answer(
-            connection,
-            asking.question.cache_key(asking.model),
-            outcome.data,
-            model=asking.model,
-            prompt_version=asking.question.prompt.label,
-            now=self._store.clock.now(connection),
-        )
 
     def _model(self, tier: ModelTier) -> str:
         return self._settings.model_cheap if tier is ModelTier.CHEAP else self._settings.model_strong
@@ -290,10 +288,3 @@ def _rejected(model: str, message: str) -> NoAnswer:
 def _checked(outcome: Answered, question: Question, tries: Sequence[NoAnswer]) -> Answered:
     data, dropped = without_strange_urls(dict(outcome.data), question.page)
     return replace(outcome, data=data, dropped=dropped, before=tuple(tries))
-
-
-def _estimated_reply_usage(estimate: Usage, reply: ServerReply) -> Usage:
-    """Return the tokens of a reply whose server does not count them."""
-    words = reply.text + (reply.refusal or "")
-    written = estimated_usage(input_bytes=len(words.encode()), output_tokens=0).input_tokens
-    return replace(estimate, output_tokens=max(written, 1))

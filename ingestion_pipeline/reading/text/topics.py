@@ -112,12 +112,12 @@ def frequent_words(
             counts.update({word: weight * times for word, times in Counter(words).items()})
             for pair in pairwise(words):
                 pairs[pair] += weight
-    significant = {word: n for word, n in counts.items() if _is_significant(word, excluded)}
+    significant = {
+        word: count
+        for word, count in counts.items()
+        if word not in excluded and (len(word) >= _LEAST_CHARACTERS or not word.isascii())
+    }
     return _joined(Counter(significant), pairs)[:most]
-
-
-def _is_significant(word: str, excluded: frozenset[str] | set[str]) -> bool:
-    return word not in excluded and (len(word) >= _LEAST_CHARACTERS or not word.isascii())
 
 
 def _joined(counts: Counter[str], pairs: Counter[tuple[str, str]]) -> list[str]:
