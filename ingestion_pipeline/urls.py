@@ -1,4 +1,4 @@
-"""Canonical URLs, secrets in URLs, and network addresses that must not be fetched.
+"""Canonical URLs, registered domains, secrets in URLs, and network addresses that must not be fetched.
 
 Everything here is pure: no name is resolved and no connection is opened.
 """
@@ -6,10 +6,13 @@ Everything here is pure: no name is resolved and no connection is opened.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
+
+if TYPE_CHECKING:
+    from tldextract import TLDExtract
 
 MAX_URL_CHARS = 2000  # what every server and index takes; longer ones were always traps
 
@@ -125,6 +128,28 @@ def request_url(url: str) -> str:
 def host_of(url: str) -> str:
     """Return the canonical host, with the port unless it is the scheme's default."""
     return _split(url).netloc
+
+
+def domain_label(host: str) -> str:
+    """Return the label that its owner registered: `acme` of `shop.acme.co.uk` and of `acme.github.io`.
+
+    Empty for a host without a dot and for an IPv4 address.
+    """
+    labels = host.removeprefix("www.").split(".")
+    if len(labels) == 1 or all(label.isdigit() for label in labels):
+        return ""
+    parts = _suffix_list()(".".join(labels))
+    # A host that is itself a suffix has no owner below it; a top level that is not listed has no suffix.
+    label = parts.domain or labels[0] if parts.suffix else labels[-2]
+    return label.encode().decode("idna") if label.startswith("xn--") else label
+
+
+@cache
+def _suffix_list() -> TLDExtract:
+    """Return the list of public suffixes that the library brings along: nothing is fetched or written."""
+    from tldextract import TLDExtract  # it imports requests: a tenth of a second
+
+    return TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
 
 
 def has_credentials(url: str) -> bool:

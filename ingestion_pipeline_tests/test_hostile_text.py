@@ -19,9 +19,8 @@ from ingestion_pipeline.companies.platforms.jsonld import configure
 from ingestion_pipeline.companies.salary import salary_in
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.markdown import to_markdown
-from ingestion_pipeline.reading.structured.embedded import read_embedded
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json
 from ingestion_pipeline.reading.structured.feeds import read_feed
-from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
 from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.reading.text.dates import read_date
 from ingestion_pipeline.settings.systems import Filter, Match

@@ -15,6 +15,7 @@ from ingestion_pipeline.urls import (
     BadUrl,
     canonical_url,
     checked_url,
+    domain_label,
     has_credentials,
     host_of,
     is_refused_address,
@@ -241,6 +242,18 @@ def test_a_bad_source_url_names_its_problem(url: str, problem: str) -> None:
 
 def test_a_good_source_url_is_unchanged() -> None:
     assert checked_url("https://A.test/x?b=2&a=1") == "https://A.test/x?b=2&a=1"
+
+
+@pytest.mark.parametrize(
+    ("host", "label"),
+    [
+        *(("acme.com", "acme"), ("www.acme.com.br", "acme"), ("shop.acme.co.uk", "acme"), ("a.acme.kobe.jp", "a")),
+        *(("acme.github.io", "acme"), ("github.io", "github"), ("go.com", "go"), ("shop.go.com", "go")),
+        *(("xn--mnchen-3ya.de", "münchen"), ("jobs.acme.test", "acme"), ("localhost", ""), ("10.0.0.1", "")),
+    ],
+)
+def test_the_label_of_a_domain_is_what_its_owner_registered(host: str, label: str) -> None:
+    assert domain_label(host) == label
 
 
 REFUSED = """

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ingestion_pipeline.reading.text.business_names import bare_name
-from ingestion_pipeline.urls import BadUrl, host_of
+from ingestion_pipeline.urls import BadUrl, domain_label, host_of
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
@@ -352,8 +352,6 @@ _HOST = re.compile(r"(?:[\w-]+\.)+[a-z]{2,}")  # Booking.com is a name and a hos
 _HUMP = re.compile(r"(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])")
 # Equivalents of `&` in answers of other languages.
 _AND = r"\s?(?:&|\+|and|und|et|y|e|i|en|og|och|ja|и)\s?"
-# Second-level names under which countries register businesses.
-_REGISTRY = frozenset({"co", "com", "net", "org", "ac", "gov", "edu", "or", "ne", "go", "ltd"})
 _TWO_LETTERS = 2
 
 
@@ -417,18 +415,6 @@ def own_host(url: str | None) -> str | None:
     except BadUrl:
         return None
     return host.partition(":")[0].removeprefix("www.")
-
-
-def domain_label(host: str) -> str:
-    """Return the part of a host that names its owner: `acme` of `shop.acme.co.uk`."""
-    labels = host.removeprefix("www.").split(".")
-    if len(labels) == 1 or all(label.isdigit() for label in labels):
-        return ""
-    is_registry = len(labels) > _TWO_LETTERS and labels[-2] in _REGISTRY
-    label = labels[-3] if is_registry else labels[-2]
-    if label.startswith("xn--"):
-        label = label.encode().decode("idna")
-    return label
 
 
 @lru_cache(maxsize=2_000)

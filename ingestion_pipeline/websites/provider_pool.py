@@ -24,11 +24,18 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.llm import wire
 from ingestion_pipeline.reading.llm.budgets import Billing, cost_usd, estimated_usage
-from ingestion_pipeline.reading.llm.formats import AnswerFormat, known_format, remember_format
 from ingestion_pipeline.reading.llm.ledger import CheckClaim, Ledger, NewCall, Reserved
-from ingestion_pipeline.reading.llm.outcomes import OverBudget, Usage
-from ingestion_pipeline.reading.llm.server import Deadline, RetryTimer
-from ingestion_pipeline.reading.llm.wire import OPENAI, BadModelRequest, Denied, ServerBusy, ServerReply, Unsupported
+from ingestion_pipeline.reading.llm.question import OverBudget, Usage
+from ingestion_pipeline.reading.llm.server import Deadline, RetryTimer, known_format, remember_format
+from ingestion_pipeline.reading.llm.wire import (
+    OPENAI,
+    AnswerFormat,
+    BadModelRequest,
+    Denied,
+    ServerBusy,
+    ServerReply,
+    Unsupported,
+)
 from ingestion_pipeline.settings import (
     BadSetting,
     Provider,

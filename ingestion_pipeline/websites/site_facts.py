@@ -15,9 +15,10 @@ from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
 from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, Stated
 from ingestion_pipeline.reading.text.business_names import bare_name
 from ingestion_pipeline.reading.text.topics import MAX_KEYWORD_CHARACTERS, frequent_words
+from ingestion_pipeline.urls import domain_label
 from ingestion_pipeline.websites.business import MOST_COMPETITORS, MOST_KEYWORDS, Business, NamedBy, confidence_of
 from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, domain_label, folded_name, own_host
+from ingestion_pipeline.websites.name_forms import Names, folded_name, own_host
 
 # Words are bounded, so that a page of a million capitals does not take an hour.
 _WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"

@@ -14,7 +14,7 @@ from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm.budgets import Billing
 from ingestion_pipeline.reading.llm.ledger import Ledger, NewCall, Reserved
-from ingestion_pipeline.reading.llm.outcomes import Usage
+from ingestion_pipeline.reading.llm.question import Usage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.provider_pool import NoReply, Replied

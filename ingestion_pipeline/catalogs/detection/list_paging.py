@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
-from ingestion_pipeline.reading.html.pagination import Clue, PageLink
+from ingestion_pipeline.reading.html.links import Clue, PageLink
 
 MAX_PAGES = 10_000
 PAGE_BY_PAGE: Mapping[str, Any] = {"next": "rel"}  # from each page to the next; needs no end

@@ -12,8 +12,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import NoRules, read_records
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.catalogs.recipes.page_source import identity
-from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page
-from ingestion_pipeline.reading.html.pagination import PageLink, following_pages
+from ingestion_pipeline.reading.html.links import PageLink, base_of, canonical_or_none, following_pages, linked_page
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.decoding import clean_text
 

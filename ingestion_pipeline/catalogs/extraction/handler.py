@@ -45,8 +45,8 @@ from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.reading.html.parsing import in_parser_thread
 from ingestion_pipeline.reading.llm import Billing, OverBudget
-from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Permanent, WorkError, classify

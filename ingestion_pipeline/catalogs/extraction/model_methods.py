@@ -24,11 +24,12 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
 )
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, Record, record_of
 from ingestion_pipeline.catalogs.extraction.rules.counting import SectionEvidence, is_expected_count, record_sections
+from ingestion_pipeline.reading.html.parsing import in_parser_thread
 from ingestion_pipeline.reading.llm import (
     Answer,
     Answered,
     Billing,
-    CutOff,
+    Fault,
     ModelClient,
     ModelTier,
     NoAnswer,
@@ -37,7 +38,6 @@ from ingestion_pipeline.reading.llm import (
     Question,
     Unanswered,
 )
-from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import WorkError
@@ -219,7 +219,7 @@ class ModelReader:
 
     def _is_too_long(self, part: PagePart, answer: Unanswered) -> bool:
         """Return whether the answer was cut off and the part is long enough to halve."""
-        is_cut = any(isinstance(failure, CutOff) for failure in answer.tries)
+        is_cut = any(failure.fault is Fault.CUT_OFF for failure in answer.tries)
         return is_cut and tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
 
     async def _read_halves(self, part: PagePart, halvings: int) -> PartResult:
@@ -238,7 +238,7 @@ class ModelReader:
         parsed = read_answer(self._kind, answer.data)
         placed = self._grounded(parsed.candidates, method, answer.model, (part.start, part.end))
         if tries:
-            reason = "; ".join(dict.fromkeys(f"{failure.model}: {failure.code}" for failure in tries))
+            reason = "; ".join(dict.fromkeys(f"{failure.model}: {failure.fault}" for failure in tries))
             placed = [replace(item, record=replace(item.record, reason=reason)) for item in placed]
         return PartResult(
             records=tuple(placed),

@@ -37,9 +37,8 @@ from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
-from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.html.parsing import in_parser_thread, parse_html
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient
-from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Resource

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
-from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
-from ingestion_pipeline.reading.html.pagination import Clue, following_pages
+from ingestion_pipeline.reading.html.links import (
+    Clue,
+    base_of,
+    canonical_or_none,
+    following_pages,
+    linked_page,
+    page_links,
+)
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.reading.text.decoding import decode

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.reading.html.links import base_of, linked_page
-from ingestion_pipeline.urls import BadUrl, canonical_url
+from ingestion_pipeline.urls import BadUrl, canonical_url, domain_label
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -121,8 +121,8 @@ def is_same_site(url: str, home: str) -> bool:
 
 
 def site_label(home: str) -> str:
-    """Return `acme` for https://www.acme.co.uk/."""
-    return _host(home).removeprefix("www.").partition(".")[0]
+    """Return `acme` for https://careers.acme.co.uk/."""
+    return domain_label(_host(home))
 
 
 def is_called_like(name: str, home: str) -> bool:

@@ -25,9 +25,8 @@ from ingestion_pipeline.companies.platforms.recognition import next_page_of, sho
 from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
-from ingestion_pipeline.reading.structured.embedded import read_embedded, things_in, types_of
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json, things_in, types_of
 from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, ParsedFeed, Problem
-from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
 from ingestion_pipeline.reading.structured.organizations import is_profile
 from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.reading.text.decoding import decode

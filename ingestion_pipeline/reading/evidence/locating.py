@@ -17,7 +17,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.evidence.values import MOST_CHARACTERS, find_date, means
-from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_json
 from ingestion_pipeline.reading.text.decoding import decode
 
 QUOTED = 80  # characters of a quote

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, stated_base
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.decoding import clean_text
+from ingestion_pipeline.reading.text.fingerprint import re2_pattern
 from ingestion_pipeline.tasks.errors import Permanent
 
 if TYPE_CHECKING:
@@ -78,20 +77,6 @@ def language_of(tree: LexborHTMLParser) -> str | None:
     return next((language for stated in _languages(tree) if (language := _language(stated))), None)
 
 
-def canonical_of(tree: LexborHTMLParser, url: str | None) -> str | None:
-    """Return the page's stated address: the first usable one, in canonical form.
-
-    Placeholders are skipped, and so is the front page, which careless templates state as the
-    address of every page.
-    """
-    return _canonical(tree.css(_CANONICAL), base_of(tree, url), url)
-
-
-def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
-    """Return where `meta refresh` redirects to; one inside `noscript` is ignored."""
-    return _refresh(tree.css(_REFRESHING), base_of(tree, url))
-
-
 def page_addresses(elements: Iterable[LexborNode], url: str | None) -> PageAddresses:
     """Return the page's addresses from the elements that `ADDRESS_SELECTOR` matches."""
     nodes: dict[str | None, list[LexborNode]] = {}
@@ -106,6 +91,11 @@ def page_addresses(elements: Iterable[LexborNode], url: str | None) -> PageAddre
 
 
 def _canonical(nodes: Iterable[LexborNode], base: str | None, url: str | None) -> str | None:
+    """Return the page's stated address: the first usable one, in canonical form.
+
+    Placeholders are skipped, and so is the front page, which careless templates state as the
+    address of every page.
+    """
     for node in nodes:
         address = linked_page(base, node.attrs.get("href"))
         canonical = canonical_or_none(address) if address else None
@@ -117,6 +107,7 @@ def _canonical(nodes: Iterable[LexborNode], base: str | None, url: str | None) -
 
 
 def _refresh(nodes: Iterable[LexborNode], base: str | None) -> Refresh | None:
+    """Return where `meta refresh` redirects to; one inside `noscript` is ignored."""
     for node in nodes:
         match = _REFRESH.match(node.attrs.get("content") or "")
         if match is None or _is_inside(node, "noscript"):
@@ -230,12 +221,5 @@ _MOST_CHARACTERS = 20_000  # such a notice stands at the top of a page with litt
 
 def failure_notice(text: str) -> str | None:
     """Return the phrase with which a page's text reports a failure of its site; None if none."""
-    match = _phrases().search(" ".join(text[:_MOST_CHARACTERS].lower().split()))
+    match = re2_pattern(_PHRASES).search(" ".join(text[:_MOST_CHARACTERS].lower().split()))
     return match[0] if match else None
-
-
-@cache
-def _phrases() -> Any:  # noqa: ANN401 - re2 has no types
-    """Compile on first use, and with re2: it takes one pass, whatever the text."""
-    re2: Any = import_module("re2")
-    return re2.compile(_PHRASES)

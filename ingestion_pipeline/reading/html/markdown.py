@@ -18,8 +18,7 @@ from ingestion_pipeline.reading.html.cleaning import (
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, folder_of, linked_page, origin_of
 
 if TYPE_CHECKING:
-    from html_to_markdown._html_to_markdown import ConversionOptions, TierStrategy
-    from selectolax.lexbor import LexborHTMLParser
+    from html_to_markdown._html_to_markdown import ConversionOptions
 
 
 # As the parser serialises them: no `>` in an attribute, each value in quotation marks.
@@ -221,14 +220,9 @@ def to_markdown(html: str, *, url: str | None = None) -> str:
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
     """
-    return markdown_of(visible_tree(html), url=url)
-
-
-def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
-    """Return the Markdown of a cleaned tree."""
-    html = body_html(tree)
-    body = LinkedHtml(html, base_of(tree, url))
-    return utf8_markdown(body, text=utf8_text(html)).decode()
+    tree = visible_tree(html)
+    body = body_html(tree)
+    return utf8_markdown(LinkedHtml(body, base_of(tree, url)), text=utf8_text(body)).decode()
 
 
 def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
@@ -238,17 +232,13 @@ def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
     for Markdown that is many times larger than the page.
     """
     converted = _converted(_prepared(body))
-    if len(converted) > _MORE_BYTES and len(converted) > _most_kept(body):
+    # Measured by the page as written: a long `base` lengthens its links.
+    if len(converted) > _MORE_BYTES and len(converted) > _MOST_TIMES * sum(map(len, body.parts)) + _MORE_BYTES:
         return text
     if len(converted) >= _LEAST_SHARE * len(text):
         return converted
     letter_count = len(text) - text.count(b" ") - text.count(b"\n")
     return converted if len(converted) >= _LEAST_SHARE * letter_count else text
-
-
-def _most_kept(body: LinkedHtml) -> int:
-    """Return the largest accepted size, by the page as written: a long `base` lengthens links."""
-    return _MOST_TIMES * sum(map(len, body.parts)) + _MORE_BYTES
 
 
 def _prepared(body: LinkedHtml) -> bytes:
@@ -306,10 +296,10 @@ def _converted(html: bytes) -> bytes:
     try:
         page = html.decode()
         written = _utf8(convert(page, options).content)
-        if options is not _slow() and _DASHES.search(written):
+        if options is not _options(is_quick=False) and _DASHES.search(written):
             # What looks like a table in a listing of code is none: the slow way writes no other.
             is_sure = written.find(b"`") < 0 or written.find(b"```") < 0
-            written = _compact(written) if is_sure else _utf8(convert(page, _slow()).content)
+            written = _compact(written) if is_sure else _utf8(convert(page, _options(is_quick=False)).content)
     except Exception:  # a panic of the library is one, too; the text is the fallback
         return b""
     return _tidy(written).strip()
@@ -331,7 +321,7 @@ def _options_for(html: bytes) -> ConversionOptions | None:
     room = (_MOST_WRITTEN - quotes**2 * line_count) // max(quotes, 1) - size
     if room < 0:
         return None
-    return _options() if _padding(html) <= room else _slow()
+    return _options() if _padding(html) <= room else _options(is_quick=False)
 
 
 def _depth(html: bytes, name: bytes) -> int:
@@ -424,22 +414,9 @@ def _tidy(markdown: bytes) -> bytes:
 
 
 @cache
-def _options() -> ConversionOptions:
-    """Return the fast options: half of the time, and the same words."""
-    from html_to_markdown._html_to_markdown import TierStrategy
-
-    return _with(tier_strategy=TierStrategy.TIER1)
-
-
-@cache
-def _slow() -> ConversionOptions:
-    from html_to_markdown._html_to_markdown import TierStrategy
-
-    return _with(tier_strategy=TierStrategy.TIER2)
-
-
-def _with(*, tier_strategy: TierStrategy) -> ConversionOptions:
-    from html_to_markdown._html_to_markdown import ConversionOptions, PreprocessingOptions
+def _options(*, is_quick: bool = True) -> ConversionOptions:
+    """Return the converter's options; the quick way takes half of the time for the same words."""
+    from html_to_markdown._html_to_markdown import ConversionOptions, PreprocessingOptions, TierStrategy
 
     return ConversionOptions(
         # Its default drops forms and navigation, 18 % of the words of our samples.
@@ -450,5 +427,5 @@ def _with(*, tier_strategy: TierStrategy) -> ConversionOptions:
         expand_abbreviations=False,
         bullets="-",
         compact_tables=True,
-        tier_strategy=tier_strategy,
+        tier_strategy=TierStrategy.TIER1 if is_quick else TierStrategy.TIER2,
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.html.cleaning import (
     MAY_BE_UNSEEN,
@@ -23,17 +21,15 @@ from ingestion_pipeline.reading.html.head import (
     FeedLink,
     PageAddresses,
     Refresh,
-    canonical_of,
     feeds_of,
     language_of,
     page_addresses,
-    refresh_of,
     title_of,
 )
-from ingestion_pipeline.reading.html.links import base_of, links_from, page_links
+from ingestion_pipeline.reading.html.links import PageLink, following_pages, links_from, page_links
 from ingestion_pipeline.reading.html.markdown import LinkedHtml, to_markdown, utf8_markdown
-from ingestion_pipeline.reading.html.pagination import PageLink, following_pages
 from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.text.fingerprint import re2_pattern
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
 # but for those of maps, and on a page that ends in plain text.
 _OFTEN = f"{OFTEN_UNSEEN}, {ADDRESS_SELECTOR}"
 _ALL = f"{MAY_BE_UNSEEN}, {ADDRESS_SELECTOR}, area[href], plaintext"
-_SELDOM = "|".join((*SELDOM_THERE, "area", "plaintext"))
+_SELDOM = f"(?i)<(?:{'|'.join((*SELDOM_THERE, 'area', 'plaintext'))})".encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +75,7 @@ def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePa
         Permanent: the page is a bomb (see `parse_html`).
     """
     tree = parse_html(html, utf8=utf8)
-    elements = tree.css(_ALL if utf8 is None or _seldom().search(utf8) else _OFTEN)
+    elements = tree.css(_ALL if utf8 is None or re2_pattern(_SELDOM).search(utf8) else _OFTEN)
     way = page_addresses(elements, url)
     others = [node.attrs.get("href") for node in elements if node.tag == "area"]
     is_read_from_html = all(node.tag != "plaintext" for node in elements)
@@ -94,22 +90,11 @@ def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePa
     return VisiblePage(
         html=html,
         way=way,
-        links=linked.pages(others) if is_read_from_html else _all_links(html, way.base),
+        links=linked.pages(others) if is_read_from_html else tuple(links_from(parse_html(html), way.base)),
         body=linked,
         utf8=text,
         tree=tree,
     )
-
-
-@cache
-def _seldom() -> Any:  # noqa: ANN401 - re2 has no types
-    """Return a pattern for tags in HTML that only the longer selector would match."""
-    re2: Any = import_module("re2")
-    return re2.compile(f"(?i)<(?:{_SELDOM})".encode())
-
-
-def _all_links(html: str, base: str | None) -> tuple[str, ...]:
-    return tuple(links_from(parse_html(html), base))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +120,7 @@ def read_page(html: str, *, url: str | None = None) -> WebPage:
     """
     tree = parse_html(html)
     title, language = title_of(tree), language_of(tree)
-    canonical, refresh = canonical_of(tree, url), refresh_of(tree, url)
+    addresses = page_addresses(tree.css(ADDRESS_SELECTOR), url)
     links, feeds = tuple(page_links(tree, url)), tuple(feeds_of(tree, url))
     following = tuple(following_pages(tree, url))
     remove_unseen(tree)
@@ -143,18 +128,18 @@ def read_page(html: str, *, url: str | None = None) -> WebPage:
         body = body_html(tree)
         utf8 = utf8_text(body)
         text = utf8.decode()
-        linked = LinkedHtml(body, base_of(tree, url))
+        linked = LinkedHtml(body, addresses.base)
         markdown = utf8_markdown(linked, text=utf8).decode()
     else:
         text, markdown = cleaned_text(html), to_markdown(html, url=url)
     return WebPage(
         title=title,
-        canonical_url=canonical,
+        canonical_url=addresses.canonical_url,
         language=language,
         links=links,
         markdown=markdown,
         text=text,
-        refresh=refresh,
+        refresh=addresses.refresh,
         feeds=feeds,
         following=following,
     )

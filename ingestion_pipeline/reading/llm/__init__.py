@@ -6,34 +6,28 @@ the ledger. Grounding the values of an answer, and using them, does not belong h
 
 from ingestion_pipeline.reading.llm.budgets import Billing
 from ingestion_pipeline.reading.llm.client import BOTH, ModelClient, ModelTier
-from ingestion_pipeline.reading.llm.outcomes import (
+from ingestion_pipeline.reading.llm.question import (
     Answer,
     Answered,
-    AnswerRefused,
-    CutOff,
-    Empty,
-    Malformed,
+    Fault,
     NoAnswer,
     OverBudget,
-    Rejected,
+    PageText,
+    Prompt,
+    Question,
     Unanswered,
     Usage,
-    Violated,
 )
-from ingestion_pipeline.reading.llm.question import PageText, Prompt, Question
 from ingestion_pipeline.reading.llm.schema import AnswerSchema, BadSchema
 
 __all__ = [
     "BOTH",
     "Answer",
-    "AnswerRefused",
     "AnswerSchema",
     "Answered",
     "BadSchema",
     "Billing",
-    "CutOff",
-    "Empty",
-    "Malformed",
+    "Fault",
     "ModelClient",
     "ModelTier",
     "NoAnswer",
@@ -41,8 +35,6 @@ __all__ = [
     "PageText",
     "Prompt",
     "Question",
-    "Rejected",
     "Unanswered",
     "Usage",
-    "Violated",
 ]

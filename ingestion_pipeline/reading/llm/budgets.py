@@ -16,7 +16,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from sqlalchemy import ColumnElement, Connection, and_, exists, false, func, or_, select, true, update
 from sqlalchemy.sql.selectable import CTE
 
-from ingestion_pipeline.reading.llm.outcomes import Usage
+from ingestion_pipeline.reading.llm.question import Usage
 from ingestion_pipeline.settings import Price, Settings, limit_usd
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import model_spending as spending
@@ -59,23 +59,22 @@ class Overrun:
 
 def scopes(billing: Billing, settings: Settings, *, now: datetime) -> tuple[Scope, ...]:
     """Return the counters of a call, the extraction's first if it has one."""
-    day, month = _next_day(now), _next_month(now)
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    next_month = (midnight.replace(day=1) + timedelta(days=32)).replace(day=1)
     result: list[Scope] = []
-    if billing.extraction_id is not None:
-        name = f"extraction {billing.extraction_id}"
-        key = f"extraction:{billing.extraction_id}"
-        result.append(Scope(key=key, name=name, limit_usd=settings.extraction_budget))
-    if billing.source_id is not None:
-        key = f"day:{now.astimezone(UTC):%Y-%m-%d}:{billing.source_id}"
+
+    def add(key: str, name: str, limit: Decimal | None, until: datetime | None) -> None:
+        result.append(Scope(key=key, name=name, limit_usd=limit, until=until))
+
+    if (extraction := billing.extraction_id) is not None:
+        add(f"extraction:{extraction}", f"extraction {extraction}", settings.extraction_budget, None)
+    if (source := billing.source_id) is not None:
         limit = limit_usd(settings.models.source_day_usd)
-        name = f"source {billing.source_id} today"
-        result.append(Scope(key=key, name=name, limit_usd=limit, until=day))
-    if billing.provider is not None:
-        key = f"provider:{now.astimezone(UTC):%Y-%m}:{billing.provider}"
-        name = f"provider {billing.provider} this month"
-        result.append(Scope(key=key, name=name, limit_usd=billing.provider_budget_usd, until=month))
-    key = f"month:{now.astimezone(UTC):%Y-%m}"
-    result.append(Scope(key=key, name="this month", limit_usd=settings.month_budget, until=month))
+        add(f"day:{midnight:%Y-%m-%d}:{source}", f"source {source} today", limit, midnight + timedelta(days=1))
+    if (provider := billing.provider) is not None:
+        name = f"provider {provider} this month"
+        add(f"provider:{midnight:%Y-%m}:{provider}", name, billing.provider_budget_usd, next_month)
+    add(f"month:{midnight:%Y-%m}", "this month", settings.month_budget, next_month)
     return tuple(result)
 
 
@@ -133,16 +132,6 @@ def _held(connection: Connection, requested: Sequence[Scope]) -> dict[str, Decim
     keys = [scope.key for scope in requested]
     query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
     return {row.scope: row.held_usd for row in connection.execute(query)}
-
-
-def _next_day(now: datetime) -> datetime:
-    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return today + timedelta(days=1)
-
-
-def _next_month(now: datetime) -> datetime:
-    first = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return (first + timedelta(days=32)).replace(day=1)
 
 
 log = logging.getLogger(__name__)

@@ -14,33 +14,39 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from types import TracebackType
-from typing import Self, assert_never
+from typing import Self
 from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.llm import wire
 from ingestion_pipeline.reading.llm.budgets import Billing, estimated_usage
-from ingestion_pipeline.reading.llm.formats import AnswerFormat, arguments
 from ingestion_pipeline.reading.llm.ledger import CACHE, Ledger, NewCall, Reserved, cache_answer, cached_answers
-from ingestion_pipeline.reading.llm.outcomes import (
+from ingestion_pipeline.reading.llm.question import (
     Answer,
     Answered,
-    AnswerRefused,
-    CutOff,
-    Empty,
-    Malformed,
+    Conversation,
+    Fault,
     NoAnswer,
     OverBudget,
-    Rejected,
+    Question,
     Unanswered,
     Usage,
-    Violated,
+    conversation,
+    without_strange_urls,
 )
-from ingestion_pipeline.reading.llm.question import Conversation, Question, conversation, without_strange_urls
 from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
 from ingestion_pipeline.reading.llm.server import Deadline, ModelServer, RetryTimer, as_error, deadline
-from ingestion_pipeline.reading.llm.wire import BadModelRequest, Denied, Exchange, ServerBusy, ServerReply, Unsupported
+from ingestion_pipeline.reading.llm.wire import (
+    AnswerFormat,
+    BadModelRequest,
+    Denied,
+    Exchange,
+    ServerBusy,
+    ServerReply,
+    Unsupported,
+    arguments,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Resource, Transient
@@ -97,7 +103,8 @@ class ModelClient:
         """
         models = list(dict.fromkeys(self._model(tier) for tier in tiers))
         until = deadline(self._settings)
-        async with self._turn(question.cache_key(models[0])):
+        # A concurrent equal question waits, and finds the answer cached.
+        async with self._turns.setdefault(question.cache_key(models[0]), asyncio.Lock()):
             return await self._ask(question, billing, models, until)
 
     async def _ask(self, question: Question, billing: Billing, models: Sequence[str], until: Deadline) -> Answer:
@@ -118,20 +125,14 @@ class ModelClient:
         talk = conversation(asking.question)
         for _ in range(ASKED_TIMES):
             outcome = await self._request(asking, talk)
-            match outcome:
-                case Answered():
-                    return _checked(outcome, asking.question, tries)
-                case OverBudget():
-                    return outcome
-                case Empty() | Malformed() | Violated():
-                    tries.append(outcome)
-                    text = "" if isinstance(outcome, Empty) else outcome.text
-                    talk = talk.after(text, outcome.problems)
-                case AnswerRefused() | CutOff() | Rejected():
-                    tries.append(outcome)
-                    return None
-                case _:
-                    assert_never(outcome)
+            if isinstance(outcome, Answered):
+                return _checked(outcome, asking.question, tries)
+            if isinstance(outcome, OverBudget):
+                return outcome
+            tries.append(outcome)
+            if not outcome.fault.is_repeatable:
+                return None
+            talk = talk.after(outcome.text, outcome.problems)
         return None
 
     async def _request(self, asking: _Asking, talk: Conversation) -> Answered | NoAnswer | OverBudget:
@@ -148,10 +149,10 @@ class ModelClient:
                 case Unsupported():
                     looser = await self._server.learn(answer_format, response.message)
                     if looser is None:
-                        return Rejected(model=asking.model, usage=Usage(), message=response.message)
+                        return _rejected(asking.model, response.message)
                     answer_format = looser
                 case BadModelRequest():
-                    return Rejected(model=asking.model, usage=Usage(), message=response.message)
+                    return _rejected(asking.model, response.message)
                 case Denied():
                     cure = "look at OPENAI_API_KEY, OPENAI_BASE_URL and the models' names"
                     raise self._postponed(f"{self._server.base_url}: {response.message}; {cure}", response.code)
@@ -193,19 +194,27 @@ class ModelClient:
             is_charged = isinstance(response, ServerBusy | BadModelRequest) and response.may_be_charged
             self._ledger.fail(reserved, response.code, may_be_charged=is_charged, latency_ms=latency_ms)
             return response
-        usage = response.usage or _estimated_reply_usage(reserved.estimate, response)
+        usage = response.usage
+        if usage is None:  # the server does not count tokens
+            words = response.text + (response.refusal or "")
+            written = estimated_usage(input_bytes=len(words.encode()), output_tokens=0).input_tokens
+            usage = replace(reserved.estimate, output_tokens=max(written, 1))
         outcome = classify_reply(response, asking.question, asking.model, answer_format, usage)
 
         def store_answer(connection: Connection) -> None:
             if isinstance(outcome, Answered):
-                self._cache_answer(connection, asking, outcome)
+                cache_answer(
+                    connection,
+                    asking.question.cache_key(asking.model),
+                    outcome.data,
+                    model=asking.model,
+                    prompt_version=asking.question.prompt.label,
+                    now=self._store.clock.now(connection),
+                )
 
-        self._ledger.settle(reserved, usage, outcome.code, latency_ms=latency_ms, store_answer=store_answer)
+        code = outcome.fault if isinstance(outcome, NoAnswer) else "answered"
+        self._ledger.settle(reserved, usage, code, latency_ms=latency_ms, store_answer=store_answer)
         return outcome
-
-    def _turn(self, key: str) -> asyncio.Lock:
-        """Return the lock of a question: a concurrent equal question waits, and finds it cached."""
-        return self._turns.setdefault(key, asyncio.Lock())
 
     def _new_call(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> NewCall:
         schema_bytes = len(asking.question.schema.as_text().encode())
@@ -237,24 +246,8 @@ class ModelClient:
                 return _checked(cached, question, ())
         return None
 
-    def _cache_answer(self, connection: Connection, asking: _Asking, outcome: Answered) -> None:
-        cache_answer(
-            connection,
-            asking.question.cache_key(asking.model),
-            outcome.data,
-            model=asking.model,
-            prompt_version=asking.question.prompt.label,
-            now=self._store.clock.now(connection),
-        )
-
     def _model(self, tier: ModelTier) -> str:
-        match tier:
-            case ModelTier.CHEAP:
-                return self._settings.model_cheap
-            case ModelTier.STRONG:
-                return self._settings.model_strong
-            case _:
-                assert_never(tier)
+        return self._settings.model_cheap if tier is ModelTier.CHEAP else self._settings.model_strong
 
     def _max_output(self, question: Question) -> int:
         return question.max_output_tokens or self._settings.models.max_output_tokens
@@ -268,28 +261,30 @@ def classify_reply(
     reply: ServerReply, question: Question, model: str, answer_format: AnswerFormat, usage: Usage
 ) -> Answered | NoAnswer:
     """Return the outcome of a server's reply: answered, refused, cut off, malformed, ..."""
+
+    def failed(fault: Fault, *problems: str) -> NoAnswer:
+        return NoAnswer(fault=fault, model=model, usage=usage, problems=problems, text=reply.text)
+
     if reply.refusal is not None:
-        return AnswerRefused(model=model, usage=usage, message=reply.refusal)
+        return failed(Fault.REFUSED, f"it refused: {reply.refusal}")
     if reply.is_cut:
-        return CutOff(model=model, usage=usage)
+        return failed(Fault.CUT_OFF, f"it was cut off after {usage.output_tokens} tokens")
     if not reply.text.strip():
-        return Empty(model=model, usage=usage)
+        return failed(Fault.EMPTY, "it was empty")
     try:
         data = parsed_object(reply.text, may_chat=answer_format is AnswerFormat.CHAT_PLAIN)
     except NotJson as error:
-        return Malformed(model=model, usage=usage, text=reply.text, problem=str(error))
+        return failed(Fault.MALFORMED, f"it is not JSON: {error}")
     if problems := question.schema.problems(data):
-        return Violated(model=model, usage=usage, text=reply.text, problems=problems)
+        return failed(Fault.VIOLATED, *problems)
     return Answered(model=model, usage=usage, data=data)
+
+
+def _rejected(model: str, message: str) -> NoAnswer:
+    """Return the outcome of a request that the server did not accept: too long, say."""
+    return NoAnswer(fault=Fault.REJECTED, model=model, usage=Usage(), problems=(message,))
 
 
 def _checked(outcome: Answered, question: Question, tries: Sequence[NoAnswer]) -> Answered:
     data, dropped = without_strange_urls(dict(outcome.data), question.page)
     return replace(outcome, data=data, dropped=dropped, before=tuple(tries))
-
-
-def _estimated_reply_usage(estimate: Usage, reply: ServerReply) -> Usage:
-    """Return the tokens of a reply whose server does not count them."""
-    words = reply.text + (reply.refusal or "")
-    written = estimated_usage(input_bytes=len(words.encode()), output_tokens=0).input_tokens
-    return replace(estimate, output_tokens=max(written, 1))

@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, tr
 
 from ingestion_pipeline.reading.llm import budgets
 from ingestion_pipeline.reading.llm.budgets import Billing, Scope, cost_usd, price_of
-from ingestion_pipeline.reading.llm.outcomes import OverBudget, Usage
+from ingestion_pipeline.reading.llm.question import OverBudget, Usage
 from ingestion_pipeline.settings import Price, Settings, price_table
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.inserts import insert_into

@@ -1,4 +1,4 @@
-"""A question to a model: instructions first, the page last, as data between random lines.
+"""A question to a model, and its answer: instructions first, the page last, as data between random lines.
 
 The order lets providers charge less for the part that never changes. The lines are random, so that
 no page can close them and continue as if it were us; what a page says inside them is data to read,
@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
 from typing import cast
 
 from ingestion_pipeline.reading.html.cleaning import without_invisible
 from ingestion_pipeline.reading.llm.schema import AnswerSchema
 from ingestion_pipeline.reading.text.fingerprint import content_hash
-from ingestion_pipeline.tasks.errors import storable
+from ingestion_pipeline.tasks.errors import Permanent, storable
 from ingestion_pipeline.urls import BadUrl, canonical_url, without_credentials
 
 FRAME_VERSION = 1  # raise it with every change of the text below: it invalidates cached answers
@@ -140,6 +142,103 @@ class DroppedUrl:
 
     path: str
     url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one call; cached ones are part of the input. Estimated if not counted."""
+
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    is_estimated: bool = False
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            is_estimated=self.is_estimated or other.is_estimated,
+        )
+
+
+class Fault(StrEnum):
+    """Why a call gave no usable answer."""
+
+    REFUSED = "refused"
+    CUT_OFF = "cut_off"
+    EMPTY = "empty"
+    MALFORMED = "malformed"
+    VIOLATED = "violated"
+    REJECTED = "rejected"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Return whether the same model may answer better once it has the problems."""
+        return self in {Fault.EMPTY, Fault.MALFORMED, Fault.VIOLATED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoAnswer:
+    """A call without a usable answer; `problems` are for the model's second try and for people."""
+
+    fault: Fault
+    model: str
+    usage: Usage
+    problems: tuple[str, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An object of the schema; values with URLs that the page lacks are null, and named.
+
+    `before` are the failed outcomes before it, by this model or a cheaper one.
+    """
+
+    model: str
+    usage: Usage
+    data: Mapping[str, object]
+    dropped: tuple[DroppedUrl, ...] = ()
+    before: tuple[NoAnswer, ...] = ()
+    is_cached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unanswered:
+    """Every tier was tried; the outcome of each, in order."""
+
+    tries: tuple[NoAnswer, ...]
+
+    @property
+    def usage(self) -> Usage:
+        """Return the tokens of all calls."""
+        return sum((outcome.usage for outcome in self.tries), Usage())
+
+    def as_error(self) -> Permanent:
+        """Return the failure for a dead letter; its code is that of the last outcome."""
+        last = self.tries[-1]
+        problems = "; ".join(last.problems)
+        return Permanent(f"{last.model} gave no usable answer: {problems}", code=f"model_{last.fault}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverBudget:
+    """The extraction's budget has no room for one more call; the caller cancels the extraction."""
+
+    extraction_id: int
+    limit_usd: Decimal
+    held_usd: Decimal
+    wanted_usd: Decimal
+
+    def __str__(self) -> str:
+        return (
+            f"extraction {self.extraction_id} has taken {self.held_usd} of {self.limit_usd} dollars"
+            f" and would need {self.wanted_usd} more; raise INGESTION_MODEL_BUDGET_USD"
+        )
+
+
+Answer = Answered | Unanswered | OverBudget
 
 
 class PageUrls:

@@ -7,14 +7,17 @@ import logging
 import random
 import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection, select
+
 from ingestion_pipeline.reading.llm import wire
-from ingestion_pipeline.reading.llm.formats import AnswerFormat, known_format, remember_format
-from ingestion_pipeline.reading.llm.wire import ServerBusy
+from ingestion_pipeline.reading.llm.wire import AnswerFormat, ServerBusy
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import model_endpoints
 from ingestion_pipeline.tasks.errors import Resource, Transient, WorkError
 from ingestion_pipeline.urls import without_credentials
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_SHARE = 0.75  # a question ends before the lease of the work that asks it
+FORGOTTEN_AFTER = timedelta(days=30)  # a server may have learnt more since; asking costs one refusal
 PAUSE = timedelta(minutes=5)  # after failed attempts at a server that names no time
 
 
@@ -100,6 +104,22 @@ class ModelServer:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             remember_format(connection, self.base_url, taken, reason=reason, now=now)
+
+
+def known_format(connection: Connection, base_url: str, *, now: datetime) -> AnswerFormat:
+    """Return the strictest format that the server is not known to refuse."""
+    query = select(model_endpoints.c.format).where(
+        model_endpoints.c.base_url == base_url, model_endpoints.c.learned_at > now - FORGOTTEN_AFTER
+    )
+    stored = connection.execute(query).scalar()
+    return AnswerFormat.RESPONSES if stored is None else AnswerFormat(stored)
+
+
+def remember_format(connection: Connection, base_url: str, taken: AnswerFormat, *, reason: str, now: datetime) -> None:
+    """Store that the next run starts with `taken` at this server."""
+    row = {"format": taken.value, "reason": reason, "learned_at": now}
+    statement = insert_into(connection, model_endpoints).values(base_url=base_url, **row)
+    connection.execute(statement.on_conflict_do_update(index_elements=["base_url"], set_=row))
 
 
 class RetryTimer:

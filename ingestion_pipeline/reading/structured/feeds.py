@@ -86,29 +86,21 @@ def _root_position(text: str) -> int:
     while opening := _PROLOG.match(text, position):
         skipped, declaration, root = opening.groups()
         if root:
-            _refuse_root(text, root, is_html=is_html)
+            if root.lower().rpartition(":")[2] not in FEED_ROOTS:
+                raise _not_a_feed(text)
+            if is_html:
+                raise _entity_refused()
             return opening.start(3) - 1
         if declaration:
-            is_html, position = True, _end_of_html_doctype(text, opening)
+            # Only the doctype of HTML is harmless, and only before a page in a feed's place.
+            html = _HTML_DOCTYPE.match(text, opening.end())
+            if html is None or declaration.lower() != "doctype":
+                raise _entity_refused()
+            is_html, position = True, html.end()
         else:
             end = text.find("-->" if skipped == "!--" else "?>", opening.end())
             position = text.find(">", end) + 1 if end >= 0 else len(text)
     raise _not_a_feed(text)
-
-
-def _refuse_root(text: str, name: str, *, is_html: bool) -> None:
-    if name.lower().rpartition(":")[2] not in FEED_ROOTS:
-        raise _not_a_feed(text)
-    if is_html:
-        raise _entity_refused()
-
-
-def _end_of_html_doctype(text: str, opening: re.Match[str]) -> int:
-    """Return where the harmless doctype of HTML ends; other declarations are refused."""
-    html = _HTML_DOCTYPE.match(text, opening.end())
-    if html is None or opening[2].lower() != "doctype":
-        raise _entity_refused()
-    return html.end()
 
 
 def _checked(text: str) -> str:
@@ -300,6 +292,8 @@ def _problems(parsed: _Fields) -> tuple[Problem, ...]:
 
 def _entry(entry: _Fields, elements: Collection[str]) -> FeedEntry:
     own = {name: text for name in elements if (text := _element(entry, name))}
+    tags = cast("list[_Fields]", entry.get("tags") or [])
+    terms = (_text(tag, "label") or _text(tag, "term") for tag in tags)
     return FeedEntry(
         id=_text(entry, "id"),
         title=_text(entry, "title"),
@@ -307,7 +301,7 @@ def _entry(entry: _Fields, elements: Collection[str]) -> FeedEntry:
         published_at=_published_at(entry),
         author=_text(entry, "author"),
         summary=_text(entry, "summary"),
-        categories=_categories(entry),
+        categories=tuple(dict.fromkeys(filter(None, terms))),
         elements=own,
     )
 
@@ -339,12 +333,6 @@ def _moment(moment: time.struct_time) -> datetime | None:
         return datetime(*moment[:5], second=min(moment.tm_sec, 59), tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _categories(entry: _Fields) -> tuple[str, ...]:
-    tags = cast("list[_Fields]", entry.get("tags") or [])
-    terms = (_text(tag, "label") or _text(tag, "term") for tag in tags)
-    return tuple(dict.fromkeys(term for term in terms if term))
 
 
 def _too_many(excess: str) -> Permanent:

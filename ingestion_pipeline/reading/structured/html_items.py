@@ -1,46 +1,35 @@
 """Read HTML items by CSS selectors of a source's config: `li.row`, `a`, `a@href`, `@data-id`.
 
 A field's selector searches inside the item and returns the text of the first match that has any;
-`@name` at its end returns an attribute instead, and alone it means the item's own. Scripts are no
-text.
+`@name` at its end returns an attribute instead, and alone it means the item's own. `a::attr(href)` is
+`a@href`, and `a::text` the first text of the element itself. Scripts are no text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING
 
-from ingestion_pipeline.reading.html.links import linked_page, stated_base
-from ingestion_pipeline.reading.html.parsing import refuse_bombs
+from ingestion_pipeline.reading.html.links import base_of, linked_page
+from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.structured.items import MAX_RECORDS, Item, ItemPage, Problem, named_items
 from ingestion_pipeline.reading.text.decoding import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_BYTES = 5_000_000  # a list of 3,000 rows has 1 MB
 MAX_SELECTOR_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000  # of one field; more is a selector that took the whole page
 
-_ATTRIBUTE = re.compile(r"(.*?)@([A-Za-z_][\w:.-]*)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"(.*?)(?:@|::attr\((?=[^()]*\)\Z))([A-Za-z_][\w:.-]*)\)?", re.DOTALL)
+_OWN_TEXT = "::text"
 _TAG = re.compile(r"<(?:!--|/?[a-z][^<>]*+>)", re.IGNORECASE)
 _UNSEEN = frozenset({"script", "style", "template"})
-# Only templates have elements inside; to ask every text for all its ancestors takes its time.
-_VISIBLE = "descendant::text()[not(parent::script or parent::style or ancestor::template)]"
-
-
-class Element(Protocol):
-    """The interface of an lxml element that we use; lxml has no annotations."""
-
-    tag: str
-    text: str | None
-
-    def get(self, key: str) -> str | None:
-        """Return the attribute of that name."""
-        ...
-
-    def __len__(self) -> int: ...
 
 
 class BadSelector(ValueError):
@@ -49,10 +38,11 @@ class BadSelector(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Where in an item a field is: an element's text, or its attribute."""
+    """Where in an item a field is: an element's text, its own text alone, or its attribute."""
 
     css: str
     attribute: str | None
+    is_own_text: bool = False
 
     @classmethod
     def of(cls, text: str) -> FieldSelector:
@@ -63,21 +53,26 @@ class FieldSelector:
         """
         match = _ATTRIBUTE.fullmatch(text.strip())
         css, attribute = (match[1].strip(), match[2]) if match else (text.strip(), None)
+        is_own_text = attribute is None and css.endswith(_OWN_TEXT)
+        css = css.removesuffix(_OWN_TEXT) or "*" if is_own_text else css
         try:
-            return cls(checked_css(css) if css else "", attribute)
+            return cls(checked_css(css) if css else "", attribute, is_own_text)
         except BadSelector as error:
             raise BadSelector(f"{text[:MAX_SELECTOR_CHARACTERS]!r}: {error}") from error
 
-    def find(self, item: Element) -> str | None:
+    def find(self, item: LexborNode) -> str | None:
         """Return the first text that is not blank; None if there is none."""
-        matches = _finder(self.css)(item) if self.css else [item]
-        texts = (clean_text(self._text(match)) for match in matches)
+        matches = item.css(self.css) if self.css else [item]
+        texts = (clean_text(text) for match in matches for text in self._texts(match))
         return next((text[:MAX_TEXT_CHARACTERS] for text in texts if text), None)
 
-    def _text(self, match: Element | str) -> str | None:
-        if isinstance(match, str):  # of `::text` or `::attr(name)`
-            return match
-        return match.get(self.attribute) if self.attribute else _visible_text(match)
+    def _texts(self, match: LexborNode) -> Iterator[str | None]:
+        if self.attribute:
+            yield match.attrs.get(self.attribute)
+        elif self.is_own_text:
+            yield from (child.text_content for child in match.iter(include_text=True) if child.is_text_node)
+        else:
+            yield _visible_text(match)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class HtmlPage:
     """A page, parsed once for several queries."""
 
     text: str
-    root: Element
+    tree: LexborHTMLParser
 
     @classmethod
     def of(cls, body: bytes, content_type: str | None = None) -> HtmlPage:
@@ -95,24 +90,27 @@ class HtmlPage:
             Permanent: `not_html`, `too_large`, `too_deep` or `too_many_attributes`.
             Transient: `truncated`; the body is empty.
         """
-        text = _checked_text(body, content_type)
-        return cls(text, _parsed(text))
+        if len(body) > MAX_BYTES:
+            raise Permanent(f"the page has {len(body)} bytes, more than {MAX_BYTES}; it is not read", code="too_large")
+        text = decode(body, content_type)
+        if not text.strip():
+            raise Transient("the page is empty; it is fetched again", code="truncated")
+        if not _TAG.search(text):
+            raise Permanent(f"not HTML but text that begins {clean_text(text[:60])!r}", code="not_html")
+        return cls(text, parse_html(text))
 
     def has(self, css: str) -> bool:
         """Return whether anything on the page matches."""
-        return bool(_finder(css)(self.root))
-
-    def base_url(self, url: str) -> str:
-        """Return the base of the page's links: its `base` if it has one, else its URL."""
-        bases = cast("list[Element]", _finder("base[href]")(self.root))
-        return stated_base(url, (base.get("href") for base in bases)) or url
+        return self.tree.css_first(css) is not None
 
     def described(self) -> str:
         """Return the page's title and text, for people who expected another page."""
-        title = FieldSelector("title", None).find(self.root) or "none"
-        heading = FieldSelector("h1", None).find(self.root)
+        title, heading = (self._first_text(css) for css in ("title", "h1"))
         headed = f", headed {heading[:100]!r}" if heading else ""
-        return f"its title: {title[:200]!r}{headed}, links: {len(_finder('a[href]')(self.root))}"
+        return f"its title: {(title or 'none')[:200]!r}{headed}, links: {len(self.tree.css('a[href]'))}"
+
+    def _first_text(self, css: str) -> str | None:
+        return next(filter(None, (clean_text(_visible_text(node)) for node in self.tree.css(css))), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,15 +134,14 @@ class HtmlReader:
 
     def read_page(self, page: HtmlPage, *, url: str) -> ItemPage:
         """Read every item of a parsed page."""
-        matches = _finder(self.items)(page.root)
-        elements = [element for element in matches if not isinstance(element, str)]
+        elements = page.tree.css(self.items)
         if not elements and not self.may_be_empty:
             raise self._no_items(page)
         items = [self._item(element) for element in elements[: MAX_RECORDS + 1]]
         reading = named_items(items, self.required, cure="check fields in the config")
         return ItemPage(
             reading=replace(reading, problems=[*reading.problems, *_cut_off(page.text)]),
-            base_url=page.base_url(url),
+            base_url=base_of(page.tree, url) or url,
             next_url=self.next_url_of(page, url=url),
         )
 
@@ -156,10 +153,10 @@ class HtmlReader:
         """Return the target of `next` on a parsed page."""
         if self.next is None:
             return None
-        link = FieldSelector(self.next, "href").find(page.root)
-        return linked_page(page.base_url(url), link)
+        addresses = (clean_text(node.attrs.get("href")) for node in page.tree.css(self.next))
+        return linked_page(base_of(page.tree, url), next(filter(None, addresses), None))
 
-    def _item(self, element: Element) -> Item:
+    def _item(self, element: LexborNode) -> Item:
         values: dict[FieldSelector, str | None] = {}  # fields often share a selector
         item: dict[str, str] = {}
         for name, selectors in self.fields.items():
@@ -179,67 +176,31 @@ class HtmlReader:
         )
 
 
+@lru_cache(maxsize=1_000)
 def checked_css(css: str) -> str:
-    """Return the selector if it can be used.
+    """Return the selector if it can be used, in the parser's own words.
 
     Raises:
         BadSelector: it is no CSS, or too long to be meant.
     """
+    from selectolax.lexbor import LexborHTMLParser, SelectolaxError
+
     excerpt = css[:MAX_SELECTOR_CHARACTERS]
     if len(css) > MAX_SELECTOR_CHARACTERS:
         raise BadSelector(f"{excerpt!r}... has more than {MAX_SELECTOR_CHARACTERS} characters")
+    parsed = css.replace(":contains(", ":lexbor-contains(")
     try:
-        _finder(css)
-    except Exception as error:  # cssselect raises SyntaxError, RuntimeError; lxml ValueError
+        LexborHTMLParser("").css(parsed)
+    except SelectolaxError as error:
         raise BadSelector(f"{excerpt!r} is no CSS selector: {error}") from error
-    return css
+    return parsed
 
 
-@lru_cache(maxsize=1_000)
-def _finder(css: str) -> Callable[[Element], list[Element | str]]:
-    """Return a function that finds the selector's matches, compiled once for all sources."""
-    from parsel import css2xpath
-
-    return _compiled(css2xpath(css))
-
-
-@lru_cache(maxsize=1_000)
-def _compiled(xpath: str) -> Callable[[Element], list[Element | str]]:
-    from lxml.etree import XPath  # pyright: ignore  lxml has no annotations
-
-    return cast("Callable[[Element], list[Element | str]]", XPath(xpath, smart_strings=False))
-
-
-def _visible_text(element: Element) -> str:
-    if not len(element) and element.tag not in _UNSEEN:
-        return element.text or ""
-    return " ".join(cast("list[str]", _compiled(_VISIBLE)(element)))
-
-
-def _parsed(text: str) -> Element:
-    """Return the tree of the whole text; if the parser would give up, nothing is read."""
-    from lxml.etree import HTMLParser, fromstring  # pyright: ignore  lxml has no annotations
-
-    # huge_tree is 2,048 levels instead of 256: pages forget to close what is inline
-    parser = cast("Any", HTMLParser(recover=True, encoding="utf-8", huge_tree=True))
-    root = cast("Any", fromstring(text.replace("\0", "").strip().encode() or b"<html/>", parser))
-    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
-        raise Permanent("the page nests more elements than the parser takes; it is not read", code="too_deep")
-    return cast("Element", fromstring(b"<html/>", parser) if root is None else root)
-
-
-def _checked_text(body: bytes, content_type: str | None) -> str:
-    """Return the page's text, if it is safe to parse."""
-    if len(body) > MAX_BYTES:
-        raise Permanent(f"the page has {len(body)} bytes, more than {MAX_BYTES}; it is not read", code="too_large")
-    text = decode(body, content_type)
-    if not text.strip():
-        raise Transient("the page is empty; it is fetched again", code="truncated")
-    if not _TAG.search(text):
-        begins = clean_text(text[:60])
-        raise Permanent(f"not HTML but text that begins {begins!r}", code="not_html")
-    refuse_bombs(text)
-    return text
+def _visible_text(element: LexborNode) -> str:
+    if element.css_first(", ".join(_UNSEEN)) is None:
+        return element.text(separator=" ")
+    texts = (node for node in element.traverse(include_text=True) if node.is_text_node)
+    return " ".join(node.text_content or "" for node in texts if node.parent and node.parent.tag not in _UNSEEN)
 
 
 def _cut_off(text: str) -> list[Problem]:

@@ -99,9 +99,6 @@ def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) ->
     return ParsedFeed(records=complete, problems=problems[:MAX_PROBLEMS])
 
 
-SavedRecord = TypeVar("SavedRecord")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedBody:
     """A body, where it came from, and when; relative links and dates need the last two."""
@@ -121,7 +118,7 @@ class SavedBodyResult:
 
     @classmethod
     def of(
-        cls, read: Callable[[], ParsedFeed[SavedRecord]], as_dict: Callable[[SavedRecord], Mapping[str, Any]]
+        cls, read: Callable[[], ParsedFeed[Record]], as_dict: Callable[[Record], Mapping[str, Any]]
     ) -> SavedBodyResult:
         """Return the reader's result, or why it refused."""
         try:

@@ -28,22 +28,11 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 200
 
 # Types of schema.org that are organizations; those that name a trade are its industry.
-GENERAL_TYPES = (
-    "Organization",
-    "Corporation",
-    "LocalBusiness",
-    "OnlineBusiness",
-    "OnlineStore",
-    "Store",
-    "NGO",
-    "ProfessionalService",
-    "EducationalOrganization",
-    "ResearchOrganization",
-    "MedicalOrganization",
-    "NewsMediaOrganization",
-    "GovernmentOrganization",
-    "SoftwareCompany",
-)
+_GENERAL_TYPES = """
+Organization Corporation LocalBusiness OnlineBusiness OnlineStore Store NGO ProfessionalService
+EducationalOrganization ResearchOrganization MedicalOrganization NewsMediaOrganization
+GovernmentOrganization SoftwareCompany
+"""
 _TRADES = """
 AccountingService AutoDealer AutoRepair Bakery BarOrPub BeautySalon BikeStore BookStore Brewery
 CafeOrCoffeeShop ChildCare ClothingStore CollegeOrUniversity ComputerStore Dentist DaySpa
@@ -55,8 +44,8 @@ Optician PetStore Pharmacy Physician Plumber RealEstateAgent Restaurant RoofingC
 ShoeStore SportingGoodsStore SportsClub TireShop ToyStore TravelAgency VeterinaryCare Winery
 BankOrCreditUnion AutomotiveBusiness HVACBusiness GeneralContractor TattooParlor Attorney
 """
-TRADE_TYPES = tuple(_TRADES.split())
-ORGANIZATION_TYPES = (*GENERAL_TYPES, *TRADE_TYPES)
+_TRADE_TYPES = frozenset(_TRADES.split())
+ORGANIZATION_TYPES = (*_GENERAL_TYPES.split(), *_TRADES.split())
 
 # Where others write about an organization: an address there is no website of its own.
 _PROFILES = """
@@ -109,7 +98,7 @@ def stated_industry(thing: Thing) -> str | None:
 
 def trade_of(thing: Thing) -> str | None:
     """Return its trade, if its type names one: `RealEstateAgent` is "Real Estate Agent"."""
-    types = types_of(thing) & set(TRADE_TYPES)
+    types = types_of(thing) & _TRADE_TYPES
     return _WORD_STARTS.sub(" ", sorted(types)[0]) if types else None
 
 
@@ -269,21 +258,22 @@ def organization_facts(html: str) -> OrganizationFacts:
         gathered.take("industry", stated_text(thing.get("applicationCategory")), Stated.JSON_LD)
         gathered.take("description", _description(stated_description(thing)), Stated.JSON_LD)
     _take_meta(gathered, embedded)
+    headings = tree.css("h1, h2, h3")[:MAX_HEADINGS]
     address = tree.css_first("address, [itemprop='address'], .footer-address")
     if address is not None:
         gathered.take("location", address_line(clean_text(address.text(separator=", "))), Stated.TEXT)
     gathered.take("description", _description(_first_paragraph(tree)), Stated.TEXT)
     return OrganizationFacts(
-        **gathered.texts(),
+        **gathered.texts,
         other_names=tuple(dict.fromkeys(gathered.other_names)),
         keywords=tuple(gathered.keywords),
         language=claimed or guessed_language(text),
         same_as=tuple(dict.fromkeys(gathered.same_as))[:MAX_LINKS],
         title_parts=title_parts(title),
         copyright_name=copyright_name(text),
-        headings=tuple(_headings(tree)),
+        headings=tuple(filter(None, ((clean_text(node.text()) or "")[:200] for node in headings))),
         text=text,
-        stated=dict(gathered.stated),
+        stated=gathered.stated,
     )
 
 
@@ -291,15 +281,15 @@ class _Gathered:
     """The first value of each fact, and where it was stated."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
         self.stated: dict[str, Stated] = {}
         self.other_names: list[str] = []
         self.keywords: list[str] = []
         self.same_as: list[str] = []
 
     def take(self, name: str, value: str | None, place: Stated) -> None:
-        if value and name not in self._texts:
-            self._texts[name] = value
+        if value and name not in self.texts:
+            self.texts[name] = value
             self.stated[name] = place
 
     def take_keywords(self, keywords: Sequence[str], place: Stated) -> None:
@@ -316,9 +306,6 @@ class _Gathered:
         self.take_keywords(_texts(thing.get("knowsAbout")) or _keywords(thing), place)
         self.other_names += _texts(thing.get("alternateName"))
         self.same_as += [link for link in _texts(thing.get("sameAs")) if "://" in link]
-
-    def texts(self) -> dict[str, str]:
-        return self._texts
 
 
 def title_parts(title: str | None) -> tuple[str, ...]:
@@ -341,7 +328,9 @@ def _organizations(embedded: EmbeddedData) -> Iterator[tuple[Thing, Stated]]:
     accepted_types = {*ORGANIZATION_TYPES, "Brand"}
     for things, place in ((embedded.json_ld, Stated.JSON_LD), (embedded.microdata, Stated.MICRODATA)):
         organizations = [thing for thing in _outer(things) if types_of(thing) & accepted_types]
-        yield from ((thing, place) for thing in sorted(organizations, key=_is_vague))
+        yield from (
+            (thing, place) for thing in sorted(organizations, key=lambda thing: stated_text(thing.get("name")) is None)
+        )
     for site in embedded.things("WebSite", "WebPage"):
         publisher = site.get("publisher")
         if isinstance(publisher, Mapping):
@@ -355,10 +344,6 @@ def _outer(things: Iterable[Thing]) -> Iterator[Thing]:
         graph = thing.get("@graph")
         if isinstance(graph, list):
             yield from (cast("Thing", node) for node in cast("list[object]", graph) if isinstance(node, dict))
-
-
-def _is_vague(thing: Thing) -> bool:
-    return stated_text(thing.get("name")) is None
 
 
 def _take_meta(gathered: _Gathered, embedded: EmbeddedData) -> None:
@@ -397,9 +382,3 @@ def _first_paragraph(tree: LexborHTMLParser) -> str | None:
         if text and len(text) >= 2 * _LEAST_DESCRIPTION:
             return text
     return None
-
-
-def _headings(tree: LexborHTMLParser) -> Iterator[str]:
-    for node in tree.css("h1, h2, h3")[:MAX_HEADINGS]:
-        if text := clean_text(node.text()):
-            yield text[:200]

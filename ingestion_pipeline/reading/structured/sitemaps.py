@@ -47,10 +47,6 @@ class Sitemap:
     entries: tuple[SitemapEntry, ...]
     problems: tuple[Problem, ...] = ()
 
-    def changed_since(self, moment: datetime) -> tuple[SitemapEntry, ...]:
-        """Return the entries that may be new since then: changed later, or without a date."""
-        return tuple(entry for entry in self.entries if entry.last_modified is None or entry.last_modified >= moment)
-
 
 def read_sitemap(body: bytes, *, url: str, content_type: str | None = None, depth: int = 0) -> Sitemap:
     """Read the sitemap at `url`, plain or gzipped; `depth` is how many indexes led to it.

@@ -65,7 +65,8 @@ def read_date(text: str, *, now: datetime | None, day_first: bool = False, in_wo
     """
     text = " ".join(text[:MAX_CHARACTERS].split())
     try:
-        moment = _plain(text, day_first=day_first) or _relative(text.lower(), now)
+        moment = _iso(text) or _epoch(text) or _numbers(text, day_first=day_first) or _english(text)
+        moment = moment or _relative(text.lower(), now)
         if moment is None and in_words and _SOME_DATE.search(text):
             moment = _in_words(text, now)
     except (ValueError, OverflowError, OSError):
@@ -73,10 +74,6 @@ def read_date(text: str, *, now: datetime | None, day_first: bool = False, in_wo
     if moment is None or moment.year < FIRST_YEAR or (now and moment > now + MAX_AHEAD):
         return None
     return moment
-
-
-def _plain(text: str, *, day_first: bool) -> datetime | None:
-    return _iso(text) or _epoch(text) or _numbers(text, day_first=day_first) or _english(text)
 
 
 def _iso(text: str) -> datetime | None:
@@ -127,15 +124,12 @@ def _relative(text: str, now: datetime | None) -> datetime | None:
         return None
     count, unit = int(match[1]) if match[1].isdigit() else 1, match[2]
     if unit in {"month", "mo", "year", "yr", "y"}:
-        return _months_before(_utc(now), count if unit.startswith("mo") else 12 * count)
+        months = count if unit.startswith("mo") else 12 * count
+        years, month = divmod(_utc(now).month - 1 - months, 12)
+        # the same day, at most the 28th, which every month has
+        return datetime(_utc(now).year + years, month + 1, min(_utc(now).day, 28), tzinfo=UTC)
     name = "minutes" if unit == "min" else _UNITS[unit[0]]
     return _since(_utc(now), timedelta(**{name: count}))
-
-
-def _months_before(now: datetime, count: int) -> datetime:
-    """Return the same day that many months earlier, at most the 28th, which every month has."""
-    years, month = divmod(now.month - 1 - count, 12)
-    return datetime(now.year + years, month + 1, min(now.day, 28), tzinfo=UTC)
 
 
 def _since(now: datetime, passed: timedelta) -> datetime:

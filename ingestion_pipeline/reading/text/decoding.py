@@ -1,8 +1,4 @@
-"""Decode bodies: the declared encoding, and a guess for those that declare none and are not UTF-8.
-
-The guess covers only scripts whose bytes cannot be mistaken for western letters: those come singly
-between ASCII, the letters of these scripts in runs.
-"""
+"""Decode bodies: the declared encoding, and a guess for those that declare none and are not UTF-8."""
 
 from __future__ import annotations
 
@@ -10,60 +6,32 @@ import codecs
 import re
 from html import unescape
 
-_SAMPLE_BYTES = 200_000  # bytes
+_SAMPLE_BYTES = 200_000
 _FEWEST = 12  # bytes beyond ASCII; fewer prove nothing
-_SHORTEST_RUN = 3.0  # bytes on average; western text has 1.1
-
-_RUNS = re.compile(rb"[\x80-\xff]+")
-_SHIFT_JIS_KANA = re.compile(rb"\x82[\x9f-\xf1]|\x83[\x40-\x96]")
-_PAIRS = re.compile(rb"([\xa1-\xfe])[\xa1-\xfe]")
-_BIG5 = re.compile(rb"[\xa4-\xc6][\x40-\x7e\xa1-\xfe]")
+_LEAST_WORD_BYTES = 3  # on average; western text has 2: one letter, and the one after it
+_GUESSED = (
+    *("big5hkscs", "cp932", "cp949", "euc-jp", "gb18030", "koi8-r"),
+    *(f"cp125{number}" for number in range(7)),
+    "cp874",
+)
+_BLANKS_BEYOND_ASCII = re.compile(rb"\xa0{2,}")
+_ASCII = bytes(range(128))
+# Letters of other scripts, some of which have an ASCII byte in their second half.
+_WORDS_BEYOND_ASCII = re.compile(rb"[\x80-\xff](?:[\x30-\x7e]?[\x80-\xff])*+[\x30-\x7e]?")
 
 
 def guessed_encoding(body: bytes) -> str | None:
     """Return the codec that the bytes clearly indicate; None if there is none."""
-    head = body[:_SAMPLE_BYTES]
-    runs = _RUNS.findall(head)
-    high = b"".join(runs)
-    if len(high) < _FEWEST:
+    head = _BLANKS_BEYOND_ASCII.sub(b" ", body[:_SAMPLE_BYTES])
+    if len(head.translate(None, _ASCII)) < _FEWEST:
         return None
-    # Every kana is a lead byte that western text hardly has, whatever its second byte is.
-    if 2 * len(_SHIFT_JIS_KANA.findall(head)) > len(high) // 3:
-        return "cp932"
-    is_western = len(high) < _SHORTEST_RUN * len(runs)
-    return None if is_western else _cyrillic(high) or _of_pairs(runs, high) or _big5(head, high)
+    import chardet  # few bodies need it
 
-
-def _share(data: bytes, low: int, top: int) -> float:
-    return len(data.translate(None, bytes({*range(256)} - {*range(low, top + 1)}))) / len(data)
-
-
-def _cyrillic(high: bytes) -> str | None:
-    """Distinguish Cyrillic alphabets: nine tenths of text is lower case, in different halves."""
-    if _share(high, 0xC0, 0xFF) < 0.9:  # noqa: PLR2004 - letters, and a few signs
-        return None
-    lower_1251 = _share(high, 0xE0, 0xFF)
-    if lower_1251 > 0.7:  # noqa: PLR2004
-        return "cp1251"
-    return "koi8-r" if lower_1251 < 0.3 else None  # noqa: PLR2004
-
-
-def _of_pairs(runs: list[bytes], high: bytes) -> str | None:
-    """Distinguish EUC-JP, EUC-KR and GB 2312 by their first bytes; runs have even length."""
-    leads = b"".join(lead for run in runs for lead in _PAIRS.findall(run))
-    if 2 * len(leads) < 0.95 * len(high):
-        return None
-    if _share(leads, 0xA4, 0xA5) > 0.2:  # noqa: PLR2004 - kana
-        return "euc_jp"
-    if _share(leads, 0xB0, 0xC8) > 0.9:  # noqa: PLR2004 - all Hangul, and no Hanja
-        return "cp949"
-    return "gb18030" if _share(leads, 0xB0, 0xD7) > 0.7 else None  # noqa: PLR2004 - common Hanzi
-
-
-def _big5(head: bytes, high: bytes) -> str | None:
-    """Recognise Big5: common characters begin with A4 to C6; their second byte may be ASCII."""
-    common = sum(1 + (pair[1] > 0x7F) for pair in _BIG5.findall(head))  # noqa: PLR2004 - ASCII's end
-    return "big5hkscs" if common > 0.8 * len(high) else None
+    words = _WORDS_BEYOND_ASCII.findall(head)
+    if sum(map(len, words)) >= _LEAST_WORD_BYTES * len(words):
+        head = b" ".join(words)  # among much markup the library takes them for western letters
+    codec = chardet.detect(head, include_encodings=_GUESSED, compat_names=False, prefer_superset=True)["encoding"]
+    return {FALLBACK: None, "euc_jis_2004": "euc_jp"}.get(codec or FALLBACK, codec)
 
 
 # Browsers look at 1024 bytes; real pages declare later, so we look as far as html5lib's tests go.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -112,7 +112,7 @@ _SPEAKS_OF_TIME = (
     "|it is now|heute ist|最終更新|更新|最后更新|loaded in |served in |processed in "
     "|\nupdated|\ngenerated|\nrendered|\nretrieved|\nprinted|\nrefreshed|\nstand"
     r"|©|\(c\)|copyright"
-)
+).encode()
 _TIMED = frozenset(
     {b"generated ", b"\ngenerated", b"rendered ", b"\nrendered", b"loaded in ", b"served in "} | {b"processed in "}
 )
@@ -151,11 +151,6 @@ def content_hash(text: str) -> str:
 def clean_content_hash(text: bytes) -> str:
     """Return the hash of a text from `utf8_text`, whose blanks are normalised already."""
     return hashlib.sha256(_without_the_day(text)).hexdigest()
-
-
-def without_the_day(text: str) -> str:
-    """Return the text in lower case with single blanks, without the date of the day."""
-    return _without_the_day(_in_one_spelling(text)).decode()
 
 
 def _in_one_spelling(text: str) -> bytes:
@@ -217,7 +212,7 @@ def _without(pattern: re.Pattern[str], text: bytes, places: Iterable[int], *, lo
 
 def _mentions(text: bytes) -> list[tuple[int, bytes]]:
     """Return every word that may refer to the day, and its position."""
-    spans = [match.span() for match in _speaks().finditer(text)]
+    spans = [match.span() for match in re2_pattern(_SPEAKS_OF_TIME).finditer(text)]
     return [(start, text[start:end]) for start, end in spans]
 
 
@@ -238,25 +233,21 @@ def _dated() -> re.Pattern[str]:
 
 
 @cache
-def _speaks() -> Any:  # noqa: ANN401 - re2 has no types
+def re2_pattern(pattern: str | bytes) -> Any:  # noqa: ANN401 - re2 has no types
+    """Compile on first use, with re2: it takes one pass, whatever the text."""
     re2: Any = import_module("re2")
-    return re2.compile(_SPEAKS_OF_TIME.encode())
+    return re2.compile(pattern)
 
 
 class QuickCheck:
     """A pattern in re2's syntax, in lower case, for a folded text."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+        self._pattern = pattern.encode()
 
     def sees(self, text: str) -> bool:
         """Return whether the pattern occurs in the text, in whatever case."""
-        return self._compiled.search(folded(text).encode("utf-8", "replace")) is not None
-
-    @cached_property
-    def _compiled(self) -> Any:  # noqa: ANN401 - re2 has no types
-        re2: Any = import_module("re2")
-        return re2.compile(self._pattern.encode())
+        return re2_pattern(self._pattern).search(folded(text).encode("utf-8", "replace")) is not None
 
 
 def folded(text: str) -> str:

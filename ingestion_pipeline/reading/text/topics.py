@@ -1,25 +1,28 @@
-"""Language and keywords of a text, by its words and their frequency."""
+"""Language and keywords of a text."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
-from types import MappingProxyType
+from typing import Any
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
 
-SAMPLE_CHARACTERS = 20_000  # characters; a language is known long before
+SAMPLE_CHARACTERS = 20_000  # a language is known long before
 MOST_KEYWORDS = 5
-LEAST_STOP_WORDS = 3  # in a text: fewer may be names
+_LEAST_CONFIDENCE = 0.5  # names and single words reach 0.15, sentences 0.88
+_CODE_CHARACTERS = 2
 MAX_KEYWORD_CHARACTERS = 60
 _HEADING_WEIGHT = 4
 _LEAST_CHARACTERS = 4
 _LEAST_TIMES = 2
 
-_WORDS = {
+_WORDS_BY_LANGUAGE = {
     "en": "the and of to in is for with on that are as your you our we from by at or be this it an"
     " have has can will more all not us about how what who their they was were get new when which"
     " into than also any do use using used make makes one out up so if no over",
@@ -48,9 +51,7 @@ _WORDS = {
     "cs": "a v na se je s z do pro to že jako od po za jsou naše váš nebo více který která však",
     "tr": "ve bir için ile bu da de en çok daha olarak olan gibi ne kadar sizin bizim veya",
 }
-STOP_WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {language: frozenset(words.split()) for language, words in _WORDS.items()}
-)
+_STOP_WORDS = {language: frozenset(words.split()) for language, words in _WORDS_BY_LANGUAGE.items()}
 # Words of every site, whatever it is about.
 _OF_EVERY_SITE = """
 about account accept agb alle amp aktuelles angebot anmelden best blog book buy cart click company
@@ -62,31 +63,24 @@ contacto inicio contatti contato kontakt politique produkte leistungen über unt
 company learn more
 """
 _EVERYWHERE = frozenset(_OF_EVERY_SITE.split())
-_SCRIPTS = (
-    ("ja", re.compile("[\u3040-\u30ff]")),
-    ("ko", re.compile("[\uac00-\ud7af]")),
-    ("zh", re.compile("[\u4e00-\u9fff]")),
-    ("th", re.compile("[\u0e00-\u0e7f]")),
-    ("ar", re.compile("[\u0600-\u06ff]")),
-    ("he", re.compile("[\u0590-\u05ff]")),
-    ("el", re.compile("[\u0370-\u03ff]")),
-)
-_SCRIPT_SHARE = 0.2  # of the letters
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _SPLIT_KEYWORDS = re.compile(r"[,;|、，；]")
 
 
 def guessed_language(text: str) -> str | None:
-    """Return the language of a text, by its script, else by its stop words."""
-    head = text[:SAMPLE_CHARACTERS]
-    letter_count = max(sum(character.isalpha() for character in head), 1)
-    for language, script in _SCRIPTS:
-        if len(script.findall(head)) / letter_count > _SCRIPT_SHARE:
-            return language
-    words = Counter(word.lower() for word in _WORD.findall(head))
-    counts = {language: sum(words[word] for word in stop_words) for language, stop_words in STOP_WORDS.items()}
-    language = max(counts, key=lambda name: counts[name])
-    return language if counts[language] >= LEAST_STOP_WORDS else None
+    """Return the language of a text as a code of two letters; None if it is not clear."""
+    language, confidence = _identifier().classify(text[:SAMPLE_CHARACTERS])
+    return language if confidence >= _LEAST_CONFIDENCE else None
+
+
+@cache
+def _identifier() -> Any:  # noqa: ANN401 - py3langid has no types
+    """Load the model on first use: half a second, a hundred megabytes."""
+    langid: Any = import_module("py3langid.langid")
+    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    # Lists of English names are taken for a language of three letters, Nigerian Pidgin.
+    identifier.set_languages([language for language in identifier.labels if len(language) == _CODE_CHARACTERS])
+    return identifier
 
 
 def stated_keywords(content: str | None) -> list[str]:
@@ -109,7 +103,7 @@ def frequent_words(
     A pair of words that stands together at least half as often as the commoner one comes as a pair.
     """
     primary = (language or "").partition("-")[0].lower()
-    excluded = STOP_WORDS.get(primary, STOP_WORDS["en"]) | _EVERYWHERE | {*without}
+    excluded = _STOP_WORDS.get(primary, _STOP_WORDS["en"]) | _EVERYWHERE | {*without}
     counts: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
     for passage, weight in [(text[:SAMPLE_CHARACTERS], 1), *((heading, _HEADING_WEIGHT) for heading in headings)]:
@@ -118,12 +112,12 @@ def frequent_words(
             counts.update({word: weight * times for word, times in Counter(words).items()})
             for pair in pairwise(words):
                 pairs[pair] += weight
-    significant = {word: n for word, n in counts.items() if _is_significant(word, excluded)}
+    significant = {
+        word: count
+        for word, count in counts.items()
+        if word not in excluded and (len(word) >= _LEAST_CHARACTERS or not word.isascii())
+    }
     return _joined(Counter(significant), pairs)[:most]
-
-
-def _is_significant(word: str, excluded: frozenset[str] | set[str]) -> bool:
-    return word not in excluded and (len(word) >= _LEAST_CHARACTERS or not word.isascii())
 
 
 def _joined(counts: Counter[str], pairs: Counter[tuple[str, str]]) -> list[str]:

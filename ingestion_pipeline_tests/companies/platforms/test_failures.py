@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.reading.structured.lenient_json import read_json
+from ingestion_pipeline.reading.structured.embedded import read_json
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.companies.platform_fixtures import FIXTURES, fixture_body, parse_board
 

@@ -4,14 +4,27 @@ import json
 from pathlib import Path
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
-from ingestion_pipeline.reading.html.head import Refresh, canonical_of, feeds_of, language_of, refresh_of, title_of
+from ingestion_pipeline.reading.html.head import (
+    ADDRESS_SELECTOR,
+    PageAddresses,
+    Refresh,
+    feeds_of,
+    language_of,
+    page_addresses,
+    title_of,
+)
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/shop/list"
 PAGE_HEADS = json.loads(Path(__file__).with_name("expected").joinpath("page_heads.json").read_text())
+
+
+def addresses(tree: LexborHTMLParser, url: str) -> PageAddresses:
+    return page_addresses(tree.css(ADDRESS_SELECTOR), url)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +79,12 @@ def link(href: str) -> str:
     ],
 )
 def test_the_canonical_url_is_the_first_valid_one(html: str, canonical: str | None) -> None:
-    assert canonical_of(parse_html(html), URL) == canonical
+    assert addresses(parse_html(html), URL).canonical_url == canonical
 
 
 @pytest.mark.parametrize("url", ["https://a.test/", "https://a.test/index.php", "https://a.test/en/"])
 def test_a_front_page_may_name_the_root_as_canonical(url: str) -> None:
-    assert canonical_of(parse_html(link("https://a.test/")), url) == "https://a.test/"
+    assert addresses(parse_html(link("https://a.test/")), url).canonical_url == "https://a.test/"
 
 
 def meta(content: str) -> str:
@@ -94,7 +107,7 @@ def meta(content: str) -> str:
     ],
 )
 def test_a_refresh_is_parsed_with_its_target(html: str, refresh: Refresh | None) -> None:
-    assert refresh_of(parse_html(html), URL) == refresh
+    assert addresses(parse_html(html), URL).refresh == refresh
 
 
 def test_feeds_are_found_in_the_head() -> None:
@@ -119,5 +132,5 @@ def test_heads_of_real_pages_are_parsed(name: str, title: str, canonical: str | 
     tree = parse_html(decode(sample(f"html_tricky/{name}.html").read_bytes()))
 
     assert (title_of(tree) or "").startswith(title)
-    assert canonical_of(tree, "https://somewhere.test/page") == canonical
-    assert refresh_of(tree, "https://somewhere.test/page") is None
+    assert addresses(tree, "https://somewhere.test/page").canonical_url == canonical
+    assert addresses(tree, "https://somewhere.test/page").refresh is None

@@ -22,7 +22,6 @@ from ingestion_pipeline.reading.html.markdown import (
     _options,
     _options_for,
     _prepared,
-    _slow,
 )
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
@@ -190,7 +189,7 @@ def test_a_page_that_would_grow_without_bound_is_converted_quickly(html: str, li
 def test_a_tall_table_with_a_long_cell_is_not_padded() -> None:
     tall = "<table><tr><th>Term" + "<tr><td>y" * 3_000 + "<tr><td>" + "x" * 30_000 + "</table>"
 
-    assert _options_for(tall.encode()) is _slow()
+    assert _options_for(tall.encode()) is _options(is_quick=False)
     assert to_markdown(tall) == "| Term |\n| --- |\n" + "| y |\n" * 3_000 + f"| {'x' * 30_000} |"
 
 
@@ -227,7 +226,7 @@ def test_the_fast_path_matches_the_slow_one_for_every_sample() -> None:
     for path in pages():
         body = LinkedHtml(body_html(visible_tree(decode(path.read_bytes()))), URL)
         html = _prepared(body).decode()
-        quick, slow = (convert(html, options()).content or "" for options in (_options, _slow))
+        quick, slow = (convert(html, options).content or "" for options in (_options(), _options(is_quick=False)))
         if "".join(re.findall(r"\w+", quick)) != "".join(re.findall(r"\w+", slow)):
             different.append(path.name)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ingestion_pipeline.reading.html.pagination import Clue, following_pages
+from ingestion_pipeline.reading.html.links import Clue, following_pages
 from ingestion_pipeline.reading.html.parsing import parse_html
 
 URL = "https://a.test/courses?page=1"

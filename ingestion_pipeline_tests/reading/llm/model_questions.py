@@ -21,7 +21,7 @@ from ingestion_pipeline.reading.llm import (
     Question,
 )
 from ingestion_pipeline.reading.llm.ledger import NewCall
-from ingestion_pipeline.reading.llm.outcomes import Usage
+from ingestion_pipeline.reading.llm.question import Usage
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import model_calls, model_spending

@@ -13,20 +13,13 @@ import pytest
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Reply, Say, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import (
     Answered,
-    AnswerRefused,
-    CutOff,
-    Empty,
-    Malformed,
+    Fault,
     ModelClient,
     ModelTier,
-    NoAnswer,
-    Rejected,
     Unanswered,
-    Violated,
 )
-from ingestion_pipeline.reading.llm.formats import AnswerFormat
 from ingestion_pipeline.reading.llm.server import deadline
-from ingestion_pipeline.reading.llm.wire import Exchange, ServerBusy, exchange, open_client
+from ingestion_pipeline.reading.llm.wire import AnswerFormat, Exchange, ServerBusy, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
@@ -75,43 +68,43 @@ def test_the_request_is_strict_and_without_tools_or_streaming(store: Store, sett
 
 
 @pytest.mark.parametrize(
-    ("bad_reply", "kind", "reported"),
+    ("bad_reply", "fault", "reported"),
     [
-        pytest.param(MISSING, Violated, "$.kind is missing", id="missing field"),
-        pytest.param(EXTRA, Violated, "$ may not have 'price'", id="extra field"),
-        pytest.param(WRONG_ENUM, Violated, '$.kind must be one of ["lecture", "lab"]', id="enum"),
-        pytest.param(Say(text="Sure! It is biology."), Malformed, "it is not JSON", id="chat"),
-        pytest.param(Say(text=""), Empty, "it was empty", id="empty"),
+        pytest.param(MISSING, Fault.VIOLATED, "$.kind is missing", id="missing field"),
+        pytest.param(EXTRA, Fault.VIOLATED, "$ may not have 'price'", id="extra field"),
+        pytest.param(WRONG_ENUM, Fault.VIOLATED, '$.kind must be one of ["lecture", "lab"]', id="enum"),
+        pytest.param(Say(text="Sure! It is biology."), Fault.MALFORMED, "it is not JSON", id="chat"),
+        pytest.param(Say(text=""), Fault.EMPTY, "it was empty", id="empty"),
     ],
 )
 def test_a_bad_answer_is_retried_once_with_its_error_and_then_by_the_strong_model(
-    store: Store, settings: Settings, bad_reply: Say, kind: type[NoAnswer], reported: str
+    store: Store, settings: Settings, bad_reply: Say, fault: Fault, reported: str
 ) -> None:
     answer, model = ask_scripted(store, settings, bad_reply, bad_reply, a_reply())
 
     assert isinstance(answer, Answered)
-    assert [type(request) for request in answer.before] == [kind, kind]
+    assert [failed.fault for failed in answer.before] == [fault, fault]
     assert [request.model for request in model.requests] == ["cheap", "cheap", "strong"]
     assert [reported in request.text for request in model.requests] == [False, True, False]
-    assert [row.outcome for row in model_call_rows(store)] == [kind.code, kind.code, "answered"]
+    assert [row.outcome for row in model_call_rows(store)] == [fault, fault, "answered"]
     assert all(row.cost_usd > 0 for row in model_call_rows(store))
 
 
 @pytest.mark.parametrize(
-    ("bad_reply", "kind"),
+    ("bad_reply", "fault"),
     [
-        pytest.param(Say(refusal="I cannot help with that."), AnswerRefused, id="refusal"),
-        pytest.param(Say(text='{"title": "Bio', is_cut=True), CutOff, id="cut at max tokens"),
-        pytest.param(Fail(status=400, message="context too long"), Rejected, id="too long"),
+        pytest.param(Say(refusal="I cannot help with that."), Fault.REFUSED, id="refusal"),
+        pytest.param(Say(text='{"title": "Bio', is_cut=True), Fault.CUT_OFF, id="cut at max tokens"),
+        pytest.param(Fail(status=400, message="context too long"), Fault.REJECTED, id="too long"),
     ],
 )
 def test_a_failure_the_same_model_would_repeat_goes_to_the_strong_model_at_once(
-    store: Store, settings: Settings, bad_reply: Reply, kind: type[NoAnswer]
+    store: Store, settings: Settings, bad_reply: Reply, fault: Fault
 ) -> None:
     answer, model = ask_scripted(store, settings, bad_reply, a_reply())
 
     assert isinstance(answer, Answered)
-    assert [type(request) for request in answer.before] == [kind]
+    assert [failed.fault for failed in answer.before] == [fault]
     assert [request.model for request in model.requests] == ["cheap", "strong"]
 
 
@@ -148,7 +141,8 @@ def test_a_corrected_answer_needs_no_strong_model(store: Store, settings: Settin
     first, second = model.requests
     assert second.text.startswith(first.text)
     assert "seminar" in second.text  # its own answer, as a separate turn
-    assert answer.whole_usage.output_tokens == sum(row.output_tokens for row in model_call_rows(store))
+    used = sum((failed.usage for failed in answer.before), answer.usage)
+    assert used.output_tokens == sum(row.output_tokens for row in model_call_rows(store))
 
 
 def test_json_in_a_code_fence_is_accepted(store: Store, settings: Settings) -> None:

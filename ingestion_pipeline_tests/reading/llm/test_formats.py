@@ -8,8 +8,7 @@ from sqlalchemy import select
 
 from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import Answered, Unanswered
-from ingestion_pipeline.reading.llm.formats import AnswerFormat, is_unsupported
-from ingestion_pipeline.reading.llm.wire import wait_asked_for
+from ingestion_pipeline.reading.llm.wire import AnswerFormat, is_unsupported, wait_asked_for
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import model_endpoints

@@ -48,12 +48,6 @@ def test_a_sitemap_lists_each_page_once_with_its_last_change() -> None:
     assert ["mailto" in problem.message for problem in sitemap.problems] == [True]
 
 
-def test_unchanged_pages_can_be_skipped() -> None:
-    changed = parse(SITEMAP).changed_since(datetime(2026, 2, 15, tzinfo=UTC))
-
-    assert [entry.url for entry in changed] == ["https://a.test/a?x=1&y=2", "https://a.test/c"]
-
-
 def test_gzip_prefixed_names_and_plain_text_are_parsed_alike() -> None:
     prefixed = "<s:urlset xmlns:s='x'><s:url><s:loc>https://a.test/b</s:loc></s:url></s:urlset>"
     entry = SitemapEntry(url="https://a.test/b", last_modified=None)

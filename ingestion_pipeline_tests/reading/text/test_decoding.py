@@ -159,6 +159,12 @@ KOREAN = "이 페이지는 한국어로 작성되었습니다. 오늘의 소식�
 SIMPLIFIED = "本课程介绍计算机科学的基本概念和方法，学生需要完成作业。"  # noqa: RUF001
 TRADITIONAL = "本課程介紹計算機科學的基本概念和方法，學生需要完成作業。"  # noqa: RUF001
 RUSSIAN = "Пример ленты новостей на русском языке"
+GREEK = "Καλώς ήρθατε στη σελίδα μας. Σήμερα ο καιρός θα είναι καλός."  # noqa: RUF001
+HEBREW = "ברוכים הבאים לאתר שלנו. היום מזג האוויר יהיה נאה בכל הארץ."
+ARABIC = "مرحبا بكم في موقعنا. الطقس اليوم جميل في جميع أنحاء البلاد."
+THAI = "ยินดีต้อนรับสู่เว็บไซต์ของเรา วันนี้อากาศดีทั่วประเทศ"
+TURKISH = "Sitemize hoş geldiniz. Bugün hava ülke genelinde güzel olacak, yarın kar yağışı bekleniyor."  # noqa: RUF001
+POLISH = "Witamy na naszej stronie. Dzisiaj pogoda będzie ładna w całym kraju, każdy może przyjść."
 WESTERN = "Frédéric déjà vu über Größe mañana São Crème brûlée Été Åse “quoted” – naïve"  # noqa: RUF001
 
 
@@ -172,7 +178,8 @@ WESTERN = "Frédéric déjà vu über Größe mañana São Crème brûlée Été
         (TRADITIONAL, "big5hkscs"),
         (RUSSIAN, "cp1251"),
         (RUSSIAN, "koi8-r"),
-        (WESTERN, "cp1252"),
+        *((GREEK, "cp1253"), (HEBREW, "cp1255"), (ARABIC, "cp1256"), (THAI, "cp874")),
+        *((TURKISH, "cp1254"), (POLISH, "cp1250"), (WESTERN, "cp1252")),
     ],
 )
 def test_text_without_a_declaration_is_decoded_by_its_bytes(text: str, encoding: str) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import content_hash
-from ingestion_pipeline.reading.text.fingerprint import without_the_day
+from ingestion_pipeline.reading.text.fingerprint import _in_one_spelling, _without_the_day
 
 SAME = [
     ("Seats as of March 1, 2026: 12", "Seats as of April 22, 2026: 12"),
@@ -57,6 +57,10 @@ DIFFERENT = [
     ("Copyright law 101: 5 seats", "Copyright law 101: 6 seats"),
     ("a\nb", "a b"),
 ]
+
+
+def without_the_day(text: str) -> str:
+    return _without_the_day(_in_one_spelling(text)).decode()
 
 
 @pytest.mark.parametrize(("text", "other_text"), SAME, ids=[text[:20] for text, _ in SAME])

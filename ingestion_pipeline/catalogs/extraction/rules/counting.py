@@ -10,7 +10,7 @@ from functools import cache
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, Prover
 from ingestion_pipeline.reading.evidence.grounding import ABSENT, BY_SOURCE, Evidence, Grounding, Value
-from ingestion_pipeline.reading.html.pagination import following_pages
+from ingestion_pipeline.reading.html.links import following_pages
 from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.text.fingerprint import QuickCheck, folded
 
