@@ -62,10 +62,8 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     """Return the HTTP fetcher; while a local server runs, its host names resolve to it."""
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
-        max_ratio=settings.fetch.max_ratio,
         deadline_seconds=settings.fetch.deadline_seconds,
         max_redirects=settings.fetch.max_redirects,
-        connect_seconds=settings.fetch.connect_seconds,
         waits=_waits(settings),
     )
     secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)
@@ -80,7 +78,6 @@ def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> Brows
         deadline_seconds=rendering.deadline_seconds,
         discovery_seconds=rendering.discovery_seconds,
         patience_seconds=rendering.patience_seconds,
-        connect_seconds=settings.fetch.connect_seconds,
         max_bytes=rendering.max_bytes,
         max_html_bytes=settings.fetch.max_bytes,
         max_navigations=settings.fetch.max_redirects,
@@ -105,11 +102,7 @@ def renderer_if_any(
 
 def open_channels(settings: Settings) -> Channels:
     """Return the notification channels; webhooks pass the same address guard as pages."""
-    limits = WebhookLimits(
-        deadline_seconds=settings.fetch.deadline_seconds,
-        connect_seconds=settings.fetch.connect_seconds,
-        waits=_waits(settings),
-    )
+    limits = WebhookLimits(deadline_seconds=settings.fetch.deadline_seconds, waits=_waits(settings))
     return Channels(
         WebhookChannel(settings.user_agent, limits, _guard(settings)),
         AppriseChannel(settings.notify_services, deadline_seconds=settings.fetch.deadline_seconds),
@@ -128,8 +121,4 @@ def _secret(name: str) -> str | None:
 
 
 def _waits(settings: Settings) -> Waits:
-    return Waits(
-        blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds),
-        rate_limited=timedelta(seconds=settings.fetch.rate_limit_wait_seconds),
-        longest=timedelta(seconds=settings.fetch.longest_wait_seconds),
-    )
+    return Waits(blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds))

@@ -132,7 +132,7 @@ def test_every_setting_is_read_by_something() -> None:
 
 
 def test_a_groups_variable_has_two_underscores() -> None:
-    assert variables()["INGESTION_BREAKER__PROBE_AFTER_SECONDS"] == "breaker.probe_after_seconds"
+    assert variables()["INGESTION_HOSTS__DELAY_SECONDS"] == "hosts.delay_seconds"
     assert variables()["INGESTION_DATABASE_URL"] == "database_url"
     openai_variables = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
     assert all(name.startswith("INGESTION_") for name in variables().keys() - openai_variables)

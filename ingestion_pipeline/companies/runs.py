@@ -194,6 +194,8 @@ LoadedCompany = CompanyWork | Skipped[CompanyWork] | Failed[CompanyWork]
 class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
     """Analyses companies and probes boards, for one run."""
 
+    concurrency = 8  # companies
+    capacity = 2 * concurrency
     transaction_size = 1  # companies and boards that name each other lock each other's rows
 
     def __init__(
@@ -207,8 +209,6 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         client: ModelClient | None,
         source_ids: Collection[str] | None = None,
     ) -> None:
-        self.concurrency = ctx.settings.company.concurrency
-        self.capacity = 2 * self.concurrency
         self.policy = ctx.settings.work
         self._ctx = ctx
         self._fetcher = fetcher

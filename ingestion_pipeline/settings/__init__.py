@@ -8,7 +8,7 @@ which no other package reads.
 What a setting decides belongs to the package that reads it.
 """
 
-from ingestion_pipeline.settings.groups import Ingest, Models, Notices, Price, Work, limit_usd, price_table
+from ingestion_pipeline.settings.groups import Models, Notices, Price, Work, limit_usd, price_table
 from ingestion_pipeline.settings.loading import (
     BadSetting,
     Settings,
@@ -24,7 +24,6 @@ from ingestion_pipeline.settings.systems import Provider, Website, is_provider_l
 
 __all__ = [
     "BadSetting",
-    "Ingest",
     "Models",
     "Notices",
     "Price",

@@ -72,22 +72,9 @@ class Interval(Group):
     other_cold: int = Field(default=DAY, ge=1, description="seconds, for kinds of other packages")
 
 
-class Prior(Group):
-    """Expected days between two changes of a source without a history, by kind."""
-
-    series_days: float = Field(default=7, gt=0, description="days")
-    job_board_days: float = Field(default=2, gt=0, description="days")
-    catalog_days: float = Field(default=30, gt=0, description="days")
-    website_days: float = Field(default=30, gt=0, description="days")
-    company_days: float = Field(default=90, gt=0, description="days")
-    other_days: float = Field(default=7, gt=0, description="days, for kinds of other packages")
-
-
 class Tiers(Group):
     """When an `auto` source changes its tier; age is counted from the last new record."""
 
-    hot_for_seconds: int = Field(default=DAY, ge=1, description="HOT this long after a new record")
-    warm_for_seconds: int = Field(default=7 * DAY, ge=1, description="then WARM this long, then COLD")
     hot_readers: int = Field(default=100, ge=0, description="HOT in any case with more followers than this")
 
 
@@ -97,13 +84,9 @@ class HealthLimits(Group):
     degraded_failures: int = Field(
         default=2, ge=1, description="failed polls in a row that degrade a source; one, if waiting cannot help"
     )
-    flapping_seconds: int = Field(
-        default=DAY, ge=0, description="who recovered this lately is degraded by twice as many failures"
-    )
     late_seconds: int = Field(
         default=2 * HOUR, ge=60, description="overdue by this, or by its interval if that is shorter: late"
     )
     daemon_silent_seconds: int = Field(
         default=180, ge=60, description="without a tick of the daemon for this long it is silent"
     )
-    shown: int = Field(default=50, ge=1, le=1_000, description="sources in the table of source_health, worst first")

@@ -33,6 +33,7 @@ class DeadLetterTask:
     """Write a dead letter now."""
 
 
+BACKOFF_CAP_SECONDS = 3_600
 Decision = Retry | ReleaseTask | DeadLetterTask
 
 
@@ -57,7 +58,7 @@ def after_failure(task: Task, error: WorkError, *, now: datetime, policy: Work, 
 def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
     """Return the delay after that many attempts: base x 2^(n-1), capped, plus jitter."""
     exponent = min(max(attempts - 1, 0), 62)
-    seconds = min(policy.backoff_base_seconds * 2**exponent, policy.backoff_cap_seconds)
+    seconds = min(policy.backoff_base_seconds * 2**exponent, BACKOFF_CAP_SECONDS)
     return timedelta(seconds=seconds * (1 + random.random() * policy.backoff_jitter_share))
 
 

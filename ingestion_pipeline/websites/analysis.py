@@ -11,13 +11,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import CheckClaim
 from ingestion_pipeline.settings import Provider, Settings, Website
 from ingestion_pipeline.store import Store
@@ -111,9 +112,8 @@ async def analyse(
     """
     providers = providers_for(tools.pool.providers, work.business.url)
     if not providers:
-        wait = timedelta(seconds=tools.settings.models.unconfigured_wait_seconds)
         message = "no provider configured: set website.providers, or OPENAI_API_KEY"
-        return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
+        return PhaseFailed(error=Resource(message, until=now + UNCONFIGURED_WAIT, code="no_provider"))
     done = {answer.pair: answer for answer in work.previous_answers if answer.status is AnswerStatus.ANSWERED}
     prompt_run = _PromptRun(work, tools, providers, store_answer, check_claim, report_progress)
     results = await prompt_run.ask_all(done)

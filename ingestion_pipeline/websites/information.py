@@ -21,6 +21,7 @@ from ingestion_pipeline.websites.source_config import WebsiteConfig
 from ingestion_pipeline.websites.states import FetchedPage, InformationOutcome, Informed, PhaseFailed, Visit
 
 VERSION = "website 1"
+TEXT_CHARS = 2_000  # of each page that a model is shown
 CALL_SITE = "website_info"
 _TEXT = {"type": ["string", "null"]}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -64,7 +65,7 @@ class ModelResult:
 
 
 async def read_with_model(
-    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None, text_chars: int
+    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None
 ) -> ModelResult:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
@@ -76,7 +77,7 @@ async def read_with_model(
     """
     if not _gaps(reading):
         return ModelResult(reading=reading)
-    text = "\n".join(page.facts.text[:text_chars] for page in pages)
+    text = "\n".join(page.facts.text[:TEXT_CHARS] for page in pages)
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
         answer = await client.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))
@@ -172,9 +173,7 @@ async def information(
         reading = await asyncio.to_thread(_read, home, pages)
         if model is not None:
             site_pages = reading[1]
-            better = await read_with_model(
-                reading[0], site_pages, model, source_id=source_id, text_chars=settings.text_chars
-            )
+            better = await read_with_model(reading[0], site_pages, model, source_id=source_id)
             reading, problems = (better.reading, site_pages), [*problems, *better.problems]
     except Fatal:
         raise

@@ -11,24 +11,26 @@ from ingestion_pipeline.store.tables import OPEN, dead_letters, website_analyses
 from ingestion_pipeline.websites.metrics import KINDS
 from ingestion_pipeline.websites.states import AnalysisStatus
 
+ANSWERS_FOR = timedelta(days=180)
+ANALYSES_FOR = timedelta(days=365)
 SWEPT_AT_ONCE = 500  # analyses; the rest is deleted by the next run
 
 
-def old_answers(connection: Connection, settings: Settings, now: datetime) -> int:
+def old_answers(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete the texts of old answers; their results stay with the analysis.
 
     Never those of a website's last complete analysis, nor of one that may be resumed.
     """
-    before = now - timedelta(seconds=settings.retention.website_answers_seconds)
+    before = now - ANSWERS_FOR
     has_answers = exists().where(website_answers.c.analysis_id == website_analyses.c.id)
     ids = _locked(connection, _ended_before(before).where(has_answers))
     statement = delete(website_answers).where(website_answers.c.analysis_id.in_(ids))
     return connection.execute(statement).rowcount
 
 
-def old_analyses(connection: Connection, settings: Settings, now: datetime) -> int:
+def old_analyses(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete old analyses with their remaining answers, except the last of each website."""
-    before = now - timedelta(seconds=settings.retention.website_analyses_seconds)
+    before = now - ANALYSES_FOR
     last = select(func.max(website_analyses.c.id)).group_by(website_analyses.c.source_id)
     ids = _locked(connection, _ended_before(before).where(website_analyses.c.id.not_in(last)))
     connection.execute(delete(website_answers).where(website_answers.c.analysis_id.in_(ids)))

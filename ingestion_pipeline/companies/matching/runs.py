@@ -83,6 +83,7 @@ from ingestion_pipeline.urls import host_of
 class ListingHandler(TaskHandler[ListingItem, ListingWork]):
     """Evaluates listings, for one run; missing descriptions are fetched from the listings' own pages first."""
 
+    concurrency = 8  # listings that ask a model
     flush_after = 100
     transaction_size = 500
 
@@ -97,7 +98,6 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         extractor: DetailExtractor | None = None,
         source_ids: Sequence[str] | None = None,
     ) -> None:
-        self.concurrency = ctx.settings.match.concurrency
         self.host_concurrency = ctx.settings.polling.concurrency
         self.capacity = ctx.settings.match.batch_size
         self.policy = ctx.settings.work
@@ -110,7 +110,7 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         self._source_ids = source_ids
         self._visitor = PoliteVisitor(fetcher, None, clock, ctx.settings)
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
-        self._turns = asyncio.Semaphore(ctx.settings.match.concurrency)
+        self._turns = asyncio.Semaphore(self.concurrency)
 
     def claim_requests(self, room: int, held: Sequence[ListingItem]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim all due listings, or an equal share per board."""

@@ -312,9 +312,7 @@ class LeasedHosts:
         self._clock = clock
         self._yielding: set[str] = set()
         if fetcher.network is None:
-            fetcher.network = Network(
-                ctx.store, canary=ctx.settings.fetch.canary, connect_seconds=ctx.settings.fetch.connect_seconds
-            )
+            fetcher.network = Network(ctx.store, canary=ctx.settings.fetch.canary)
         self.network = fetcher.network
         self.visited: dict[str, HostLease] = {}
         self.left: dict[str, HostLease] = {}
