@@ -151,9 +151,4 @@ def modified_at() -> Column[datetime]:
 
     Incremental exports read it. Only the update of a conflict clause has to name it.
     """
-    return Column(
-        "modified_at",
-        UtcDateTime,
-        default=Moment(),
-        onupdate=Moment(),
-    )
+    return Column("modified_at", UtcDateTime, default=Moment(), onupdate=Moment())

@@ -100,11 +100,7 @@ job_listings = Table(
         comment="hash of title, company and start of the description, to merge listings of several boards",
     ),
     # Of the board that listed it first and its key there: the one name of a new row.
-    Column(
-        "origin_key",
-        String(64),
-        comment="hash of the board that first listed it and of its key there",
-    ),
+    Column("origin_key", String(64), comment="hash of the board that first listed it and of its key there"),
     Column("title", Text, nullable=False, comment="name of the job as listed"),
     Column("location", Text, comment="place of work as listed; null: not stated"),
     Column("other_locations", Json, comment="further places of work, as JSON; null: there is one at the most"),

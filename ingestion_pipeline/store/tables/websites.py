@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Column,
-    Date,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import Column, Date, Float, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, count, flag, modified_at
