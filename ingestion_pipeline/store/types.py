@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, Integer, Numeric, String, text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, ForeignKey, Integer, Numeric, String, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -114,6 +114,7 @@ def json_value(document: str) -> Any:  # noqa: ANN401
 
 
 Json = JSON().with_variant(JSONB(), "postgresql")
+Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -134,6 +135,17 @@ def _moment(element: Moment, compiler: Any, **_: object) -> str:  # noqa: ANN401
 def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: ANN401, ARG001
     # As a query: so it is asked once for a statement, and not for each of its rows.
     return "(SELECT strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'))"
+
+
+def required(name: str, kind: Kind, comment: str | None = None, *, references: str | None = None) -> Column[Any]:
+    """Return a column that is never null; `references` is the column of another table that it points at."""
+    keys = [ForeignKey(references)] if references else []
+    return Column(name, kind, *keys, nullable=False, comment=comment)
+
+
+def optional(name: str, kind: Kind, comment: str | None = None) -> Column[Any]:
+    """Return a column that may be null."""
+    return Column(name, kind, comment=comment)
 
 
 def count(name: str, comment: str) -> Column[int]:
