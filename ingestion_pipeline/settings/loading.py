@@ -16,17 +16,20 @@ from ingestion_pipeline.settings.groups import (
     Crawl,
     Fetch,
     Group,
+    HealthLimits,
     Hosts,
+    Interval,
     Models,
     Notices,
+    Polling,
     Rendering,
     Retention,
     Runs,
     Snapshots,
+    Tiers,
     Work,
     limit_usd,
 )
-from ingestion_pipeline.settings.polling import HealthLimits, Interval, Polling, Tiers
 from ingestion_pipeline.settings.systems import Boards, Company, Detection, Extraction, Filter, Match, Website
 
 PREFIX = "INGESTION_"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ingestion_pipeline.settings.polling import HealthLimits as Limits
+from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources.scheduling.tiers import is_disabled_by_system
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, SourceStatus, Tier
 from ingestion_pipeline.tasks.errors import ErrorClass
