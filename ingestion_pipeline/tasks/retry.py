@@ -65,7 +65,7 @@ def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
 LONGEST = timedelta(hours=24)
 
 
-def retry_after(value: str | None, *, now: datetime | None, longest: timedelta = LONGEST) -> timedelta | None:
+def retry_after(value: str | None, *, now: datetime | None) -> timedelta | None:
     """Return the delay that a Retry-After header asks for, within bounds; None if it names none.
 
     `now` is the server's clock where it sends one; without it a date cannot be used.
@@ -73,11 +73,11 @@ def retry_after(value: str | None, *, now: datetime | None, longest: timedelta =
     text = (value or "").strip()
     if match := re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?", text):
         seconds = float(match[1][:18] + (match[2] or ""))
-        return min(timedelta(seconds=min(seconds, longest.total_seconds())), longest)
+        return timedelta(seconds=min(seconds, LONGEST.total_seconds()))
     moment = http_date(text)
     if moment is None or now is None:
         return None
-    return min(max(moment - now, timedelta(0)), longest)
+    return min(max(moment - now, timedelta(0)), LONGEST)
 
 
 def http_date(text: str) -> datetime | None:

@@ -21,7 +21,7 @@ from ingestion_pipeline.engine.crawling.handler import CrawlHandler
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, PageWork
 from ingestion_pipeline.engine.outcome_writer import OutcomeWriter
 from ingestion_pipeline.engine.outcomes import Failed
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.store import Store

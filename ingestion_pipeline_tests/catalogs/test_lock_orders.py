@@ -18,7 +18,7 @@ from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageOutcomes, PageWork
 from ingestion_pipeline.engine.outcomes import Completed, end_tasks
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks

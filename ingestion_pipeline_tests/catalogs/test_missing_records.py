@@ -9,7 +9,7 @@ import pytest
 from ingestion_pipeline.catalogs.operations import control, quarantined_datasets
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.health import source_statuses, sources_to_review
-from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
+from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
 from ingestion_pipeline.reading.html.head import failure_notice
 from ingestion_pipeline.sources.health import HealthStatus
 from ingestion_pipeline.store import Store

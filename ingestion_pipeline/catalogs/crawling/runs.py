@@ -20,7 +20,7 @@ from ingestion_pipeline.engine.context import RunContext, reduced_gc
 from ingestion_pipeline.engine.crawling.handler import CrawlHandler
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, CrawlCounts, CrawlFilter, PageDone, PageWork
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.visits.rendering import Renderer

@@ -154,8 +154,8 @@ class PageArchive(Protocol):
         """Write a snapshot of each stored page; return the ids in the same order."""
         ...
 
-    def renew(self, connection: Connection, pages: Collection[SamePage]) -> None:
-        """Store the new validators of unchanged pages."""
+    def renew(self, connection: Connection, pages: Collection[SamePage]) -> int:
+        """Store the new validators of unchanged pages; return how many differed."""
         ...
 
     def stored(self, known_page: KnownPage) -> CrawledPage:
