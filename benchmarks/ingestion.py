@@ -22,7 +22,6 @@ from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
-from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
@@ -89,7 +88,7 @@ def ingest(store: Store, series: str, listed: Sequence[Release]) -> None:
         source = sources_by_id(connection, [f"series:{series}"])[f"series:{series}"]
         listing = SourceListing.of(source, ParsedFeed(records=listed, is_complete=True))
         now = store.clock.now(connection)
-        ingest_listings(connection, [listing], now=now, settings=load_settings({}))
+        ingest_listings(connection, [listing], now=now)
 
 
 def a_listing(length: int) -> list[Release]:

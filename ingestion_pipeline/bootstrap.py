@@ -8,13 +8,12 @@ from datetime import datetime, timedelta
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
-from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
+from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http.local_server import local_resolver, running_server
 from ingestion_pipeline.pages.http.secrets import Secrets
-from ingestion_pipeline.pages.http.status import Waits
 from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.registry import create_tables, deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, secret_variable
@@ -61,11 +60,9 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     """Return the HTTP fetcher; while a local server runs, its host names resolve to it."""
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
-        max_ratio=settings.fetch.max_ratio,
         deadline_seconds=settings.fetch.deadline_seconds,
         max_redirects=settings.fetch.max_redirects,
-        connect_seconds=settings.fetch.connect_seconds,
-        waits=_waits(settings),
+        blocked_for=_blocked_for(settings),
     )
     secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)
     return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets)
@@ -73,22 +70,7 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
 
 def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
     """Return the browser renderer; no browser is started before the first page that needs it."""
-    rendering = settings.rendering
-    limits = BrowserLimits(
-        pages=rendering.pages,
-        deadline_seconds=rendering.deadline_seconds,
-        discovery_seconds=rendering.discovery_seconds,
-        patience_seconds=rendering.patience_seconds,
-        connect_seconds=settings.fetch.connect_seconds,
-        max_bytes=rendering.max_bytes,
-        max_html_bytes=settings.fetch.max_bytes,
-        max_navigations=settings.fetch.max_redirects,
-        screenshot_height=rendering.screenshot_height,
-        blocked_resources=rendering.blocked_types,
-        sandbox=rendering.sandbox,
-        waits=_waits(settings),
-    )
-    return BrowserRenderer(settings, limits, _guard(settings), clock=clock)
+    return BrowserRenderer(settings, _guard(settings), clock=clock)
 
 
 def renderer_if_any(
@@ -104,11 +86,7 @@ def renderer_if_any(
 
 def open_channels(settings: Settings) -> Channels:
     """Return the notification channels; webhooks pass the same address guard as pages."""
-    limits = WebhookLimits(
-        deadline_seconds=settings.fetch.deadline_seconds,
-        connect_seconds=settings.fetch.connect_seconds,
-        waits=_waits(settings),
-    )
+    limits = WebhookLimits(deadline_seconds=settings.fetch.deadline_seconds, blocked_for=_blocked_for(settings))
     return Channels(
         WebhookChannel(settings.user_agent, limits, _guard(settings)),
         AppriseChannel(settings.notify_services, deadline_seconds=settings.fetch.deadline_seconds),
@@ -126,9 +104,5 @@ def _secret(name: str) -> str | None:
     return secret_variable(name).get_secret_value() or None
 
 
-def _waits(settings: Settings) -> Waits:
-    return Waits(
-        blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds),
-        rate_limited=timedelta(seconds=settings.fetch.rate_limit_wait_seconds),
-        longest=timedelta(seconds=settings.fetch.longest_wait_seconds),
-    )
+def _blocked_for(settings: Settings) -> timedelta:
+    return timedelta(seconds=settings.fetch.blocked_wait_seconds)

@@ -53,7 +53,7 @@ class Product:
         self._source = a_source(begun)
         self._last_new = self._source.created_at
         self._rhythm, self._learns = known or ChangeModel(), known is None
-        self._prior_rate = prior_rate(Kind.SERIES, settings)
+        self._prior_rate = prior_rate(Kind.SERIES)
         self._random = Random(7)
 
     def next(self, found: Sequence[float], *, since: float, now: float) -> float:

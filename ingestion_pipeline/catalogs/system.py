@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.catalogs import checks
 from ingestion_pipeline.catalogs.catalog_runs import WORK
+from ingestion_pipeline.catalogs.datasets.gates import FLAGGED_SHARE
 from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
 from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.extractions import start_extractions
@@ -52,6 +53,9 @@ def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]
 
 def _facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
     return recipe_facts(connection, source) | catalog_facts(connection, source, settings)
+
+
+FAILED_TASK_SECONDS = 5 * 86_400
 
 
 class _CatalogPolls:
@@ -140,10 +144,8 @@ SYSTEM = SystemSpec(
         AssetCheck(
             asset="pages",
             name="share_of_failures",
-            description="No catalogue's last crawl had more failed pages than the setting crawl.failed_share.",
-            find=lambda connection, settings, _now: checks.failed_pages(
-                connection, failed_share=settings.crawl.failed_share
-            ),
+            description="No catalogue's last crawl had more than a tenth of failed pages.",
+            find=lambda connection, _settings, _now: checks.failed_pages(connection, failed_share=0.1),
         ),
         AssetCheck(
             asset="pages",
@@ -155,7 +157,7 @@ SYSTEM = SystemSpec(
             asset="pages",
             name="no_drop_against_history",
             description="No complete crawl found far fewer pages than the complete one before it.",
-            find=lambda connection, settings, _now: checks.lost_pages(connection, drop_share=settings.crawl.drop_share),
+            find=lambda connection, _settings, _now: checks.lost_pages(connection, drop_share=0.2),
         ),
         AssetCheck(
             asset="datasets",
@@ -179,10 +181,8 @@ SYSTEM = SystemSpec(
         AssetCheck(
             asset="datasets",
             name="values_proved",
-            description="No newest dataset has more unproved items than the setting extraction.flagged_share.",
-            find=lambda connection, settings, _now: checks.unproved(
-                connection, flagged_share=settings.extraction.flagged_share
-            ),
+            description="No newest dataset has more than a fifth of unproved items.",
+            find=lambda connection, _settings, _now: checks.unproved(connection, flagged_share=FLAGGED_SHARE),
         ),
     ),
     sweeps={
@@ -191,8 +191,6 @@ SYSTEM = SystemSpec(
         "model_calls": old_model_calls,
         "model_answers": old_model_answers,
     },
-    failed_tasks=FailedTaskRetention(
-        kinds=(*EXTRACTION_TASKS, DETECT), seconds=lambda settings: settings.retention.failed_catalog_seconds
-    ),
+    failed_tasks=FailedTaskRetention(kinds=(*EXTRACTION_TASKS, DETECT), seconds=FAILED_TASK_SECONDS),
     kept_snapshots=(tables.pages.c.snapshot_id,),
 )

@@ -124,7 +124,7 @@ def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
 @json_option
 def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
     """Show one dead letter: payload, error, stack, snapshots."""
-    from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
+    from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
     from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
 
     with opened() as (settings, store), store.read() as connection:

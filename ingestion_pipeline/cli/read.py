@@ -112,7 +112,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
     if (read_saved := kind_specs()[kind].read_saved) is not None:
         return read_saved
     if kind in SAVED_ONLY:
-        from ingestion_pipeline.pages.visits.saved import read_saved as read_saved_page
+        from ingestion_pipeline.pages.visits.saved_page import read_saved as read_saved_page
 
         return read_saved_page
     raise CommandRefused(f"no reader for a saved {kind} yet")

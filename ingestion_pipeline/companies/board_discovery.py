@@ -21,7 +21,7 @@ from ingestion_pipeline.companies.platforms.generic import RECOGNISE
 from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
-from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
+from ingestion_pipeline.pages.politeness.host_leases import PacedFetch
 from ingestion_pipeline.reading.structured.embedded import read_embedded
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.settings import Settings

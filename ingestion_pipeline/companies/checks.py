@@ -13,7 +13,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.sources.lookup import list_sources
-from ingestion_pipeline.sources.scheduling.tiers import is_stale
+from ingestion_pipeline.sources.scheduling.tiers import STALE_FACTOR, is_stale
 from ingestion_pipeline.sources.source import QUARANTINED, SourceStatus
 from ingestion_pipeline.store.tables import companies, job_listings, listing_sources, sources
 
@@ -32,7 +32,7 @@ def thin_companies(connection: Connection) -> list[Finding]:
 def stale_companies(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
     """Return companies that should have been analysed several times by now and were not."""
     shortest = min(settings.interval_seconds(Kind.COMPANY.value, tier.value) for tier in Tier)
-    patience = timedelta(seconds=shortest) * settings.ingest.stale_factor
+    patience = timedelta(seconds=shortest) * STALE_FACTOR
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
     return [
         Finding(subject=source.id, message=source.last_outcome or "not polled yet")

@@ -39,10 +39,9 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
@@ -194,6 +193,8 @@ LoadedCompany = CompanyWork | Skipped[CompanyWork] | Failed[CompanyWork]
 class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
     """Analyses companies and probes boards, for one run."""
 
+    concurrency = 8  # companies
+    capacity = 2 * concurrency
     transaction_size = 1  # companies and boards that name each other lock each other's rows
 
     def __init__(
@@ -207,8 +208,6 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         client: ModelClient | None,
         source_ids: Collection[str] | None = None,
     ) -> None:
-        self.concurrency = ctx.settings.company.concurrency
-        self.capacity = 2 * self.concurrency
         self.policy = ctx.settings.work
         self._ctx = ctx
         self._fetcher = fetcher

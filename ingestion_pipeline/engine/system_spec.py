@@ -173,7 +173,7 @@ class FailedTaskRetention:
     """How long failed tasks of these kinds are kept, if not as long as all others."""
 
     kinds: tuple[str, ...]
-    seconds: Callable[[Settings], int]
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
@@ -27,7 +27,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.rows import Addressee
 from ingestion_pipeline.pages.http.guard import Guard
-from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, status_error
+from ingestion_pipeline.pages.http.request import BLOCKED_FOR, status_error
 from ingestion_pipeline.sources.recipients import OWN_SERVICES, is_webhook
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
@@ -194,7 +194,7 @@ class WebhookLimits:
 
     deadline_seconds: float = 30.0
     connect_seconds: float = 10.0
-    waits: Waits = DEFAULT_WAITS
+    blocked_for: timedelta = BLOCKED_FOR
 
 
 class WebhookChannel:
@@ -231,8 +231,8 @@ class WebhookChannel:
             raise Transient(reason, code="timeout") from error
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes, now: datetime) -> str:
-        async with self._connections.post(url, headers, body) as raw:
-            error = status_error(raw.status, raw.headers, url, now, self._limits.waits)
+        async with self._connections.exchange(url, headers, body) as raw:
+            error = status_error(raw.status, raw.headers, url, now, blocked_for=self._limits.blocked_for)
             await _drain(raw)
         if error is None:
             return f"answered {raw.status}"

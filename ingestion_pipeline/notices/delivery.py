@@ -87,11 +87,11 @@ class SealedMessage:
 class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
     """Delivers to due recipients, one message at a time."""
 
+    concurrency = 10  # recipients
+    capacity = CLAIMED_AHEAD * concurrency
     transaction_size = 1  # a message that cannot be recorded affects no other
 
     def __init__(self, store: Store, settings: Settings, channel: Channel) -> None:
-        self.concurrency = settings.notices.concurrency
-        self.capacity = CLAIMED_AHEAD * self.concurrency
         self.policy: Work = settings.work.model_copy(update={"max_attempts": settings.notices.max_attempts})
         self.expanded = Expanded()
         self.delays: list[float] = []

@@ -33,7 +33,7 @@ from ingestion_pipeline.sources.health import (
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
 from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import REPEATED, interval
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED, STALE_FACTOR, interval
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.status import Watched, reason, watched_by_id
 from ingestion_pipeline.store.bulk import making_rows, row_source
@@ -105,10 +105,9 @@ def _read_statuses(
     def wait(kind: str, tier: str) -> timedelta:
         return interval(Kind(kind), Tier(tier), settings)
 
-    factor = settings.ingest.stale_factor
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
-        facts = _facts(row, wait(row.kind, row.tier), factor)
+        facts = _facts(row, wait(row.kind, row.tier), STALE_FACTOR)
         reported = NEVER_REPORTED if row.state is None else _reported_health(row)
         assessment = health_of(facts, reported=reported, now=now, limits=settings.health)
         yield SourceFacts(facts=facts, reported=reported, assessment=assessment)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
-from ingestion_pipeline.settings.polling import HealthLimits as Limits
+from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources.health import Facts, is_late, overdue
 from ingestion_pipeline.sources.scheduling.due import INGESTING
 from ingestion_pipeline.sources.source import SourceStatus

@@ -24,6 +24,7 @@ from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls
 from ingestion_pipeline.sources.recipients import ALERTS
 from ingestion_pipeline.sources.scheduling.budget import adjust_request_costs
 from ingestion_pipeline.sources.scheduling.due import age_polls
+from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.locking import delete_unlocked, lock_rows
 from ingestion_pipeline.store.tables import (
@@ -42,6 +43,13 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.tasks.results import add_deleted
 from ingestion_pipeline.tasks.task import TaskStatus
 
+# How long rows and content are kept that no setting names.
+FINISHED_SECONDS = 3_600
+FAILED_SECONDS = 7 * 86_400
+DECIDED_DEAD_LETTERS = timedelta(days=30)
+ENDED_RUNS = timedelta(days=7)
+HANDLED_OUTBOX = timedelta(days=7)
+UNREFERENCED_CONTENT_SECONDS = 6 * 3_600
 INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
 COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
 
@@ -90,20 +98,18 @@ def _prune_content(ctx: RunContext, *, dry_run: bool) -> int:
         referenced = objects_of_snapshots(connection)
         for fetched, parsed_hash in connection.execute(select(batch_items.c.fetched, batch_items.c.parsed_hash)):
             referenced |= {parsed_hash, *(page["content_hash"] for page in fetched.get("pages", ()))}
-    seconds = ctx.settings.retention.content_seconds
-    return ctx.content.prune(referenced, older_than_seconds=seconds, dry_run=dry_run)
+    return ctx.content.prune(referenced, older_than_seconds=UNREFERENCED_CONTENT_SECONDS, dry_run=dry_run)
 
 
 def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
-    keep = settings.retention
-    return _old_tasks(connection, FINISHED, keep.finished_seconds, keep.finished_rows, now)
+    return _old_tasks(connection, FINISHED, FINISHED_SECONDS, settings.retention.finished_rows, now)
 
 
 def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
     rules = [rule for system in systems() if (rule := system.failed_tasks)]
     others = tasks.c.kind.not_in([kind for rule in rules for kind in rule.kinds])
-    groups = [(others, settings.retention.failed_seconds)]
-    groups += [(tasks.c.kind.in_(rule.kinds), rule.seconds(settings)) for rule in rules]
+    groups = [(others, FAILED_SECONDS)]
+    groups += [(tasks.c.kind.in_(rule.kinds), rule.seconds) for rule in rules]
     failed, rows = [TaskStatus.FAILED.value], settings.retention.failed_rows
     return sum(_old_tasks(connection, failed, seconds, rows, now, those) for those, seconds in groups)
 
@@ -136,9 +142,9 @@ def _old_tasks(
     return len(deleted)
 
 
-def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
+def _sweep_dead_letters(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete replayed or discarded dead letters; open ones stay however old."""
-    before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
+    before = now - DECIDED_DEAD_LETTERS
     is_decided = or_(dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None))
     statement = delete_unlocked(dead_letters, is_decided, dead_letters.c.failed_at < before)
     return connection.execute(statement).rowcount
@@ -201,16 +207,16 @@ def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
     return connection.execute(statement).rowcount
 
 
-def _runs(connection: Connection, settings: Settings, now: datetime) -> int:
-    before = now - timedelta(seconds=settings.retention.runs_seconds)
+def _runs(connection: Connection, _settings: Settings, now: datetime) -> int:
+    before = now - ENDED_RUNS
     statement = delete_unlocked(runs, runs.c.ended_at.is_not(None), runs.c.ended_at < before)
     return connection.execute(statement).rowcount
 
 
 def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     """Move auto sources without a new record for long enough one tier down."""
-    hot_until = now - timedelta(seconds=settings.tiers.hot_for_seconds)
-    warm_until = hot_until - timedelta(seconds=settings.tiers.warm_for_seconds)
+    hot_until = now - HOT_FOR
+    warm_until = hot_until - WARM_FOR
     newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
     is_hot = sources.c.tier == Tier.HOT.value
     is_quiet = and_(
@@ -253,9 +259,9 @@ def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
     return expand(connection, now=now, grouping=grouping).handled
 
 
-def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
+def _outbox(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete outbox rows that became notices; notices stay, so that nobody is notified twice."""
-    before = now - timedelta(seconds=settings.retention.outbox_seconds)
+    before = now - HANDLED_OUTBOX
     return connection.execute(delete_unlocked(outbox, outbox.c.handled_at < before)).rowcount
 
 

@@ -26,8 +26,11 @@ def _bad_files(connection: Connection, settings: Settings, now: datetime) -> lis
     ]
 
 
-def _undelivered(connection: Connection, settings: Settings, now: datetime) -> list[Finding]:
-    recipients = undelivered(connection, now=now, overdue_seconds=settings.notices.overdue_seconds)
+OVERDUE_SECONDS = 900  # a notice due for this long is not being sent
+
+
+def _undelivered(connection: Connection, _settings: Settings, now: datetime) -> list[Finding]:
+    recipients = undelivered(connection, now=now, overdue_seconds=OVERDUE_SECONDS)
     return [
         Finding(
             subject=recipient.recipient,

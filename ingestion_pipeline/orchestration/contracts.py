@@ -24,6 +24,7 @@ NAME = "contract"
 ROWS = 5_000  # the newest rows that are checked; a run's own partitions are checked completely
 ITEMS = 20_000  # the same for items of datasets; each takes some 20 microseconds
 HEALTH = "source_health"
+SHOWN_SOURCES = 50  # in the table of source_health, worst first
 
 _TYPES = {
     ColumnType.TEXT: "string",
@@ -110,7 +111,7 @@ def _notice_findings(ctx: RunContext, contract: Contract) -> list[Finding]:
 def _worst(ctx: RunContext) -> list[SourceHealthRow]:
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
-        worst = source_statuses(connection, ctx.settings, now=now)[: ctx.settings.health.shown]
+        worst = source_statuses(connection, ctx.settings, now=now)[:SHOWN_SOURCES]
         return reported(connection, worst, ctx.settings, now=now)
 
 

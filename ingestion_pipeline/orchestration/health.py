@@ -19,7 +19,7 @@ from ingestion_pipeline.operations.health import (
     store_states,
 )
 from ingestion_pipeline.operations.metrics import Numbers, numbers
-from ingestion_pipeline.orchestration.contracts import changed_contract, column_schema, health_findings
+from ingestion_pipeline.orchestration.contracts import SHOWN_SOURCES, changed_contract, column_schema, health_findings
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
 from ingestion_pipeline.orchestration.resources import RunContextParam
@@ -76,7 +76,7 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
         now = ctx.store.clock.now(connection)
         statuses = source_statuses(connection, ctx.settings, now=now)
         states = changed_states(connection, statuses, now=now)
-        worst = statuses[: ctx.settings.health.shown]
+        worst = statuses[:SHOWN_SOURCES]
         measured = HealthMeasurement(
             sources=len(statuses),
             worst=reported(connection, worst, ctx.settings, now=now),

@@ -27,6 +27,7 @@ from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 
+MAINTENANCE_RUNS_SECONDS = 3 * 86_400  # one run each five minutes
 ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 _EVENTS = 500  # storage ids per statement
 
@@ -106,7 +107,7 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
     keep = ctx.settings.retention
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
-    seconds = {None: keep.dagster_runs_seconds, maintain.name: keep.maintenance_runs_seconds}
+    seconds = {None: keep.dagster_runs_seconds, maintain.name: MAINTENANCE_RUNS_SECONDS}
     return sum(
         delete_runs(
             context.instance,

@@ -15,7 +15,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
 from ingestion_pipeline.sources.health import MAX_SUMMARY_FINDINGS, Finding
 from ingestion_pipeline.sources.lookup import list_sources
-from ingestion_pipeline.sources.scheduling.tiers import is_stale
+from ingestion_pipeline.sources.scheduling.tiers import STALE_FACTOR, is_stale
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
 
@@ -47,7 +47,7 @@ def quarantined(connection: Connection) -> list[Finding]:
 def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
     """Return sources that should have succeeded several times by now and did not."""
     shortest = min(settings.interval_seconds(Kind.SERIES.value, tier.value) for tier in Tier)
-    patience = timedelta(seconds=shortest) * settings.ingest.stale_factor
+    patience = timedelta(seconds=shortest) * STALE_FACTOR
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
     return [
         Finding(subject=source.id, message=_since(source))

@@ -32,10 +32,11 @@ from ingestion_pipeline.series.plan import (
     result_of,
 )
 from ingestion_pipeline.series.rows import LinkRow, StoredRelease
-from ingestion_pipeline.settings import Ingest, Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.store.bulk import making_rows
+
+MISSING_LISTINGS = 2  # complete listings that must lack a record before it is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +61,21 @@ def lock_canonical_series(connection: Connection, sources: Sequence[Source], *, 
 
 
 @making_rows()
-def ingest_listings(
-    connection: Connection, listings: Sequence[SourceListing], *, now: datetime, settings: Settings
-) -> list[IngestResult]:
+def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *, now: datetime) -> list[IngestResult]:
     """Write the listings; return one result per source, in the order given."""
     canonical = lock_canonical_series(connection, [listing.source for listing in listings], now=now)
     plans = [
         ChapterPlan(
             listing=listing,
             series_id=canonical.series[listing.source.id],
-            withdrawn_after=settings.ingest.missing_listings,
+            withdrawn_after=MISSING_LISTINGS,
             chapters=listing.chapters,
         )
         for listing in listings
     ]
     _find_baselines(connection, plans, canonical.new)
     ids = _existing_chapters(connection, plans, canonical.new)
-    _decide(connection, plans, ids, settings.ingest)
+    _decide(connection, plans, ids)
     accepted = [plan for plan in plans if plan.quarantine is None]
     moving.find_renumbered(connection, accepted)
     _restore_releases_outside_window(connection, accepted)
@@ -116,9 +115,7 @@ def _existing_chapters(connection: Connection, plans: Sequence[ChapterPlan], emp
     return ids
 
 
-def _decide(
-    connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int], limits: Ingest
-) -> None:
+def _decide(connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int]) -> None:
     stored = rows.stored_links(
         connection,
         {
@@ -139,7 +136,6 @@ def _decide(
             existing=source.record_count,
             vanished=len(gone),
             accepts_drop=source.accepts_drop,
-            limits=limits,
         )
         if plan.quarantine is None:
             plan.vanished = gone

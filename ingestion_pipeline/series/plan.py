@@ -14,12 +14,13 @@ from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of, own_id
 from ingestion_pipeline.series.rows import StoredRelease, VanishedLink
-from ingestion_pipeline.settings import Ingest
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 
+DROP_SHARE = 0.5  # quarantined if more than this vanished
+DROP_FLOOR = 5  # and at least this many chapters
 ChapterKey = tuple[str, str]  # series id, chapter key
 
 
@@ -177,15 +178,13 @@ def past(moment: datetime | None, now: datetime) -> datetime:
     return now if moment is None or moment > now else moment
 
 
-def reason_to_quarantine(
-    *, listed: int, existing: int, vanished: int, accepts_drop: bool, limits: Ingest
-) -> str | None:
+def reason_to_quarantine(*, listed: int, existing: int, vanished: int, accepts_drop: bool) -> str | None:
     """Return why the listing is not trusted; None if it is, or an operator accepts the drop."""
     if accepts_drop or existing == 0:
         return None
     if listed == 0:
         return f"lists nothing, {existing} chapters are known"
-    if vanished >= limits.drop_floor and vanished > existing * limits.drop_share:
+    if vanished >= DROP_FLOOR and vanished > existing * DROP_SHARE:
         return f"{vanished} of {existing} known chapters are missing from it"
     return None
 

@@ -106,14 +106,19 @@ class SeriesSystem:
         return parsed.count(b'"source_chapter_id"')
 
     def ingest(
-        self, connection: Connection, feeds: Sequence[PolledFeed], *, now: datetime, settings: Settings
+        self,
+        connection: Connection,
+        feeds: Sequence[PolledFeed],
+        *,
+        now: datetime,
+        settings: Settings,  # noqa: ARG002 - of the protocol
     ) -> Sequence[IngestResult]:
         """Write chapters, chapter sources and outbox rows."""
         listings = [
             SourceListing.of(polled.source, feed_from_bytes(polled.parsed), ingestion_id=polled.ingestion_id)
             for polled in feeds
         ]
-        return ingest_listings(connection, listings, now=now, settings=settings)
+        return ingest_listings(connection, listings, now=now)
 
     def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
         """Do nothing: chapters refer to their ingestion, which has its snapshots."""

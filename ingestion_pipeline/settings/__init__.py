@@ -1,14 +1,13 @@
 """Every variable and every constant: typed, frozen, read once per run and passed on.
 
-A setting is read from the environment, else from the `settings` table, else its default is used.
-Its name in the table is `group.name`; its variable is `INGESTION_GROUP__NAME` (the model provider's
-two keep the names of its own client, `OPENAI_API_KEY` and `OPENAI_BASE_URL`). What is needed to
-reach the table (`INGESTION_DATABASE_URL`, `INGESTION_HOME`, ...) comes from the environment alone,
-which no other package reads.
-What a setting decides belongs to the package that reads it.
+A setting is read from the environment, else from the `settings` table, else its default is used. Its name in the table
+is `group.name`; its variable is `INGESTION_GROUP__NAME` (the model provider's two keep the names of its own client,
+`OPENAI_API_KEY` and `OPENAI_BASE_URL`). What is needed to reach the table (`INGESTION_DATABASE_URL`, `INGESTION_HOME`,
+...) comes from the environment alone, which no other package reads. What a setting decides belongs to the package that
+reads it.
 """
 
-from ingestion_pipeline.settings.groups import Ingest, Models, Notices, Price, Work, limit_usd, price_table
+from ingestion_pipeline.settings.groups import Models, Notices, Price, Work, limit_usd, price_table
 from ingestion_pipeline.settings.loading import (
     BadSetting,
     Settings,
@@ -24,7 +23,6 @@ from ingestion_pipeline.settings.systems import Provider, Website, is_provider_l
 
 __all__ = [
     "BadSetting",
-    "Ingest",
     "Models",
     "Notices",
     "Price",

@@ -1,4 +1,4 @@
-"""Groups of settings shared by all systems, each with default, bounds and description."""
+"""Groups of settings shared by all systems, and those of polling: each with default, bounds and description."""
 
 from __future__ import annotations
 
@@ -17,20 +17,12 @@ class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Breaker(Group):
-    """When the circuit breaker of a failing source opens and probes."""
-
-    failures: int = Field(default=5, ge=1, description="failed polls in a row that open the breaker")
-    probe_after_seconds: int = Field(default=DAY, ge=1, description="one probe this long after it opened")
-
-
 class Work(Group):
     """Claims, leases and retries of every task."""
 
     max_attempts: int = Field(default=3, ge=1, le=100, description="attempts in all, first one included")
     lease_seconds: int = Field(default=120, ge=1, le=3_600, description="a claim ends without a heartbeat")
     backoff_base_seconds: float = Field(default=5, gt=0, description="first delay; doubles each time")
-    backoff_cap_seconds: float = Field(default=HOUR, gt=0, description="no delay is longer")
     backoff_jitter_share: float = Field(default=0.1, ge=0, le=1, description="delays grow by up to this")
     spawn_depth: int = Field(default=10, ge=1, le=100, description="generations a root task may have")
     queue_limit: int = Field(default=1_000, ge=1, description="active tasks of a kind before queue_full")
@@ -60,21 +52,15 @@ class Crawl(Group):
     longest_wait_seconds: int = Field(
         default=3 * DAY, ge=1, description="a page put off for longer is given up, if its host gave no page meanwhile"
     )
-    failed_share: float = Field(default=0.1, ge=0, le=1, description="the check fails above this share of failed pages")
-    drop_share: float = Field(default=0.2, ge=0, le=1, description="the check fails if a crawl lost more of its pages")
 
 
 class Fetch(Group):
     """Limits of one exchange with a foreign server."""
 
     deadline_seconds: float = Field(default=30.0, gt=0, le=600, description="whole exchange, redirects too")
-    connect_seconds: float = Field(default=10.0, gt=0, le=120, description="until connected")
     max_bytes: int = Field(default=10_000_000, ge=1, description="on the wire, and inflated")
-    max_ratio: int = Field(default=100, ge=1, description="inflated bytes per byte on the wire")
     max_redirects: int = Field(default=5, ge=0, le=20, description="followed by hand, each one checked")
     blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="after a 403 or a 407")
-    rate_limit_wait_seconds: int = Field(default=60, ge=1, description="after a 429 that names no time")
-    longest_wait_seconds: int = Field(default=DAY, ge=1, description="a Retry-After beyond this is cut to it")
     max_pages: int = Field(default=50, ge=1, le=1_000, description="pages of one listing in one poll")
     canary: str = Field(
         default="",
@@ -123,53 +109,20 @@ class Rendering(Group):
         return frozenset(part for part in self.blocked_resources.split(",") if part)
 
 
-class Ingest(Group):
-    """When a feed differs too much from the last one to be accepted."""
-
-    drop_share: float = Field(default=0.5, gt=0, le=1, description="quarantined if more than this vanished")
-    drop_floor: int = Field(default=5, ge=1, description="and at least this many records vanished")
-    missing_listings: int = Field(
-        default=2, ge=1, description="complete listings that must lack a record before it is gone"
-    )
-    stale_factor: float = Field(default=3.0, ge=1, description="stale after this many missed intervals")
-
-
 class Retention(Group):
     """How long finished rows are kept, in seconds."""
 
-    finished_seconds: int = Field(default=HOUR, ge=0, description="finished tasks")
-    failed_seconds: int = Field(default=7 * DAY, ge=0, description="failed tasks")
-    failed_catalog_seconds: int = Field(
-        default=5 * DAY, ge=0, description="failed tasks of catalogues: pages, detections"
-    )
     finished_rows: int = Field(default=1_000, ge=0, description="finished tasks kept at the most")
     failed_rows: int = Field(default=5_000, ge=0, description="failed tasks kept at the most")
-    dead_letters_seconds: int = Field(default=30 * DAY, ge=0, description="dead letters, once replayed or discarded")
     snapshots_seconds: int = Field(default=30 * DAY, ge=0, description="snapshots of a page, but for its last good one")
     snapshots_per_page: int = Field(default=20, ge=1, description="snapshots of a page kept at the most")
     ingestions_seconds: int = Field(default=30 * DAY, ge=0, description="polls that had news, once no row names them")
-    content_seconds: int = Field(default=6 * HOUR, ge=0, description="bodies and readings that nothing points at")
-    runs_seconds: int = Field(default=7 * DAY, ge=0, description="heartbeats of ended runs")
     dagster_runs_seconds: int = Field(
         default=14 * DAY, ge=0, description="Dagster's ended runs with their events, but for what an asset's page shows"
     )
     dagster_runs_at_once: int = Field(default=500, ge=1, description="Dagster's runs that one maintenance takes away")
-    maintenance_runs_seconds: int = Field(
-        default=3 * DAY, ge=0, description="Dagster's ended runs of maintain, one each 5 minutes"
-    )
     alerts_seconds: int = Field(default=90 * DAY, ge=62 * DAY, description="notices of alerts, once sent or muted")
-    outbox_seconds: int = Field(default=7 * DAY, ge=0, description="outbox rows, once they are notices")
     extractions_per_source: int = Field(default=5, ge=1, description="extractions of a source, with their pages")
-    model_calls_seconds: int = Field(default=365 * DAY, ge=62 * DAY, description="the ledger of model calls")
-    model_answers_seconds: int = Field(
-        default=365 * DAY, ge=0, description="answers of models, kept so that none is paid twice"
-    )
-    website_answers_seconds: int = Field(
-        default=180 * DAY, ge=0, description="providers' answers, but for those of a website's last complete analysis"
-    )
-    website_analyses_seconds: int = Field(
-        default=365 * DAY, ge=0, description="ended analyses, but for a website's last ones; rankings are kept for ever"
-    )
 
 
 class Notices(Group):
@@ -181,12 +134,10 @@ class Notices(Group):
     per_day: int = Field(default=50, ge=1, description="messages to one recipient, any 24 hours")
     digest_seconds: int = Field(default=DAY, ge=0, description="between two digests")
     max_attempts: int = Field(default=5, ge=1, le=100, description="of one message, first one included")
-    concurrency: int = Field(default=10, ge=1, le=256, description="recipients served at a time")
     pause_seconds: int = Field(
         default=HOUR, ge=1, description="for a recipient whose message failed; doubles each time"
     )
     longest_pause_seconds: int = Field(default=DAY, ge=1, description="no pause is longer")
-    overdue_seconds: int = Field(default=900, ge=1, description="due for this long and not sent: the check says so")
     text_chapters: int = Field(default=20, ge=1, description="chapters named in a message's text; the JSON has all")
 
 
@@ -235,8 +186,6 @@ class Models(Group):
     backoff_base_seconds: float = Field(
         default=0.5, gt=0, description="first delay between two attempts; doubles each time"
     )
-    max_output_tokens: int = Field(default=8_192, ge=16, le=1_000_000, description="an answer is cut there")
-    unconfigured_wait_seconds: int = Field(default=HOUR, ge=1, description="what needs a model waits this long for one")
 
     @field_validator("prices")
     @classmethod
@@ -263,3 +212,88 @@ def _price(entry: str) -> tuple[str, Price]:
     model, *amounts = match.groups()
     paid = [Decimal(amount) for amount in amounts]
     return model, Price(input_usd=paid[0], cached_input_usd=paid[1], output_usd=paid[2])
+
+
+class Polling(Group):
+    """How a run polls the due sources."""
+
+    shards: int = Field(
+        default=2, ge=1, le=256, description="runs per tier and tick, by hash of the host, unless more are due"
+    )
+    most_shards: int = Field(default=16, ge=1, le=256, description="runs per tier and tick, however many are due")
+    run_seconds: int = Field(
+        default=60, ge=1, le=800, description="how long a run should last: so many shards are made"
+    )
+    aged_seconds: int = Field(
+        default=2 * HOUR, ge=60, description="after so long, and again, a due poll moves up a tier"
+    )
+    backlog_limit: int = Field(
+        default=50_000, ge=1, description="polling pauses while more readings than this wait to be ingested"
+    )
+    batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
+    slice_seconds: int = Field(default=300, ge=1, le=800, description="a run claims no more after this")
+    concurrency: int = Field(default=32, ge=1, le=256, description="hosts fetched from at the same time")
+    jitter_share: float = Field(default=0.1, ge=0, le=0.5, description="next check moves by up to this share")
+    adaptive: bool = Field(default=True, description="`auto` sources are checked when a change is expected of them")
+    adaptive_gaps: float = Field(
+        default=0, ge=0, le=20, description="gaps between changes that must be known before that"
+    )
+    budget_share: float = Field(
+        default=1.0,
+        gt=0,
+        le=10,
+        description="checks of such sources together, as a share of what their tiers would make",
+    )
+    shortest_share: float = Field(
+        default=1 / 3, gt=0, le=1, description="no wait of theirs is below this share of HOT's"
+    )
+    longest_share: float = Field(
+        default=2.0, ge=1, le=10, description="no wait of theirs is above this share of COLD's"
+    )
+    partition_limit: int = Field(
+        default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
+    )
+    reported_events: int = Field(default=100, ge=1, le=5_000, description="materializations logged per run")
+
+
+class Interval(Group):
+    """Seconds between two checks, by kind and tier."""
+
+    series_hot: int = Field(default=15 * 60, ge=1, description="seconds")
+    series_warm: int = Field(default=4 * HOUR, ge=1, description="seconds")
+    series_cold: int = Field(default=DAY, ge=1, description="seconds")
+    job_board_hot: int = Field(default=HOUR, ge=1, description="seconds")
+    job_board_warm: int = Field(default=6 * HOUR, ge=1, description="seconds")
+    job_board_cold: int = Field(default=DAY, ge=1, description="seconds")
+    catalog_hot: int = Field(default=DAY, ge=1, description="seconds")
+    catalog_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
+    catalog_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
+    website_hot: int = Field(default=DAY, ge=1, description="seconds")
+    website_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
+    website_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
+    company_hot: int = Field(default=7 * DAY, ge=1, description="seconds")
+    company_warm: int = Field(default=30 * DAY, ge=1, description="seconds")
+    company_cold: int = Field(default=90 * DAY, ge=1, description="seconds")
+    other_hot: int = Field(default=HOUR, ge=1, description="seconds, for kinds of other packages")
+    other_warm: int = Field(default=6 * HOUR, ge=1, description="seconds, for kinds of other packages")
+    other_cold: int = Field(default=DAY, ge=1, description="seconds, for kinds of other packages")
+
+
+class Tiers(Group):
+    """When an `auto` source changes its tier; age is counted from the last new record."""
+
+    hot_readers: int = Field(default=100, ge=0, description="HOT in any case with more followers than this")
+
+
+class HealthLimits(Group):
+    """When a source is called degraded or late, and a daemon silent."""
+
+    degraded_failures: int = Field(
+        default=2, ge=1, description="failed polls in a row that degrade a source; one, if waiting cannot help"
+    )
+    late_seconds: int = Field(
+        default=2 * HOUR, ge=60, description="overdue by this, or by its interval if that is shorter: late"
+    )
+    daemon_silent_seconds: int = Field(
+        default=180, ge=60, description="without a tick of the daemon for this long it is silent"
+    )

@@ -13,22 +13,23 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validat
 
 from ingestion_pipeline.settings.groups import (
     LIMIT,
-    Breaker,
     Crawl,
     Fetch,
     Group,
+    HealthLimits,
     Hosts,
-    Ingest,
+    Interval,
     Models,
     Notices,
+    Polling,
     Rendering,
     Retention,
     Runs,
     Snapshots,
+    Tiers,
     Work,
     limit_usd,
 )
-from ingestion_pipeline.settings.polling import HealthLimits, Interval, Polling, Prior, Tiers
 from ingestion_pipeline.settings.systems import Boards, Company, Detection, Extraction, Filter, Match, Website
 
 PREFIX = "INGESTION_"
@@ -96,16 +97,13 @@ class Settings(Group):
     )
     polling: Polling = Polling()
     interval: Interval = Interval()
-    prior: Prior = Prior()
     tiers: Tiers = Tiers()
-    breaker: Breaker = Breaker()
     work: Work = Work()
     hosts: Hosts = Hosts()
     crawl: Crawl = Crawl()
     fetch: Fetch = Fetch()
     snapshots: Snapshots = Snapshots()
     rendering: Rendering = Rendering()
-    ingest: Ingest = Ingest()
     detection: Detection = Detection()
     extraction: Extraction = Extraction()
     company: Company = Company()
@@ -196,10 +194,6 @@ class Settings(Group):
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Return the seconds between two checks of a source of this kind in this tier."""
         return int(getattr(self.interval, f"{kind}_{tier}", None) or getattr(self.interval, f"other_{tier}"))
-
-    def prior_days(self, kind: str) -> float:
-        """Return the expected days between two changes of a source of this kind."""
-        return float(getattr(self.prior, f"{kind}_days", self.prior.other_days))
 
 
 OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone

@@ -20,14 +20,12 @@ class Detection(Group):
     category_levels: int = Field(default=3, ge=1, le=10, description="of lists that lead to lists")
     page_type_votes: int = Field(default=10, ge=1, le=51, description="answers of a model where rules cannot tell")
     pagination_votes: int = Field(default=10, ge=1, le=51, description="answers of a model")
-    link_votes: int = Field(default=3, ge=1, le=51, description="answers of a model")
 
 
 class Extraction(Group):
     """How pages become a dataset, and when it is complete."""
 
     batch_size: int = Field(default=200, ge=1, le=2_000, description="pages read at a time")
-    concurrency: int = Field(default=8, ge=1, le=128, description="pages that ask models at a time")
     quiet_seconds: float = Field(default=300, ge=0, description="nothing pending and nothing changed: complete")
     stale_seconds: float = Field(default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale")
     low_confidence: float = Field(
@@ -36,11 +34,6 @@ class Extraction(Group):
     asked_again: int = Field(default=3, ge=0, le=10, description="a model, alone for a record, about what it left open")
     explore_depth: int = Field(default=8, ge=1, le=50, description="steps from the root")
     drop_share: float = Field(default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined")
-    drop_floor: int = Field(default=5, ge=1, description="and at least so many items fewer")
-    lost_field_share: float = Field(default=0.5, ge=0, le=1, description="a field that so many items lost: quarantined")
-    flagged_share: float = Field(
-        default=0.2, ge=0, le=1, description="items with an unproved required field: quarantined"
-    )
     kept_versions: int = Field(default=10, ge=1, description="of a source's datasets")
 
 
@@ -50,22 +43,8 @@ class Company(Group):
     fresh_seconds: float = Field(
         default=30 * DAY, ge=0, description="a good record younger than this is not analysed again"
     )
-    about_minimal: int = Field(default=50, ge=0, description="characters; more is minimal")
-    about_good: int = Field(default=100, ge=0, description="characters; more is good")
-    culture_minimal: int = Field(default=25, ge=0, description="characters; more is minimal")
-    culture_good: int = Field(default=50, ge=0, description="characters; more is good")
     bonus_city: str = Field(default="Portland", description="an office there is worth the bonus")
     portland_bonus: int = Field(default=50, ge=0, description="points for an office in bonus_city")
-    tech_cap: int = Field(default=100, ge=0, description="points that technologies come to at most")
-    remote_bonus: int = Field(default=15, ge=0, description="points for remote first")
-    ml_bonus: int = Field(default=10, ge=0, description="points for machine learning")
-    tier_s: int = Field(default=150, description="points from which a company is of tier S")
-    tier_a: int = Field(default=100, description="points")
-    tier_b: int = Field(default=70, description="points")
-    tier_c: int = Field(default=50, description="points; fewer are tier D")
-    large_employees: int = Field(default=10_000, ge=1, description="from so many on it is large")
-    small_employees: int = Field(default=100, ge=1, description="below so many it is small")
-    concurrency: int = Field(default=8, ge=1, le=128, description="companies analysed at a time")
 
 
 class Boards(Group):
@@ -77,7 +56,6 @@ class Boards(Group):
     target_matches: int = Field(default=5, ge=1, description="a rotation ends after so many")
     max_sources: int = Field(default=20, ge=1, description="boards that a rotation takes at most")
     drop_share: float = Field(default=0.5, ge=0, le=1, description="fewer listings than before by this: quarantined")
-    drop_floor: int = Field(default=5, ge=1, description="and at least so many listings fewer")
     lost_field_share: float = Field(
         default=0.5, ge=0, le=1, description="a field that so many listings lost: quarantined"
     )
@@ -110,7 +88,6 @@ class Match(Group):
     medium_score: int = Field(default=70, ge=0, le=100, description="from so many on: medium")
     home_city_bonus: int = Field(default=15, description="points in the profile's home city")
     batch_size: int = Field(default=200, ge=1, le=2_000, description="listings judged at a time")
-    concurrency: int = Field(default=8, ge=1, le=128, description="listings that ask a model")
     company_waits: int = Field(default=3, ge=0, le=10, description="how often a listing waits for its company's data")
     company_wait_seconds: float = Field(
         default=60, ge=0, description="how long it waits each time for its company's data"
@@ -142,7 +119,6 @@ class Website(Group):
         default=30, gt=0, description="first delay after a failed phase; doubles each time"
     )
     telling_pages: int = Field(default=3, ge=0, le=10, description="pages read besides the home page, such as about")
-    text_chars: int = Field(default=2_000, ge=200, le=50_000, description="of each page's text that a model is shown")
     fuzzy_threshold: float = Field(
         default=88, ge=50, le=100, description="likeness in percent from which a name is one"
     )
@@ -154,12 +130,7 @@ class Website(Group):
     answer_seconds: float = Field(
         default=60, gt=0, le=2_000, description="for one answer of a provider, retries included"
     )
-    answer_tokens: int = Field(default=1_024, ge=16, le=100_000, description="an answer of a provider is cut there")
     answer_bytes: int = Field(default=1_000_000, ge=1_000, description="a longer answer of a provider is refused")
-    low_confidence: int = Field(default=40, ge=0, le=100, description="below it a check warns about the information")
-    visibility_drop: float = Field(
-        default=0.3, ge=0, le=1, description="less visible than before by this: a check warns"
-    )
 
     @field_validator("providers")
     @classmethod

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ingestion_pipeline.settings.polling import HealthLimits as Limits
+from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources.scheduling.tiers import is_disabled_by_system
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, SourceStatus, Tier
 from ingestion_pipeline.tasks.errors import ErrorClass
@@ -32,6 +32,7 @@ class Health(StrEnum):
     OFF = "off"
 
 
+FLAPPING = timedelta(days=1)  # who recovered this lately is degraded by twice as many failures
 HEALTH_ORDER = {word: place for place, word in enumerate(Health)}
 UNHEALTHY = frozenset({Health.OPEN, Health.DISABLED, Health.DEGRADED})
 
@@ -150,9 +151,8 @@ def failures_needed(error_class: str | None, reported: ReportedHealth, *, now: d
     One is enough where waiting cannot help; a source that has just recovered gets more time, so
     that a flapping source does not alert at every turn.
     """
-    window = timedelta(seconds=limits.flapping_seconds)
     is_back = reported.state is HealthState.WELL
-    if is_back and reported.since is not None and now - reported.since < window:
+    if is_back and reported.since is not None and now - reported.since < FLAPPING:
         return 2 * limits.degraded_failures
     is_final = error_class == ErrorClass.PERMANENT.value
     return 1 if is_final or reported.state is HealthState.DEGRADED else limits.degraded_failures

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +20,7 @@ from sqlalchemy import (
     ARRAY,
     Connection,
     String,
+    Table,
     Text,
     any_,
     bindparam,
@@ -53,6 +54,11 @@ def making_rows() -> Generator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def columns_of(table: Table, names: Iterable[str]) -> dict[str, TypeEngine[Any]]:
+    """Return the table's columns of these names, as `row_source` takes them."""
+    return {name: table.c[name].type for name in names}
 
 
 def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], name: str) -> CTE:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, Integer, Numeric, String, text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, ForeignKey, Integer, Numeric, String, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -114,6 +114,7 @@ def json_value(document: str) -> Any:  # noqa: ANN401
 
 
 Json = JSON().with_variant(JSONB(), "postgresql")
+Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -136,6 +137,17 @@ def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: A
     return "(SELECT strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'))"
 
 
+def required(name: str, kind: Kind, comment: str | None = None, *, references: str | None = None) -> Column[Any]:
+    """Return a column that is never null; `references` is the column of another table that it points at."""
+    keys = [ForeignKey(references)] if references else []
+    return Column(name, kind, *keys, nullable=False, comment=comment)
+
+
+def optional(name: str, kind: Kind, comment: str | None = None) -> Column[Any]:
+    """Return a column that may be null."""
+    return Column(name, kind, comment=comment)
+
+
 def count(name: str, comment: str) -> Column[int]:
     """Return a column of a number that starts at 0."""
     return Column(name, Integer, nullable=False, server_default="0", comment=comment)
@@ -151,9 +163,4 @@ def modified_at() -> Column[datetime]:
 
     Incremental exports read it. Only the update of a conflict clause has to name it.
     """
-    return Column(
-        "modified_at",
-        UtcDateTime,
-        default=Moment(),
-        onupdate=Moment(),
-    )
+    return Column("modified_at", UtcDateTime, default=Moment(), onupdate=Moment())

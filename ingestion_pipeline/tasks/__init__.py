@@ -1,8 +1,7 @@
 """Tasks: claims, leases, retries, dead letters and the guard that limits spawning.
 
-New tasks come from sources and from other tasks. Finished tasks are written in one transaction with
-their results. What a task means does not belong here and is not known here: each system brings its
-own work.
+New tasks come from sources and from other tasks. Finished tasks are written in one transaction with their results. What
+a task means does not belong here and is not known here: each system brings its own work.
 """
 
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim

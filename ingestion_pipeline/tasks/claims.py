@@ -1,8 +1,7 @@
 """The SQL statements on `tasks`: claim, heartbeat, held, apply; one statement per function.
 
-A claim is one conditional UPDATE: due and unleased, or leased and expired. It raises the fence,
-which every later write must match: a worker that lost its claim changes nothing, and its whole
-transaction rolls back.
+A claim is one conditional UPDATE: due and unleased, or leased and expired. It raises the fence, which every later write
+must match: a worker that lost its claim changes nothing, and its whole transaction rolls back.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Integer,
-    Row,
-    String,
-    Text,
     TextClause,
     Update,
     and_,
@@ -34,10 +30,10 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE, FromClause
 
-from ingestion_pipeline.store.bulk import row_document, row_source, row_table
+from ingestion_pipeline.store.bulk import columns_of, row_document, row_source, row_table
 from ingestion_pipeline.store.engine import prepared
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, tasks
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks.task import Move, Suspicion, Task, TaskStatus
 
 
@@ -63,7 +59,6 @@ class ClaimFilter:
 
 
 _TASK_FIELDS = tuple(field.name for field in fields(Task))
-TASK_COLUMNS = tuple(tasks.c[name] for name in _TASK_FIELDS)
 # The columns a claim returns; it knows the others, because it wrote or filtered by them.
 _RETURNED_FIELDS = tuple(name for name in _TASK_FIELDS if name not in {"kind", "status", "lease_owner", "lease_until"})
 
@@ -84,18 +79,15 @@ def claim(
 
 def _filter_parameters(claim_filter: ClaimFilter) -> dict[str, Any]:
     """Return the parameters of the filters beyond the kind, named as in `_FILTER_CONDITIONS`."""
-    parameters: dict[str, Any] = {}
-    if claim_filter.source_ids is not None:
-        parameters["wanted_sources"] = list(claim_filter.source_ids)
-    if claim_filter.due_of is not None:
-        parameters["due_sources"] = list(claim_filter.due_of)
-    if claim_filter.frontier_of is not None:
-        parameters["frontier_source"] = claim_filter.frontier_of
-    if claim_filter.priority is not None:
-        parameters["wanted_priority"] = claim_filter.priority
-    if claim_filter.shard is not None:
-        parameters |= {"wanted_shard": claim_filter.shard, "shards": claim_filter.shards}
-    return parameters
+    parameters: dict[str, Any] = {
+        "wanted_sources": None if claim_filter.source_ids is None else list(claim_filter.source_ids),
+        "due_sources": None if claim_filter.due_of is None else list(claim_filter.due_of),
+        "frontier_source": claim_filter.frontier_of,
+        "wanted_priority": claim_filter.priority,
+        "wanted_shard": claim_filter.shard,
+        "shards": None if claim_filter.shard is None else claim_filter.shards,
+    }
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 _MOMENT = bindparam("moment", type_=UtcDateTime())
@@ -172,7 +164,7 @@ def heartbeat(
     return set(connection.execute(_heartbeat_statement(dialect), parameters).scalars())
 
 
-_CLAIM_COLUMNS = {"id": Id, "fence": Integer()}
+_CLAIM_COLUMNS = columns_of(tasks, ("id", "fence"))
 
 
 @cache
@@ -237,20 +229,8 @@ def _holds(input_rows: FromClause) -> ColumnElement[bool]:
     )
 
 
-_MOVE_COLUMNS = {
-    "id": Id,
-    "fence": Integer(),
-    "status": String(10),
-    "not_before": UtcDateTime(),
-    "attempts": Integer(),
-    "priority": Integer(),
-    "suspicion": Integer(),
-    "stage": String(40),
-    "state": Json,
-    "error_class": String(20),
-    "error_code": String(40),
-    "error": Text(),
-}
+_MOVED = ("status", "not_before", "attempts", "priority", "suspicion", "stage", "state")
+_MOVE_COLUMNS = columns_of(tasks, ("id", "fence", *_MOVED, "error_class", "error_code", "error"))
 
 
 def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> None:
@@ -296,11 +276,6 @@ def _values(move: Move) -> tuple[object, ...]:
     )
 
 
-def task_of(row: Row[*tuple[Any, ...]]) -> Task:
-    """Return the task that a row of `TASK_COLUMNS` holds."""
-    return _task(dict(zip(_TASK_FIELDS, row, strict=True)))
-
-
 def _task(values: dict[str, Any]) -> Task:
     values["status"] = TaskStatus(values["status"])
     values["ancestry"] = tuple(values["ancestry"])
@@ -309,8 +284,9 @@ def _task(values: dict[str, Any]) -> Task:
 
 def tasks_by_id(connection: Connection, ids: Collection[int]) -> dict[int, Task]:
     """Return the tasks with these ids."""
-    rows = connection.execute(select(*TASK_COLUMNS).where(tasks.c.id.in_(list(ids))))
-    return {task.id: task for task in map(task_of, rows.all())}
+    columns = [tasks.c[name] for name in _TASK_FIELDS]
+    rows = connection.execute(select(*columns).where(tasks.c.id.in_(list(ids)))).mappings()
+    return {row["id"]: _task(dict(row)) for row in rows}
 
 
 def set_stage(connection: Connection, claimed: Collection[tuple[int, int]], stage: str) -> None:

@@ -256,7 +256,8 @@ def requeue_task(connection: Connection, dead_letter: RowMapping, now: datetime)
         return "already running"
     if row["status"] in {TaskStatus.SKIPPED.value, TaskStatus.CANCELLED.value}:
         return "its source is disabled"
-    if row["status"] != TaskStatus.PENDING.value and _has_active_twin(connection, row):
+    twin = select(tasks.c.id).where(ACTIVE, tasks.c.kind == row["kind"], tasks.c.dedupe_key == row["dedupe_key"])
+    if row["status"] != TaskStatus.PENDING.value and connection.execute(twin).first() is not None:
         return "already queued"
     connection.execute(
         update(tasks)
@@ -264,8 +265,3 @@ def requeue_task(connection: Connection, dead_letter: RowMapping, now: datetime)
         .values(status=TaskStatus.PENDING.value, not_before=now, attempts=0, stage=ASKED, updated_at=now)
     )
     return "queued"
-
-
-def _has_active_twin(connection: Connection, row: RowMapping) -> bool:
-    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == row["kind"], tasks.c.dedupe_key == row["dedupe_key"])
-    return connection.execute(query).first() is not None

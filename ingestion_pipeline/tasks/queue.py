@@ -1,8 +1,7 @@
 """New tasks: enqueued by an event, or spawned by another task under the spawn guard.
 
-The partial unique index over active rows is the final guard against duplicates: two parents that
-spawn the same child at the same moment make one row, and neither sees an error. A finished task
-does not block a new one.
+The partial unique index over active rows is the final guard against duplicates: two parents that spawn the same child
+at the same moment make one row, and neither sees an error. A finished task does not block a new one.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from enum import StrEnum
 from functools import cache
 from uuid import uuid4
 
-from sqlalchemy import Connection, Integer, String, Text, and_, exists, func, or_, select, true, union_all
+from sqlalchemy import Connection, and_, exists, func, or_, select, true, union_all
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.bulk import row_document, row_source, row_table
+from ingestion_pipeline.store.bulk import columns_of, row_document, row_source, row_table
 from ingestion_pipeline.store.inserts import insert_for, insert_into
 from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, audit_log, tasks
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 from ingestion_pipeline.urls import without_credentials
 
@@ -147,23 +146,9 @@ def log_refusals(connection: Connection, requests: Sequence[SpawnRequest], *, no
             log_refusal(connection, request.parent, request.child, reason or Refusal.ACTIVE_DUPLICATE, now=now)
 
 
-_SPAWN_COLUMNS = {
-    "kind": String(40),
-    "dedupe_key": Text(),
-    "source_id": String(120),
-    "url": Text(),
-    "payload": Json,
-    "status": String(10),
-    "priority": Integer(),
-    "shard": Integer(),
-    "not_before": UtcDateTime(),
-    "tracking_id": String(36),
-    "parent_id": Id,
-    "ancestry": Json,
-    "spawn_depth": Integer(),
-    "created_at": UtcDateTime(),
-    "updated_at": UtcDateTime(),
-}
+_OF_CHILD = ("kind", "dedupe_key", "source_id", "url", "payload", "status", "priority", "shard", "not_before")
+_OF_LINEAGE = ("tracking_id", "parent_id", "ancestry", "spawn_depth", "created_at", "updated_at")
+_SPAWN_COLUMNS = columns_of(tasks, (*_OF_CHILD, *_OF_LINEAGE))
 _INPUT_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 
 
@@ -242,7 +227,8 @@ def enqueue(
     connection: Connection, new: NewTask, *, now: datetime, policy: Work, parent: Task | None = None
 ) -> int | Refusal:
     """Return the id of the new task; `ACTIVE_DUPLICATE` or `QUEUE_FULL` if it was not created."""
-    if _active_count(connection, new.kind, policy.queue_limit) >= policy.queue_limit:
+    active = select(tasks.c.id).where(ACTIVE, tasks.c.kind == new.kind).limit(policy.queue_limit).subquery()
+    if connection.execute(select(func.count()).select_from(active)).scalar_one() >= policy.queue_limit:
         return Refusal.QUEUE_FULL
     made = insert_tasks(connection, [new], now=now, parent=parent)
     return made[0] if made else Refusal.ACTIVE_DUPLICATE
@@ -297,8 +283,3 @@ def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relat
         Relative(kind=row.kind, url=row.url, status=TaskStatus(row.status), is_ancestor=row.id in ancestors)
         for row in rows
     ]
-
-
-def _active_count(connection: Connection, kind: str, limit: int) -> int:
-    active = select(tasks.c.id).where(ACTIVE, tasks.c.kind == kind).limit(limit).subquery()
-    return connection.execute(select(func.count()).select_from(active)).scalar_one()

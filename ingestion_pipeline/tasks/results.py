@@ -33,14 +33,11 @@ Ended = tuple[str, str, str]  # kind, status, class of error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total:
+class Total(Counts):
     """How many tasks ended in one way, and the attempts beyond their first."""
 
     tasks: int = 0
     retries: int = 0
-
-    def __add__(self, other: Total) -> Total:
-        return Total(tasks=self.tasks + other.tasks, retries=self.retries + other.retries)
 
 
 def add_deleted(connection: Connection, deleted: Iterable[tuple[str, str, str | None, int]]) -> None:
@@ -81,9 +78,7 @@ def ended_totals(connection: Connection, kinds: Collection[str] = ()) -> Mapping
         deleted = deleted.where(task_totals.c.kind.in_(kinds))
     totals: dict[Ended, Total] = {}
     for query in (existing, deleted):
-        for row in connection.execute(query).all():
-            *ended, count, retries = row
-            key = (ended[0], ended[1], ended[2])
-            more = Total(tasks=count, retries=int(retries))
-            totals[key] = totals.get(key, Total()) + more
+        for kind, status, error_class, count, retries in connection.execute(query).all():
+            key = (kind, status, error_class)
+            totals[key] = totals.get(key, Total()) + Total(tasks=count, retries=int(retries))
     return dict(sorted(totals.items()))

@@ -33,6 +33,7 @@ class DeadLetterTask:
     """Write a dead letter now."""
 
 
+BACKOFF_CAP_SECONDS = 3_600
 Decision = Retry | ReleaseTask | DeadLetterTask
 
 
@@ -57,14 +58,14 @@ def after_failure(task: Task, error: WorkError, *, now: datetime, policy: Work, 
 def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
     """Return the delay after that many attempts: base x 2^(n-1), capped, plus jitter."""
     exponent = min(max(attempts - 1, 0), 62)
-    seconds = min(policy.backoff_base_seconds * 2**exponent, policy.backoff_cap_seconds)
+    seconds = min(policy.backoff_base_seconds * 2**exponent, BACKOFF_CAP_SECONDS)
     return timedelta(seconds=seconds * (1 + random.random() * policy.backoff_jitter_share))
 
 
 LONGEST = timedelta(hours=24)
 
 
-def retry_after(value: str | None, *, now: datetime | None, longest: timedelta = LONGEST) -> timedelta | None:
+def retry_after(value: str | None, *, now: datetime | None) -> timedelta | None:
     """Return the delay that a Retry-After header asks for, within bounds; None if it names none.
 
     `now` is the server's clock where it sends one; without it a date cannot be used.
@@ -72,11 +73,11 @@ def retry_after(value: str | None, *, now: datetime | None, longest: timedelta =
     text = (value or "").strip()
     if match := re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?", text):
         seconds = float(match[1][:18] + (match[2] or ""))
-        return min(timedelta(seconds=min(seconds, longest.total_seconds())), longest)
+        return timedelta(seconds=min(seconds, LONGEST.total_seconds()))
     moment = http_date(text)
     if moment is None or now is None:
         return None
-    return min(max(moment - now, timedelta(0)), longest)
+    return min(max(moment - now, timedelta(0)), LONGEST)
 
 
 def http_date(text: str) -> datetime | None:

@@ -6,7 +6,7 @@ asks here which runs stopped their heartbeat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -72,68 +72,35 @@ class LeaseOwner:
     """A worker: its Dagster run, if any, and how many tasks of which kinds it holds."""
 
     owner: str
-    state: OwnerState
-    job: str | None
-    run_id: str | None
-    claims: int
-    kinds: tuple[str, ...]
+    state: OwnerState = OwnerState.IDLE
+    job: str | None = None
+    run_id: str | None = None
+    claims: int = 0
+    kinds: tuple[str, ...] = ()
     alive_until: datetime
 
 
 def lease_owners(connection: Connection, *, now: datetime) -> list[LeaseOwner]:
     """Return every worker that runs or holds tasks, the lost ones first."""
-    held, running = _held(connection), _running(connection)
-    owners = [_owner(owner, running.get(owner), held.get(owner), now) for owner in sorted(running.keys() | held.keys())]
-    order = (OwnerState.LOST, OwnerState.BUSY, OwnerState.IDLE)
-    return sorted(
-        owners, key=lambda lease_owner: (order.index(lease_owner.state), lease_owner.job or "", lease_owner.owner)
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    claims: int
-    kinds: tuple[str, ...]
-    until: datetime
-
-
-def _held(connection: Connection) -> dict[str, _Held]:
-    query = (
+    owners: dict[str, LeaseOwner] = {}
+    running = select(runs.c.lease_owner, runs.c.run_id, runs.c.job, runs.c.lease_until).where(runs.c.ended_at.is_(None))
+    for owner, run_id, job, until in connection.execute(running):
+        owners[owner] = LeaseOwner(owner=owner, run_id=run_id, job=job, alive_until=until)
+    held = (
         select(tasks.c.lease_owner, tasks.c.kind, func.count(), func.max(tasks.c.lease_until))
         .where(ACTIVE, tasks.c.status == TaskStatus.PROCESSING.value)
         .group_by(tasks.c.lease_owner, tasks.c.kind)
         .order_by(tasks.c.lease_owner, tasks.c.kind)
     )
-    held_by_owner: dict[str, _Held] = {}
-    for owner, kind, count, until in connection.execute(query):
-        before = held_by_owner.get(owner) or _Held(claims=0, kinds=(), until=until)
-        held_by_owner[owner] = _Held(
-            claims=before.claims + count, kinds=(*before.kinds, kind), until=max(before.until, until)
+    for owner, kind, count, until in connection.execute(held):
+        known = owners.get(owner) or LeaseOwner(owner=owner, alive_until=until)
+        owners[owner] = replace(
+            known,
+            state=OwnerState.BUSY,
+            claims=known.claims + count,
+            kinds=(*known.kinds, kind),
+            alive_until=max(known.alive_until, until),
         )
-    return held_by_owner
-
-
-def _owner(owner: str, run: _Run | None, held: _Held | None, now: datetime) -> LeaseOwner:
-    alive_until = max(until for until in (run and run.until, held and held.until) if until is not None)
-    state = OwnerState.IDLE if held is None else OwnerState.BUSY
-    return LeaseOwner(
-        owner=owner,
-        state=OwnerState.LOST if alive_until < now else state,
-        job=run.job if run else None,
-        run_id=run.run_id if run else None,
-        claims=held.claims if held else 0,
-        kinds=held.kinds if held else (),
-        alive_until=alive_until,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    run_id: str
-    job: str
-    until: datetime
-
-
-def _running(connection: Connection) -> dict[str, _Run]:
-    query = select(runs.c.lease_owner, runs.c.run_id, runs.c.job, runs.c.lease_until).where(runs.c.ended_at.is_(None))
-    return {owner: _Run(run_id=run_id, job=job, until=until) for owner, run_id, job, until in connection.execute(query)}
+    order = (OwnerState.LOST, OwnerState.BUSY, OwnerState.IDLE)
+    workers = [replace(each, state=OwnerState.LOST) if each.alive_until < now else each for each in owners.values()]
+    return sorted(workers, key=lambda worker: (order.index(worker.state), worker.job or "", worker.owner))

@@ -26,9 +26,8 @@ log = logging.getLogger(__name__)
 class Worker:
     """Claims tasks under a new uuid, so that a restart is not mistaken for the dead process.
 
-    `may_start` turns false at two thirds of the lease without a heartbeat, measured by the
-    monotonic clock: a worker that was stopped or cut off starts nothing new, whatever its wall
-    clock says.
+    `may_start` turns false at two thirds of the lease without a heartbeat, measured by the monotonic clock: a worker
+    that was stopped or cut off starts nothing new, whatever its wall clock says.
     """
 
     def __init__(

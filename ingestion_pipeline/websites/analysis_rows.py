@@ -175,24 +175,26 @@ def _answer_row(analysis_id: int, answer: ProviderAnswer) -> dict[str, Any]:
     }
 
 
+ANSWERS_FOR = timedelta(days=180)
+ANALYSES_FOR = timedelta(days=365)
 SWEPT_AT_ONCE = 500  # analyses; the rest is deleted by the next run
 
 
-def old_answers(connection: Connection, settings: Settings, now: datetime) -> int:
+def old_answers(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete the texts of old answers; their results stay with the analysis.
 
     Never those of a website's last complete analysis, nor of one that may be resumed.
     """
-    before = now - timedelta(seconds=settings.retention.website_answers_seconds)
+    before = now - ANSWERS_FOR
     has_answers = exists().where(website_answers.c.analysis_id == website_analyses.c.id)
     ids = _locked(connection, _ended_before(before).where(has_answers))
     statement = delete(website_answers).where(website_answers.c.analysis_id.in_(ids))
     return connection.execute(statement).rowcount
 
 
-def old_analyses(connection: Connection, settings: Settings, now: datetime) -> int:
+def old_analyses(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete old analyses with their remaining answers, except the last of each website."""
-    before = now - timedelta(seconds=settings.retention.website_analyses_seconds)
+    before = now - ANALYSES_FOR
     ids = _locked(connection, _ended_before(before).where(website_analyses.c.id.not_in(newest_analyses())))
     connection.execute(delete(website_answers).where(website_answers.c.analysis_id.in_(ids)))
     statement = delete(website_analyses).where(website_analyses.c.id.in_(ids))

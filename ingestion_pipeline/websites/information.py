@@ -27,6 +27,7 @@ from ingestion_pipeline.websites.site_facts import SitePage, SiteResult, informa
 from ingestion_pipeline.websites.states import FetchedPage, Informed, Visit
 
 VERSION = "website 1"
+TEXT_CHARS = 2_000  # of each page that a model is shown
 CALL_SITE = "website_info"
 _TEXT = {"type": ["string", "null"]}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -58,7 +59,7 @@ _WEAK = frozenset({NamedBy.DOMAIN, NamedBy.TEXT})
 
 
 async def read_with_model(
-    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None, text_chars: int
+    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None
 ) -> tuple[SiteResult, list[Problem]]:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
@@ -70,7 +71,7 @@ async def read_with_model(
     """
     if not _gaps(reading):
         return reading, []
-    text = "\n".join(page.facts.text[:text_chars] for page in pages)
+    text = "\n".join(page.facts.text[:TEXT_CHARS] for page in pages)
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
         answer = await client.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))
@@ -167,9 +168,7 @@ async def information(
     pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
     reading, site_pages = await asyncio.to_thread(_read, home, pages)
     if model is not None:
-        reading, more = await read_with_model(
-            reading, site_pages, model, source_id=source_id, text_chars=settings.text_chars
-        )
+        reading, more = await read_with_model(reading, site_pages, model, source_id=source_id)
         problems += more
     return Informed(
         business=_with_config(reading.business, config),

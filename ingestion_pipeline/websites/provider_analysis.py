@@ -11,13 +11,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import CheckClaim
 from ingestion_pipeline.settings import Provider, Settings, Website
 from ingestion_pipeline.store import Store
@@ -86,9 +87,8 @@ class Analysis:
             WorkError: no provider answered, and why; `no_provider`: it waits until one is configured.
         """
         if not self._providers:
-            wait = timedelta(seconds=self.settings.models.unconfigured_wait_seconds)
             message = "no provider configured: set website.providers, or OPENAI_API_KEY"
-            raise Resource(message, until=now + wait, code=NO_PROVIDER)
+            raise Resource(message, until=now + UNCONFIGURED_WAIT, code=NO_PROVIDER)
         done = {answer.pair: answer for answer in self.previous_answers if answer.status is AnswerStatus.ANSWERED}
         results = await self._ask_all(done)
         # the worker may have died before it determined the sentiment of earlier answers

@@ -104,6 +104,7 @@ _NotSaid = ServerBusy | BadModelRequest | Denied | Unsupported
 
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
+ANSWER_TOKENS = 1_024  # an answer is cut there
 CLOSING_SECONDS = 0.2  # reserved at the end of the deadline, to write the result
 LEAST_SECONDS = 0.05  # minimum for a request that has waited for a slot
 DENIED_SECONDS = 60.0  # a wrong key is not replaced sooner
@@ -264,7 +265,6 @@ class _Member:
 
     async def _call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reply | _NotSaid:
         """Reserve, send and settle one request."""
-        limits = self._settings.website
         call = self._new_call(request, answer_format)
         client = self._open()  # the first time it imports for seconds: do it before reserving
         reserved = await self._reserve(request, call)
@@ -273,7 +273,7 @@ class _Member:
             outcome = await wire.exchange(
                 client,
                 answer_format,
-                _request(answer_format, self._provider.model, request.prompt, limits.answer_tokens),
+                _request(answer_format, self._provider.model, request.prompt, ANSWER_TOKENS),
                 request.seconds_left,
             )
         latency_ms = round((time.monotonic() - began) * 1000)
@@ -318,9 +318,7 @@ class _Member:
             cache_key=hashlib.sha256(identity.encode()).hexdigest(),
             prompt_version=PROMPT_VERSION,
             check_claim=request.check_claim,
-            estimate=estimated_usage(
-                input_bytes=len(prompt.encode()), output_tokens=self._settings.website.answer_tokens
-            ),
+            estimate=estimated_usage(input_bytes=len(prompt.encode()), output_tokens=ANSWER_TOKENS),
         )
 
     def _reply(self, answer: ServerReply, usage: Usage, latency_ms: int, cost: Decimal | None) -> Reply:

@@ -239,8 +239,8 @@ SYSTEM = SystemSpec(
         AssetCheck(
             asset="website_info",
             name="information_sure",
-            description="No business is known with less confidence than the setting website.low_confidence.",
-            find=lambda connection, settings, _now: checks.doubtful(connection, below=settings.website.low_confidence),
+            description="No business is known with a confidence below 40.",
+            find=lambda connection, _settings, _now: checks.doubtful(connection, below=40),
         ),
         AssetCheck(
             asset="website_prompts",
@@ -257,8 +257,8 @@ SYSTEM = SystemSpec(
         AssetCheck(
             asset="website_analysis",
             name="no_visibility_drop",
-            description="No business lost more visibility than the setting website.visibility_drop at once.",
-            find=lambda connection, settings, _now: checks.dropped(connection, by=settings.website.visibility_drop),
+            description="No business lost 30 % of its visibility or more at once.",
+            find=lambda connection, _settings, _now: checks.dropped(connection, by=0.3),
         ),
     ),
     metrics=metrics,

@@ -12,6 +12,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.catalogs.system import FAILED_TASK_SECONDS
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.registry import check_definition, replay
@@ -75,7 +76,7 @@ def test_a_read_is_retried_after_one_second_then_after_two(ctx: RunContext, stor
     policy = load_settings({}).catalog_work
     bare = policy.model_copy(update={"backoff_jitter_share": 0.0})
     assert [backoff(n, bare, Random(7)).total_seconds() for n in (1, 2)] == [1, 2]
-    assert (policy.max_attempts, load_settings({}).retention.failed_catalog_seconds) == (3, 432_000)
+    assert (policy.max_attempts, FAILED_TASK_SECONDS) == (3, 432_000)
 
     download_courses(ctx, web, 101)
     reader = ScriptedReader(ctx, failures={"/c/101": [Transient("a moment", code="busy")]})

@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Failed
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import SteadyClock

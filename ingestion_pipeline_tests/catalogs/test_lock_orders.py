@@ -18,7 +18,7 @@ from ingestion_pipeline.catalogs.operations.dataset_retention import old_extract
 from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
 from ingestion_pipeline.engine.outcomes import Completed, Failed, end_tasks
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.sources.lookup import sources_by_id

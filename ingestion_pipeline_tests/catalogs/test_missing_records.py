@@ -10,7 +10,7 @@ from ingestion_pipeline.catalogs import checks
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.health import source_statuses, sources_to_review
-from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
+from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
 from ingestion_pipeline.reading.html.head import failure_notice
 from ingestion_pipeline.sources.health import HealthStatus
 from ingestion_pipeline.store import Store

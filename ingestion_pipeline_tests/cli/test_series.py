@@ -9,7 +9,6 @@ from sqlalchemy import select
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
-from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
@@ -25,7 +24,7 @@ def sync(home_store: Store, source_id: str, series_id: str, numbers: Sequence[in
         register(connection, [definition], now=NOON)
         source = sources_by_id(connection, [source_id])[source_id]
         listing = SourceListing.of(source, ParsedFeed(records=releases, is_complete=True))
-        ingest_listings(connection, [listing], now=NOON, settings=load_settings({}))
+        ingest_listings(connection, [listing], now=NOON)
 
 
 @pytest.fixture

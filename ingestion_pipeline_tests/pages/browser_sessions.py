@@ -6,14 +6,14 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
+from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.browser.chromium import Chromium
 from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import load_settings
@@ -21,7 +21,11 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW
 
 T = TypeVar("T")
-FAST_LIMITS = BrowserLimits(pages=1, patience_seconds=1.5, max_bytes=2_000_000)
+FAST_LIMITS = {
+    "INGESTION_RENDERING__PAGES": "1",
+    "INGESTION_RENDERING__PATIENCE_SECONDS": "1.5",
+    "INGESTION_RENDERING__MAX_BYTES": "2000000",
+}
 PLAIN = RenderingOptions(screenshot=False)
 
 
@@ -66,20 +70,21 @@ class BrowserSession:
         **limits: Any,
     ) -> Rendered:
         url = self.web.url(path) if path.startswith("/") else path
-        before = self.renderer._limits
-        self.renderer._limits = replace(before, **limits)
+        before = self.renderer._settings
+        rendering_limits = before.rendering.model_copy(update=limits)
+        self.renderer._settings = before.model_copy(update={"rendering": rendering_limits})
         try:
             return self.run(self.renderer.render(url, rendering, check_url=check_url))
         finally:
-            self.renderer._limits = before
+            self.renderer._settings = before
 
     def html(self, path: str, rendering: RenderingOptions = PLAIN, **limits: Any) -> str:
         return self.render(path, rendering, **limits).page.body.decode()
 
 
-def a_renderer(guard: Guard, limits: BrowserLimits = FAST_LIMITS) -> BrowserRenderer:
+def a_renderer(guard: Guard) -> BrowserRenderer:
     variables = {"INGESTION_BROWSER": str(browser_path()), "INGESTION_USER_AGENT": AGENT}
-    return BrowserRenderer(load_settings(variables), limits, guard, clock=lambda: NOW)
+    return BrowserRenderer(load_settings(variables | FAST_LIMITS), guard, clock=lambda: NOW)
 
 
 @contextmanager

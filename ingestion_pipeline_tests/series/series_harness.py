@@ -107,7 +107,7 @@ class SeriesHarness:
             )
             for source_id, records in listed.items()
         ]
-        results = ingest_listings(connection, listings, now=now, settings=self.settings)
+        results = ingest_listings(connection, listings, now=now)
         successes = [
             PollSuccess(
                 task=by_source[result.source_id],
@@ -224,7 +224,7 @@ def notice_summaries(harness: SeriesHarness) -> list[tuple[str, str, str, str]]:
 
 def ingest(harness: SeriesHarness, connection: Connection, source: Source, listed: list[Release]) -> Any:
     listing = SourceListing.of(source, ParsedFeed(records=listed, is_complete=True))
-    return ingest_listings(connection, [listing], now=harness.clock.at, settings=harness.settings)
+    return ingest_listings(connection, [listing], now=harness.clock.at)
 
 
 def ingest_in_own_transaction(

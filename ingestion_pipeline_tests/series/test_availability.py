@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.series.plan import reason_to_quarantine
-from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
@@ -152,9 +151,6 @@ def test_a_source_that_returns_to_its_series_announces_new_chapters_again(harnes
     assert harness.announced_numbers() == ["13"]
 
 
-LIMITS = load_settings({}).ingest
-
-
 @pytest.mark.parametrize(
     ("listed", "existing", "vanished", "is_accepted"),
     [
@@ -171,12 +167,8 @@ LIMITS = load_settings({}).ingest
 def test_a_listing_is_quarantined_when_it_is_empty_or_has_lost_more_than_half(
     listed: int, existing: int, vanished: int, is_accepted: bool
 ) -> None:
-    reason = reason_to_quarantine(
-        listed=listed, existing=existing, vanished=vanished, accepts_drop=False, limits=LIMITS
-    )
-    accepted = reason_to_quarantine(
-        listed=listed, existing=existing, vanished=vanished, accepts_drop=True, limits=LIMITS
-    )
+    reason = reason_to_quarantine(listed=listed, existing=existing, vanished=vanished, accepts_drop=False)
+    accepted = reason_to_quarantine(listed=listed, existing=existing, vanished=vanished, accepts_drop=True)
 
     assert (reason is None) is is_accepted
     assert accepted is None

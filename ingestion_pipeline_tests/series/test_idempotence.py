@@ -137,7 +137,7 @@ def test_unchanged_listings_of_several_sources_write_no_row(harness: SeriesHarne
 
     with store.begin() as connection:
         before = write_traces(connection)
-        results = ingest_listings(connection, listings, now=harness.clock.at, settings=harness.settings)
+        results = ingest_listings(connection, listings, now=harness.clock.at)
         after = write_traces(connection)
 
     assert [result.outcome for result in results] == ["nothing new"] * 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.settings.polling import HealthLimits as Limits
+from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources import Kind, SourceStatus, Tier
 from ingestion_pipeline.sources.health import (
     NEVER_REPORTED,

@@ -49,7 +49,7 @@ def state_after_success(
     inputs = SchedulingInputs(
         change_model=change_model,
         request_cost=initial_request_cost(Kind.SERIES, settings),
-        prior_rate=prior_rate(Kind.SERIES, settings),
+        prior_rate=prior_rate(Kind.SERIES),
     )
     return after_success(
         a_checked_source(**changes),
@@ -209,7 +209,7 @@ def test_the_request_cost_is_stored_and_a_platforms_rate_is_its_prior(store: Sto
 
     assert budget.request_cost(Kind.SERIES) > initial_request_cost(Kind.SERIES, DEFAULTS)  # the budget is six a day
     assert budget.prior_rate(Kind.SERIES, "rss") == pytest.approx(2 / 86_400)
-    assert budget.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES, DEFAULTS)
+    assert budget.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES)
     assert budget.request_cost(Kind.CATALOG) == initial_request_cost(Kind.CATALOG, DEFAULTS)
 
 

@@ -52,8 +52,7 @@ from ingestion_pipeline.engine.outcomes import (
     not_done,
     skipped,
 )
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
-from ingestion_pipeline.pages.content.snapshots import SnapshotRow
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive, SnapshotRow
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import CrawledPage, NewPage, PageAnswer, SamePage

@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.states import (
     PageStatus,
 )
 from ingestion_pipeline.engine.outcomes import Skipped
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.page import KnownPage, PageVisit
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from ingestion_pipeline.settings.systems import Extraction
 
+DROP_FLOOR = 5  # items; fewer lost ones are no drop
+LOST_FIELD_SHARE = 0.5
+FLAGGED_SHARE = 0.2  # of the items, with an unproved required field
 MOSTLY = 0.5  # of the pages of a first dataset
 NEARLY_ALL = 0.9  # a field that this share of the items had counts like a required one
 
@@ -77,8 +80,8 @@ def evaluate_gates(
         elif is_drop(before.items - failed, before.items, limits):  # new items may hide it
             message = f"pages failed that stated {failed} of the {before.items} previous items"
             findings.append(GateFinding("failed_pages", message))
-        findings += _lost_fields(new, before, required, limits)
-    if new.items and new.flagged > limits.flagged_share * new.items:
+        findings += _lost_fields(new, before, required)
+    if new.items and new.flagged > FLAGGED_SHARE * new.items:
         message = f"{new.flagged} of {new.items} items have a required field that is not proved"
         findings.append(GateFinding("unproved", message))
     return findings
@@ -97,15 +100,13 @@ def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
 def is_drop(items: int, before: int, limits: Extraction) -> bool:
     """Whether `items` are far fewer than before: by share, and by an absolute minimum."""
     lost = before - items
-    return lost >= limits.drop_floor and lost > limits.drop_share * before
+    return lost >= DROP_FLOOR and lost > limits.drop_share * before
 
 
-def _lost_fields(
-    new: DatasetNumbers, before: DatasetNumbers, required: Collection[str], limits: Extraction
-) -> Iterator[GateFinding]:
+def _lost_fields(new: DatasetNumbers, before: DatasetNumbers, required: Collection[str]) -> Iterator[GateFinding]:
     for name in sorted(before.fields):
         share_before, share = before.share_with(name), new.share_with(name)
         is_missed = name in required or share_before >= NEARLY_ALL
-        if is_missed and share_before and share_before - share > limits.lost_field_share * share_before:
+        if is_missed and share_before and share_before - share > LOST_FIELD_SHARE * share_before:
             message = f"{name} is stated by {share:.0%} of the items, previously {share_before:.0%}"
             yield GateFinding("lost_field", message)

@@ -33,6 +33,7 @@ from ingestion_pipeline.settings.systems import Detection
 VERSION = "detection 1"
 MAX_CHARACTERS = 60_000  # the beginning of a page is enough to recognise its layout
 MAX_EXAMPLES = 20
+LINK_VOTES = 3
 UNKNOWN = "UNKNOWN"
 _KINDS = tuple(kind.value for kind in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS))
 _DIGITS = re.compile(r"[0-9]+")
@@ -101,7 +102,7 @@ class ModelVoters:
     async def link_pattern(self, page: PageAnalysis) -> Tally[str]:
         """Vote on the links to follow; patterns that find the same links are the same vote."""
         prompt = _prompt("links", _LINKS_PROMPT, self._entity)
-        answers = await self._ask(page, prompt, LINKS, self._settings.link_votes)
+        answers = await self._ask(page, prompt, LINKS, LINK_VOTES)
         markdown = simplified_markdown(page.html)
         first_of: dict[frozenset[str], str] = {}
         votes: list[str | None] = []

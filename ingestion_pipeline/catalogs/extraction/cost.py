@@ -18,7 +18,7 @@ from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.llm import PageText, Usage
 from ingestion_pipeline.reading.llm.budgets import cost_usd, estimated_usage, known_price
-from ingestion_pipeline.reading.llm.question import conversation
+from ingestion_pipeline.reading.llm.question import MAX_OUTPUT_TOKENS, conversation
 from ingestion_pipeline.settings import Settings, price_table
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.tables import extractions, pages, snapshots
@@ -58,7 +58,7 @@ def predicted_cost(kind: EntityType, sizes: Iterable[int], settings: Settings) -
 
 def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
     """Return the same estimate as if the models named in the settings were configured."""
-    usages = [usage for size in sizes for usage in _usages(kind, size, settings)]
+    usages = [usage for size in sizes for usage in _usages(kind, size)]
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     prices = price_table(settings.models.prices)
     model_prices = [known_price(model, prices) for model in models]
@@ -69,7 +69,7 @@ def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings)
     )
 
 
-def _usages(kind: EntityType, size: int, settings: Settings) -> Sequence[Usage]:
+def _usages(kind: EntityType, size: int) -> Sequence[Usage]:
     """Return the usage of each question about a page of that size."""
     overhead_bytes = _question_overhead_bytes(kind)
     tokens = estimated_usage(input_bytes=size, output_tokens=0).input_tokens
@@ -78,7 +78,7 @@ def _usages(kind: EntityType, size: int, settings: Settings) -> Sequence[Usage]:
     output_tokens = max(LEAST_OUTPUT_TOKENS, round(tokens * OUTPUT_SHARE / count))
     usage = estimated_usage(
         input_bytes=overhead_bytes + -(-size // count),
-        output_tokens=min(output_tokens, settings.models.max_output_tokens),
+        output_tokens=min(output_tokens, MAX_OUTPUT_TOKENS),
     )
     return [usage] * count
 

@@ -60,8 +60,9 @@ _CONTENT_ERROR_CODES = frozenset({"content_damaged", "empty_body"})
 class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
     """Extracts records from stored pages, for one run."""
 
+    concurrency = 8  # pages that ask models at a time
+
     def __init__(self, ctx: RunContext, reader: Reader, crawl_filter: CrawlFilter, *, clock: SteadyClock) -> None:
-        self.concurrency = ctx.settings.extraction.concurrency
         self.capacity = self.transaction_size = ctx.settings.extraction.batch_size
         self.flush_after = max(2, self.capacity // 2)
         self.policy = ctx.settings.catalog_work
@@ -176,7 +177,7 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
             return
         earlier = await asyncio.to_thread(self._earlier_records, work, config)
         if is_open and earlier.by_model:
-            raise no_model_error(config.kind, settings, self._clock.now())
+            raise no_model_error(config.kind, self._clock.now())
         if not reading.records and (earlier.count or earlier.explored):
             store = self._ctx.content
             page = await in_parser_thread(stored_content, store, url=work.url, **snapshot_columns_of(work))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
@@ -38,6 +38,7 @@ from ingestion_pipeline.reading.llm import (
     Question,
     Unanswered,
 )
+from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import WorkError
@@ -89,8 +90,7 @@ class PageModelClient:
         return outcome
 
     def _over_budget_error(self, over: OverBudget) -> ExtractionOverBudget:
-        pause = timedelta(seconds=self.settings.models.unconfigured_wait_seconds)
-        error = ExtractionOverBudget(str(over), until=self.now + pause, code="over_budget")
+        error = ExtractionOverBudget(str(over), until=self.now + UNCONFIGURED_WAIT, code="over_budget")
         error.over = over
         return error
 

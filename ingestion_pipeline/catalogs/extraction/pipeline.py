@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -39,6 +39,7 @@ from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.parsing import in_parser_thread, parse_html
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient
+from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Resource
@@ -220,7 +221,7 @@ async def read_page(
     if client is None or not settings.has_model:
         can_finish_by_rules = kind.name == COURSE or selectors is not None
         if not by_rules.records and not can_finish_by_rules:
-            raise no_model_error(kind, settings, now)
+            raise no_model_error(kind, now)
         note = f"no model configured; the result of the rules is final: {by_rules.reason}"
         return await page_reader.finished(by_rules.records, notes=[note])
     return await page_reader.read(PageModelClient(client=client, billing=billing, settings=settings, now=now))
@@ -235,11 +236,11 @@ def _by_rules(
     return reader, None if by_rules.reason else reader.finish(by_rules.records)
 
 
-def no_model_error(kind: EntityType, settings: Settings, now: datetime) -> Resource:
+def no_model_error(kind: EntityType, now: datetime) -> Resource:
     """Return the error of a page that waits for a model."""
     return Resource(
         f"no model configured: rules cannot find every {kind.name} of the page; set OPENAI_API_KEY or OPENAI_BASE_URL",
-        until=now + timedelta(seconds=settings.models.unconfigured_wait_seconds),
+        until=now + UNCONFIGURED_WAIT,
         code="no_model",
     )
 

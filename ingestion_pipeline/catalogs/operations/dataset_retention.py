@@ -20,6 +20,7 @@ from ingestion_pipeline.store.tables import (
     pages,
 )
 
+MODEL_ROWS_FOR = timedelta(days=365)  # calls and answers, kept so that no answer is paid twice
 SWEPT_AT_ONCE = 50  # datasets or extractions; the rest follows at the next sweep
 
 
@@ -89,9 +90,9 @@ def _unlocked(connection: Connection, key: ColumnElement[int], old: Select[int])
     return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
 
 
-def old_model_calls(connection: Connection, settings: Settings, now: datetime) -> int:
+def old_model_calls(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete old rows of the model ledger; their sums are in each extraction's summary."""
-    before = now - timedelta(seconds=settings.retention.model_calls_seconds)
+    before = now - MODEL_ROWS_FOR
     is_running = model_calls.c.extraction_id.in_(
         select(extractions.c.id).where(extractions.c.status.in_(CRAWLING_STATES))
     )
@@ -104,8 +105,8 @@ def old_model_calls(connection: Connection, settings: Settings, now: datetime) -
     return gone + connection.execute(counters).rowcount
 
 
-def old_model_answers(connection: Connection, settings: Settings, now: datetime) -> int:
+def old_model_answers(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete old cached answers; the same question would be asked and paid for again."""
-    before = now - timedelta(seconds=settings.retention.model_answers_seconds)
+    before = now - MODEL_ROWS_FOR
     statement = delete_unlocked(model_answers, model_answers.c.created_at < before)
     return connection.execute(statement).rowcount

@@ -274,11 +274,10 @@ def evaluate_company(findings: Findings, *, ranks: Mapping[str, int], rules: Com
         website=findings.website,
         about=findings.value("about"),
         culture=findings.value("culture"),
-        rules=rules,
     )
     return CompanyEvaluation(
         completeness=level,
-        size_category=size_category(employees, rules),
+        size_category=size_category(employees),
         employees_low=employees.low if employees else None,
         employees_high=employees.high if employees else None,
         score=score(

@@ -15,6 +15,15 @@ from ingestion_pipeline.companies.company_states import Completeness
 from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, canonical_name
 from ingestion_pipeline.settings.systems import Company
 
+TECH_CAP = 100  # points that technologies come to at most
+REMOTE_BONUS = 15
+MACHINE_LEARNING_BONUS = 10
+TIER_FLOORS = {"S": 150, "A": 100, "B": 70, "C": 50}  # points; fewer are tier D
+# A company's texts must be longer, in characters.
+ABOUT_MINIMAL, CULTURE_MINIMAL = 50, 25
+ABOUT_GOOD, CULTURE_GOOD = 100, 50
+LARGE_EMPLOYEES = 10_000
+SMALL_EMPLOYEES = 100  # below this it is small
 POINTS_PER_RANK = 5  # skills are ranked 1 to 10: two of rank 10 reach the cap
 MAX_EMPLOYEES = 10_000_000  # a larger number is not a head count
 
@@ -36,27 +45,25 @@ class Score:
     tier: str
 
 
-def completeness(
-    *, name: str | None, website: str | None, about: str | None, culture: str | None, rules: Company
-) -> Completeness:
-    """Return the level: texts must be longer than the thresholds of the settings."""
+def completeness(*, name: str | None, website: str | None, about: str | None, culture: str | None) -> Completeness:
+    """Return the level: texts must be longer than the thresholds."""
     about_length, culture_length = len(about or ""), len(culture or "")
     if not (name and website):
         return Completeness.THIN
-    if about_length > rules.about_good and culture_length > rules.culture_good:
+    if about_length > ABOUT_GOOD and culture_length > CULTURE_GOOD:
         return Completeness.GOOD
-    is_minimal = about_length > rules.about_minimal or culture_length > rules.culture_minimal
+    is_minimal = about_length > ABOUT_MINIMAL or culture_length > CULTURE_MINIMAL
     return Completeness.MINIMAL if is_minimal else Completeness.THIN
 
 
-def size_category(employees: Employees | None, rules: Company) -> str | None:
+def size_category(employees: Employees | None) -> str | None:
     """Return large, medium or small; None if the head count is unknown."""
     if employees is None:
         return None
-    if employees.low >= rules.large_employees:
+    if employees.low >= LARGE_EMPLOYEES:
         return "large"
     most = employees.low if employees.high is None else employees.high
-    return "small" if most < rules.small_employees else "medium"
+    return "small" if most < SMALL_EMPLOYEES else "medium"
 
 
 _SEPARATED = r"[0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?![0-9])"
@@ -91,8 +98,8 @@ def _whole(digits: str, thousands: str | None) -> int:
 
 def scoring_hash(ranks: Mapping[str, int], rules: Company) -> str:
     """Return a hash of ranks and rules: equal hashes give a company equal scores."""
-    points = rules.model_dump(mode="json")
-    serialised = json.dumps([sorted(ranks.items()), points], sort_keys=True)
+    constants = [TECH_CAP, REMOTE_BONUS, MACHINE_LEARNING_BONUS, TIER_FLOORS]
+    serialised = json.dumps([sorted(ranks.items()), rules.model_dump(mode="json"), constants], sort_keys=True)
     return sha256(serialised.encode()).hexdigest()
 
 
@@ -127,15 +134,14 @@ def score(
     is_there = bool(rules.bonus_city) and any(city.search(place) for place in places)
     parts = {
         "city": rules.portland_bonus if is_there else 0,
-        "tech": tech_alignment(tech_stack, ranks, cap=rules.tech_cap),
-        "remote": rules.remote_bonus if is_remote_first else 0,
-        "machine_learning": rules.ml_bonus if tech_stack.get(MACHINE_LEARNING) else 0,
+        "tech": tech_alignment(tech_stack, ranks, cap=TECH_CAP),
+        "remote": REMOTE_BONUS if is_remote_first else 0,
+        "machine_learning": MACHINE_LEARNING_BONUS if tech_stack.get(MACHINE_LEARNING) else 0,
     }
     points = sum(parts.values())
-    return Score(points=points, parts=parts, tier=tier_of(points, rules))
+    return Score(points=points, parts=parts, tier=tier_of(points))
 
 
-def tier_of(points: int, rules: Company) -> str:
+def tier_of(points: int) -> str:
     """Return the tier: S, A, B, C or D."""
-    floors = {"S": rules.tier_s, "A": rules.tier_a, "B": rules.tier_b, "C": rules.tier_c}
-    return next((tier for tier, floor in floors.items() if points >= floor), "D")
+    return next((tier for tier, floor in TIER_FLOORS.items() if points >= floor), "D")

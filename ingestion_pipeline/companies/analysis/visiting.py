@@ -24,7 +24,7 @@ from ingestion_pipeline.companies.analysis.site import (
     role_of,
 )
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor

@@ -20,6 +20,8 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.tasks.task import Task
 
+DROP_FLOOR = 5  # listings; fewer vanished ones are no drop
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardListing:
@@ -159,7 +161,7 @@ def reason_to_quarantine(
         return None
     if listed == 0:
         return f"lists nothing, {existing} jobs are known"
-    if vanished >= limits.drop_floor and vanished > existing * limits.drop_share:
+    if vanished >= DROP_FLOOR and vanished > existing * limits.drop_share:
         return f"{vanished} of {existing} known jobs are missing from it"
     return _lost_field(stated, limits)
 

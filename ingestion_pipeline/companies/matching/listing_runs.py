@@ -64,7 +64,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import NewPage
@@ -85,6 +85,7 @@ from ingestion_pipeline.urls import host_of
 class ListingHandler(TaskHandler[ListingItem, ListingWork]):
     """Evaluates listings, for one run; missing descriptions are fetched from the listings' own pages first."""
 
+    concurrency = 8  # listings that ask a model
     flush_after = 100
     transaction_size = 500
 
@@ -99,7 +100,6 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         extractor: DetailExtractor | None = None,
         source_ids: Sequence[str] | None = None,
     ) -> None:
-        self.concurrency = ctx.settings.match.concurrency
         self.host_concurrency = ctx.settings.polling.concurrency
         self.capacity = ctx.settings.match.batch_size
         self.policy = ctx.settings.work
@@ -112,7 +112,7 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         self._source_ids = source_ids
         self._visitor = PoliteVisitor(fetcher, None, clock, ctx.settings)
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
-        self._turns = asyncio.Semaphore(ctx.settings.match.concurrency)
+        self._turns = asyncio.Semaphore(self.concurrency)
 
     def claim_requests(self, room: int, held: Sequence[ListingItem]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim all due listings, or an equal share per board."""

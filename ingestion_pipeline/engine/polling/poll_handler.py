@@ -36,8 +36,7 @@ from ingestion_pipeline.pages.content.snapshots import PageRef
 from ingestion_pipeline.pages.content.store import ContentStore, storage_errors_fatal
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.request import Fetched
-from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch
 from ingestion_pipeline.sources import Source, Tier, crawls, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess

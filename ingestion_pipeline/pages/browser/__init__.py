@@ -6,7 +6,6 @@ Which page needs a browser is decided elsewhere.
 """
 
 from ingestion_pipeline.pages.browser.chromium import NoBrowser, browser_version, find_browser
-from ingestion_pipeline.pages.browser.document import BrowserLimits
 from ingestion_pipeline.pages.browser.renderer import BrowserRenderer
 
-__all__ = ["BrowserLimits", "BrowserRenderer", "NoBrowser", "browser_version", "find_browser"]
+__all__ = ["BrowserRenderer", "NoBrowser", "browser_version", "find_browser"]

@@ -223,15 +223,10 @@ def browser_version(program: Path) -> str:
 def _playwrights_own() -> Path | None:
     """Return the newest Chromium that `playwright install` has installed; None if there is none."""
     for folder in _playwrights_folders():
-        installations = sorted(folder.glob("chromium-*"), key=_revision, reverse=True)
-        programs = (
-            program
-            for installation in installations
-            for name in _PLAYWRIGHTS_PROGRAMS
-            for program in installation.glob(name)
-        )
-        if (own := next((program for program in programs if _is_program(program)), None)) is not None:
-            return own
+        for installation in sorted(folder.glob("chromium-*"), key=_revision, reverse=True):
+            programs = (program for name in _PLAYWRIGHTS_PROGRAMS for program in installation.glob(name))
+            if (own := next(filter(_is_program, programs), None)) is not None:
+                return own
     return None
 
 

@@ -1,9 +1,8 @@
 """The browser's only way to the network: a loopback proxy that connects to checked addresses.
 
-Routes inside the browser do not see what a name resolves to; the proxy does. Each page has
-credentials of its own (`Pass`): without them nothing is forwarded, so other users of the machine
-gain nothing from the port. They also let the proxy count the bytes of a page and end its
-connections together.
+Routes inside the browser do not see what a name resolves to; the proxy does. Each page has credentials of its own
+(`Pass`): without them nothing is forwarded, so other users of the machine gain nothing from the port. They also let the
+proxy count the bytes of a page and end its connections together.
 """
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ class Pass:
 class GuardedProxy:
     """Listens on loopback between `start` and `aclose`."""
 
-    def __init__(self, guard: Guard, *, connect_seconds: float) -> None:
+    def __init__(self, guard: Guard, *, connect_seconds: float = 10.0) -> None:
         self._guard = guard
         self._connect_seconds = connect_seconds
         self._passes: dict[str, Pass] = {}

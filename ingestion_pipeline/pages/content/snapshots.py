@@ -8,24 +8,27 @@ one row per URL and content hash, however often that content returns: `fetched_a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Integer, String, Text, literal, select, true, update
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import Connection, RowMapping, literal, select, true, update
 
 from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
-from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage
+from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, SamePage
+from ingestion_pipeline.reading.html.links import page_links
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
-from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.bulk import columns_of, row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import snapshots
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.urls import without_secrets
 
 
@@ -54,7 +57,6 @@ class SnapshotRow:
 
     url: str
     final_url: str
-    canonical_url: str | None
     content_hash: str
     served_hash: str | None
     content_type: str | None
@@ -62,12 +64,13 @@ class SnapshotRow:
     status_code: int
     etag: str | None
     last_modified: str | None
-    rendered_at: datetime | None
     body_hash: str
-    text_hash: str | None
-    markdown_hash: str | None
-    markdown_version: str | None
-    screenshot_hash: str | None
+    canonical_url: str | None = None
+    rendered_at: datetime | None = None
+    text_hash: str | None = None
+    markdown_hash: str | None = None
+    markdown_version: str | None = None
+    screenshot_hash: str | None = None
     links_hash: str | None = None
     rendering_hash: str | None = None
     discovered: Sequence[str] | None = None
@@ -76,32 +79,7 @@ class SnapshotRow:
     run_id: str | None = None
 
 
-_TYPES: Mapping[str, TypeEngine[Any]] = {
-    "size_bytes": Integer(),
-    "status_code": Integer(),
-    "rendered_at": UtcDateTime(),
-    "discovered": Json,
-}
-_COLUMNS: Mapping[str, TypeEngine[Any]] = {
-    field.name: _TYPES.get(field.name, Text()) for field in fields(SnapshotRow)
-} | {"url_key": String(64)}
-
-
-def store_pages(
-    content: ContentStore, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime, run_id: str | None = None
-) -> list[SnapshotRow]:
-    """Write every form of every (source, page) to disk; a full disk is `Fatal`."""
-    forms = [_forms(page) for _, page in pages]
-    with storage_errors_fatal():
-        groups = ([form for form in of_page if form is not None] for of_page in forms)
-        put = [iter(group) for group in content.put_together(groups)]
-    names = [
-        [None if form is None else next(group) for form in of_page] for of_page, group in zip(forms, put, strict=True)
-    ]
-    return [
-        _stored(page, of_page, now=now, source_id=source_id, run_id=run_id)
-        for (source_id, page), of_page in zip(pages, names, strict=True)
-    ]
+_COLUMNS = columns_of(snapshots, [*(field.name for field in fields(SnapshotRow)), "url_key"])
 
 
 def _forms(page: NewPage) -> tuple[bytes | Named | None, ...]:
@@ -177,12 +155,6 @@ def write_feed_snapshots(
             source_id=source_id,
             served_hash=page.content_hash,
             body_hash=page.content_hash,
-            canonical_url=None,
-            rendered_at=None,
-            text_hash=None,
-            markdown_hash=None,
-            markdown_version=None,
-            screenshot_hash=None,
             failure=failure,
             run_id=run_id,
             **asdict(page),
@@ -192,64 +164,12 @@ def write_feed_snapshots(
     return write_page_snapshots(connection, listed, now=now)
 
 
-def known_pages(connection: Connection, urls: Collection[str], content: ContentStore) -> dict[str, KnownPage]:
-    """Return the newest snapshots of these URLs, for those that have one.
-
-    A page whose objects are not all on disk is left out: it must be fetched whole again.
-    """
-    names = [field.name for field in fields(KnownPage) if field.name != "snapshot_id"]
-    columns = [snapshots.c[name] for name in (*names, *_FORMS)]
-    query = (
-        select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
-        .where(snapshots.c.url_key.in_([_url_key(url) for url in urls]))
-        .where(snapshots.c.text_hash.is_not(None))
-        .order_by(snapshots.c.fetched_at, snapshots.c.id)
-    )
-    newest = {row["url"]: row for row in connection.execute(query).mappings()}
-    return {
-        url: KnownPage(snapshot_id=row["snapshot_id"], **{name: row[name] for name in names})
-        for url, row in newest.items()
-        if all(content.has(row[name]) for name in _FORMS if row[name] is not None)
-    }
-
-
-def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:
-    """Store the new validators of unchanged pages; return how many differed."""
-    columns = {
-        "id": Id,
-        "etag": Text(),
-        "last_modified": Text(),
-        "served_hash": String(64),
-        "rendered_at": UtcDateTime(),
-    }
-    rows = [(page.known_page.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)]
-    if rows:
-        lock_rows(connection, snapshots.c.id, [row[0] for row in rows])
-        input_rows = row_source(connection, columns, rows, "given")
-        connection.execute(
-            update(snapshots)
-            .where(snapshots.c.id == input_rows.c.id)
-            .values({name: input_rows.c[name] for name in columns if name != "id"})
-        )
-    return len(rows)
-
-
 def objects_of_snapshots(connection: Connection) -> set[str | None]:
     """Return the hash of every object that a snapshot refers to."""
     hashes: set[str | None] = set()
     for name in _OBJECTS:
         hashes |= set(connection.execute(select(snapshots.c[name]).distinct()).scalars())
     return hashes
-
-
-def _is_renewed(page: SamePage) -> bool:
-    known_page = page.known_page
-    stored = (known_page.etag, known_page.last_modified, known_page.served_hash, known_page.rendered_at)
-    return _validators(page) != stored
-
-
-def _validators(page: SamePage) -> tuple[Any, ...]:
-    return page.etag, page.last_modified, page.served_hash, page.rendered_at
 
 
 _values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(*[field.name for field in fields(SnapshotRow)])
@@ -261,3 +181,102 @@ def _key(page: SnapshotRow) -> tuple[str, str]:
 
 def _url_key(url: str) -> str:
     return sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class SnapshotArchive:
+    """Rows of `snapshots` and their objects in the content store."""
+
+    def __init__(self, store: Store, content: ContentStore, run_id: str | None = None) -> None:
+        self._store = store
+        self._content = content
+        self._run_id = run_id
+
+    def known_pages(self, connection: Connection, urls: Collection[str]) -> dict[str, KnownPage]:
+        """Return the newest snapshots of these URLs, for those that have one.
+
+        A page whose objects are not all on disk is left out: it must be fetched whole again.
+        """
+        names = [field.name for field in fields(KnownPage) if field.name != "snapshot_id"]
+        columns = [snapshots.c[name] for name in (*names, *_FORMS)]
+        query = (
+            select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
+            .where(snapshots.c.url_key.in_([_url_key(url) for url in urls]))
+            .where(snapshots.c.text_hash.is_not(None))
+            .order_by(snapshots.c.fetched_at, snapshots.c.id)
+        )
+        newest = {row["url"]: row for row in connection.execute(query).mappings()}
+        return {
+            url: KnownPage(snapshot_id=row["snapshot_id"], **{name: row[name] for name in names})
+            for url, row in newest.items()
+            if all(self._content.has(row[name]) for name in _FORMS if row[name] is not None)
+        }
+
+    def store(self, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime) -> list[SnapshotRow]:
+        """Write every form of every (source, page) to disk; a full disk is `Fatal`. `keep` takes the result."""
+        forms = [_forms(page) for _, page in pages]
+        with storage_errors_fatal():
+            groups = ([form for form in of_page if form is not None] for of_page in forms)
+            put = [iter(group) for group in self._content.put_together(groups)]
+        names = [
+            [None if form is None else next(group) for form in of_page]
+            for of_page, group in zip(forms, put, strict=True)
+        ]
+        return [
+            _stored(page, of_page, now=now, source_id=source_id, run_id=self._run_id)
+            for (source_id, page), of_page in zip(pages, names, strict=True)
+        ]
+
+    def keep(self, connection: Connection, stored_pages: Sequence[SnapshotRow], *, now: datetime) -> Sequence[int]:
+        """Write a snapshot of each stored page; return the ids in the same order."""
+        return write_page_snapshots(connection, stored_pages, now=now)
+
+    def renew(self, connection: Connection, pages: Collection[SamePage]) -> int:
+        """Store the new validators of unchanged pages; return how many differed."""
+        names = ("etag", "last_modified", "served_hash", "rendered_at")
+        rows = [
+            (page.known_page.snapshot_id, *(getattr(page, name) for name in names))
+            for page in pages
+            if any(getattr(page, name) != getattr(page.known_page, name) for name in names)
+        ]
+        if rows:
+            lock_rows(connection, snapshots.c.id, [row[0] for row in rows])
+            input_rows = row_source(connection, columns_of(snapshots, ("id", *names)), rows, "given")
+            connection.execute(
+                update(snapshots)
+                .where(snapshots.c.id == input_rows.c.id)
+                .values({name: input_rows.c[name] for name in names})
+            )
+        return len(rows)
+
+    def stored(self, known_page: KnownPage) -> CrawledPage:
+        """Return the page as stored, with links that clicks discovered if there are any."""
+        with self._store.read() as connection:
+            query = select(snapshots).where(snapshots.c.id == known_page.snapshot_id)
+            row = connection.execute(query).one()
+        page = CrawledPage(
+            url=row.final_url or row.url,
+            body=self._content.get(row.body_hash),
+            content_type=row.content_type,
+            is_rendered=row.rendered_at is not None,
+        )
+        if not row.discovered:
+            return page
+        tree = parse_html(decode(page.body, page.content_type))
+        return replace(page, links=(*page_links(tree, page.url), *row.discovered))
+
+
+def dead_letter_snapshots(connection: Connection, dead_letter: RowMapping) -> list[RowMapping]:
+    """Return the snapshots that the dead letter names, else the newest of its URL.
+
+    That one may be older than the failure. None where nothing was stored, or retention deleted it.
+    """
+    payload = dead_letter["payload"]
+    names = ("id", "url", "fetched_at", "status_code", "content_type", "size_bytes", "failure", "body_hash")
+    query = select(*(snapshots.c[name] for name in names)).order_by(
+        snapshots.c.fetched_at.desc(), snapshots.c.id.desc()
+    )
+    if named := payload.get("snapshots"):
+        return list(connection.execute(query.where(snapshots.c.id.in_(named))).mappings())
+    query = query.where(snapshots.c.source_id == dead_letter["source_id"])
+    query = query.where(snapshots.c.url == payload.get("url")).limit(1)
+    return list(connection.execute(query).mappings())

@@ -183,9 +183,8 @@ class ContentStore:
     def put_together(self, groups: Iterable[Sequence[bytes | Named]], *, fsync: bool = True) -> list[list[str]]:
         """Write groups of bodies, where a group holds the forms of one page, in one file.
 
-        The file has a name for each of them: creating a file is expensive, a further name is not.
-        It takes space until the last name is deleted. A caller that has hashed a body already
-        passes the hash with it.
+        The file has a name for each of them: creating a file is expensive, a further name is not. It takes space until
+        the last name is deleted. A caller that has hashed a body already passes the hash with it.
         """
         names: list[list[str]] = []
         written: list[Written] = []
@@ -196,7 +195,9 @@ class ContentStore:
                 names.append([name for name, _ in named])
                 if new := self._new_ones(named, taken):
                     written.append(self._write(new))
-            _move_into_place(written, self._disk(len(written)) if fsync else None)
+            is_many = len(written) >= MANY and can_sync_file_system()
+            sync = partial(sync_file_system, self._root) if is_many else sync_each
+            _move_into_place(written, sync if fsync else None)
         except BaseException:
             for temporary, _ in written:
                 with suppress(OSError):
@@ -235,7 +236,10 @@ class ContentStore:
             if all(other in bodies for other in others):
                 return
         if name not in bodies:
-            raise _moved_aside(Path(path))
+            Path(path).replace(f"{path}.damaged")
+            raise Transient(
+                f"content {path} was damaged and is moved aside; fetch the page again", code="content_damaged"
+            )
 
     def find(self, content_hash: str) -> bytes | None:
         """Return the body, None where it is missing or damaged; nothing is moved aside."""
@@ -256,10 +260,7 @@ class ContentStore:
             with suppress(FileNotFoundError):  # a sweep was quicker
                 newest.append((path.lstat().st_mtime, path.parent.name + path.name))
         names = [name for _, name in heapq.nlargest(at_most, newest)]
-        return [name for name in names if not self._is_whole(name)], len(names)
-
-    def _is_whole(self, name: str) -> bool:
-        return _NAME.fullmatch(name) is not None and self.find(name) is not None
+        return [name for name in names if not _NAME.fullmatch(name) or self.find(name) is None], len(names)
 
     def has(self, content_hash: str) -> bool:
         """Return whether the object exists, damaged or not: nothing is read."""
@@ -307,10 +308,6 @@ class ContentStore:
             _private_folder(self._root / _NEW)
             _write_new(temporary, data)
         return temporary, [self._path(name) for name, _ in group]
-
-    def _disk(self, count: int) -> Sync:
-        is_cheaper = count >= MANY and can_sync_file_system()
-        return partial(sync_file_system, self._root) if is_cheaper else sync_each
 
     def _compressor(self) -> zstd.ZstdCompressor:
         """Return this thread's compressor: one call at a time, and as costly to make as half a page."""
@@ -402,11 +399,6 @@ def _read(path: str) -> bytes:
         raise
     with os.fdopen(handle, "rb") as file:
         return file.read()
-
-
-def _moved_aside(path: Path) -> Transient:
-    path.replace(path.with_name(f"{path.name}.damaged"))
-    return Transient(f"content {path} was damaged and is moved aside; fetch the page again", code="content_damaged")
 
 
 def _private_folder(path: Path) -> None:

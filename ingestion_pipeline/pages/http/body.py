@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -111,19 +111,15 @@ class _Brotli:
 
     def inflate(self, data: bytes) -> Iterator[bytes]:
         while not self.is_complete:
-            chunk = self._step(data)
+            with _as_bad_stream(self._error):
+                chunk = self._inflate.process(data, output_buffer_limit=CHUNK_BYTES)
+                self.is_complete = self._inflate.is_finished()
             if chunk:
                 yield chunk
             # Until it accepts more data it holds output, which a call without data returns.
             if self._inflate.can_accept_more_data():
                 return
             data = b""
-
-    def _step(self, data: bytes) -> bytes:
-        with _as_bad_stream(self._error):
-            chunk = self._inflate.process(data, output_buffer_limit=CHUNK_BYTES)
-            self.is_complete = self._inflate.is_finished()
-            return chunk
 
 
 class _Zstd:
@@ -181,6 +177,7 @@ class LimitedBody:
 
     def __init__(self, content_encoding: str, *, max_bytes: int, max_ratio: int, shown_url: str) -> None:
         self._layers = _layers(content_encoding, shown_url)
+        self._sizes = [0] * len(self._layers)  # what each of them has inflated
         self._max_bytes = max_bytes
         self._max_ratio = max_ratio
         self._shown_url = shown_url
@@ -193,7 +190,7 @@ class LimitedBody:
         self._wire_bytes += len(chunk)
         self.expect(self._wire_bytes)
         try:
-            self._unwrap(chunk, self._layers)
+            self._unwrap(chunk)
         except BadStream as error:
             raise Transient(
                 f"{self._shown_url} sent a body that its Content-Encoding does not fit: {error}", code="corrupt_body"
@@ -214,14 +211,15 @@ class LimitedBody:
         """Return what has been inflated so far."""
         return b"".join(self._chunks)
 
-    def _unwrap(self, data: bytes, layers: Sequence[_Layer]) -> None:
-        if not layers:
+    def _unwrap(self, data: bytes, depth: int = 0) -> None:
+        if depth == len(self._layers):
             self._chunks.append(data)
             self.inflated_bytes += len(data)
             return
-        for chunk in layers[0].inflate(data):
-            self._check_size(layers[0].size)
-            self._unwrap(chunk, layers[1:])
+        for chunk in self._layers[depth].inflate(data):
+            self._sizes[depth] += len(chunk)
+            self._check_size(self._sizes[depth])
+            self._unwrap(chunk, depth + 1)
 
     def _check_size(self, size: int) -> None:
         # Checked for every layer: an inner one may discard what an outer one inflates.
@@ -232,24 +230,7 @@ class LimitedBody:
             )
 
 
-class _Layer:
-    """One Content-Encoding, and how many bytes it has inflated."""
-
-    def __init__(self, inflater: Inflater) -> None:
-        self._inflater = inflater
-        self.size = 0
-
-    @property
-    def is_complete(self) -> bool:
-        return self._inflater.is_complete
-
-    def inflate(self, data: bytes) -> Iterator[bytes]:
-        for chunk in self._inflater.inflate(data):
-            self.size += len(chunk)
-            yield chunk
-
-
-def _layers(content_encoding: str, shown_url: str) -> list[_Layer]:
+def _layers(content_encoding: str, shown_url: str) -> list[Inflater]:
     """Return the layers, outermost first; the header lists encodings in the applied order."""
     named = [part.strip().lower().removeprefix("x-") for part in content_encoding.split(",")]
     names = [name for name in named if name not in _NO_ENCODING]
@@ -259,4 +240,4 @@ def _layers(content_encoding: str, shown_url: str) -> list[_Layer]:
             f" though only {ACCEPT_ENCODING} was offered",
             code="content_encoding",
         )
-    return [_Layer(INFLATERS[name]()) for name in reversed(names)]
+    return [INFLATERS[name]() for name in reversed(names)]

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.http.body import ACCEPT_ENCODING, LimitedBody
-from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts, exempt_only, hosts_and_ports
-from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Start, conditions, unchanged, validator
+from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts, exempt_only
+from ingestion_pipeline.pages.http.request import (
+    BLOCKED_FOR,
+    Answer,
+    Fetched,
+    Request,
+    Start,
+    conditions,
+    status_error,
+    unchanged,
+    validator,
+)
 from ingestion_pipeline.pages.http.secrets import (
     NO_SECRETS,
     Secrets,
@@ -22,7 +39,6 @@ from ingestion_pipeline.pages.http.secrets import (
     with_secret,
     without_secret,
 )
-from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, status_error
 from ingestion_pipeline.pages.visits.response_class import (
     BLOCKED_PAGE_BYTES,
     MAY_BE_BLOCKED,
@@ -60,7 +76,7 @@ class FetchLimits:
     slow_host_seconds: float = 5.0  # until the first byte, if the host's last request timed out
     max_redirects: int = 5
     connect_seconds: float = 10.0
-    waits: Waits = DEFAULT_WAITS
+    blocked_for: timedelta = BLOCKED_FOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +127,12 @@ class HttpFetcher:
         """
 
         async def hop(url: str) -> Answer | _Redirect:
-            return await self._hop(url, request, now)
+            self.requests += 1
+            value = secret_of(request, url, self._secrets, now=now)
+            with redacted_errors(value):
+                return await self._exchanged(url, request, value, now)
 
-        return await self._fetch_exempt(request.url, hop, check_redirect)
+        return await self._with_network(request.url, hop, check_redirect, most=self._limits.max_redirects)
 
     async def fetch_start(
         self, url: str, *, max_bytes: int, max_redirects: int, check_redirect: Check | None = None
@@ -123,25 +142,22 @@ class HttpFetcher:
         async def hop(url: str) -> Start | _Redirect:
             return await self._start(url, max_bytes)
 
-        return await self._fetch_exempt(url, hop, check_redirect, max_redirects=max_redirects)
+        return await self._with_network(url, hop, check_redirect, most=max_redirects)
 
-    async def _fetch_exempt(self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None = None) -> T:
-        own = exempt_hosts()  # those of the source; else only the first URL is exempt
-        with exempt_only(hosts_and_ports([url]) if own is None else own):
-            return await self._with_network(url, hop, check, max_redirects=max_redirects)
-
-    async def _with_network(self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None) -> T:
-        most = self._limits.max_redirects if max_redirects is None else max_redirects
-        if self.network is None:
-            return await self._before_deadline(url, hop, check, most=most)
+    async def _with_network(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         try:
-            with self.network.attempt(host_of(wire_url(url))):
+            with exempt_only(exempt_hosts(url)), self._attempt(url):
                 return await self._before_deadline(url, hop, check, most=most)
         except Unreachable as error:
+            if self.network is None:
+                raise
             explained = await self.network.explain(host_of(url), error)
             if explained is error:
                 raise
             raise explained from error
+
+    def _attempt(self, url: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.network is None else self.network.attempt(host_of(wire_url(url)))
 
     async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         seconds = self._limits.deadline_seconds
@@ -155,8 +171,7 @@ class HttpFetcher:
             if self._connections.has_connected(host):
                 raise Transient(message, code="timeout") from error
             failure = Unreachable(message, code="timeout")
-            if self.network is not None:
-                self.network.failed(host, failure)
+            self._note(url, failure)
             raise failure from error
         self.slow_hosts.discard(host)
         return answer
@@ -197,24 +212,26 @@ class HttpFetcher:
         raise _bad_redirect(requested_url, f"more than {most} times")
 
     async def _hop_with_network(self, url: str, hop: Hop[T]) -> T | _Redirect:
-        """Execute one hop, and tell the run's network whether its host was reached."""
         try:
             answer = await hop(url)
-        except Unreachable as error:
-            if self.network is not None:
-                self.network.failed(host_of(url), error)
-            raise
         except WorkError as error:
-            if self.network is not None and error.code not in _NOT_SENT:
-                self.network.reached(host_of(url))
+            self._note(url, error)
             raise
-        if self.network is not None:
-            self.network.reached(host_of(url))
+        self._note(url)
         return answer
+
+    def _note(self, url: str, error: WorkError | None = None) -> None:
+        """Tell the run's network whether the host was reached."""
+        if self.network is None:
+            return
+        if isinstance(error, Unreachable):
+            self.network.failed(host_of(wire_url(url)), error)
+        elif error is None or error.code not in _NOT_SENT:
+            self.network.reached(host_of(url))
 
     async def _start(self, url: str, max_bytes: int) -> Start | _Redirect:
         self.requests += 1
-        async with self._answered(url, self._connections.get(url, self._headers(Request(url=url)))) as raw:
+        async with self._answered(url, self._connections.exchange(url, self._headers(Request(url=url)))) as raw:
             if 200 <= raw.status < 300:  # noqa: PLR2004 - the success class of HTTP
                 # Twice as much may arrive: what is beyond `max_bytes` is cut without an error.
                 body = self._body(url, raw, max_bytes=2 * max_bytes)
@@ -236,16 +253,10 @@ class HttpFetcher:
             shown_url=without_credentials(url),
         )
 
-    async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
-        self.requests += 1
-        value = secret_of(request, url, self._secrets, now=now)
-        with redacted_errors(value):
-            return await self._exchanged(url, request, value, now)
-
     async def _exchanged(self, url: str, request: Request, secret: str | None, now: datetime) -> Answer | _Redirect:
         async with self._answered(url, self._exchange(url, request, secret)) as raw:
             error = blocked_header_error(url, raw.headers) or status_error(
-                raw.status, raw.headers, url, now, self._limits.waits
+                raw.status, raw.headers, url, now, blocked_for=self._limits.blocked_for
             )
             if error is None:
                 return without_secret(await self._fetched(url, request, raw), secret)
@@ -263,10 +274,8 @@ class HttpFetcher:
         is_its_own = _is_its_own(url, request)
         headers = self._headers(request) | conditions(request, is_its_own=is_its_own)
         url, headers = with_secret(url, headers, request.secret, secret)
-        if request.body is None:
-            return self._connections.get(url, headers)
-        headers["Content-Type"] = "application/json"
-        return self._connections.post(url, headers, request.body)
+        content_type = {} if request.body is None else {"Content-Type": "application/json"}
+        return self._connections.exchange(url, headers | content_type, request.body)
 
     async def _fetched(self, url: str, request: Request, raw: RawAnswer) -> Fetched:
         headers = raw.headers
@@ -382,7 +391,7 @@ class Hops:
         """Raise if the page must not lead there."""
         self._left -= 1
         if self._left < 0:
-            raise self._refused(f"more than {self._most} times")
+            raise _bad_redirect(self._url, f"more than {self._most} times")
         if self._check is not None:
             self._check(url)
 
@@ -391,19 +400,13 @@ class Hops:
 
         It is followed once, since some pages select their content this way.
         """
-        is_again, self._reloaded = self._reloaded, _place(page) == _place(target)
+        here, there = (url.partition("#")[0].partition("?")[0] for url in (page, target))
+        is_again, self._reloaded = self._reloaded, here == there
         return is_again and self._reloaded
 
     def refresh(self, page: str, target: str) -> None:
         """Check a refresh like a redirect; no transport has checked its scheme yet."""
         self.refreshed = True
         if page.startswith("https:") and not target.startswith("https:"):
-            raise self._refused("from https to http")
+            raise _bad_redirect(self._url, "from https to http")
         self.follow(target)
-
-    def _refused(self, how: str) -> Permanent:
-        return Permanent(f"{without_credentials(self._url)} redirects {how}", code="redirects")
-
-
-def _place(url: str) -> str:
-    return url.partition("#")[0].partition("?")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -70,23 +70,22 @@ def exempt_only(hosts: frozenset[str] | None) -> Generator[None]:
         _OWN.reset(token)
 
 
-def exempt_hosts() -> frozenset[str] | None:
-    """Return the host:port pairs that are exempt in this task; None if all listed ones are."""
-    return _OWN.get()
+def exempt_hosts(url: str) -> frozenset[str]:
+    """Return the host:port pairs that are exempt in this task, the source's; else that of the URL alone."""
+    own = _OWN.get()
+    return hosts_and_ports([url]) if own is None else own
 
 
 def hosts_and_ports(urls: Iterable[str]) -> frozenset[str]:
     """Return host:port of each URL that has one, as `INGESTION_ALLOW_HOSTS` lists it."""
-    return frozenset(entry for url in urls if (entry := _entry_of(url)) is not None)
-
-
-def _entry_of(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    except ValueError:
-        return None
-    return _host_and_port(parts.hostname, port) if parts.hostname and port else None
+    entries: set[str] = set()
+    for url in urls:
+        with suppress(ValueError):  # no URL, or no port
+            parts = urlsplit(url)
+            port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+            if parts.hostname and port:
+                entries.add(_host_and_port(parts.hostname, port))
+    return frozenset(entries)
 
 
 class Guard:
@@ -111,7 +110,14 @@ class Guard:
             )
         endpoints = await self._look_up(host, port)
         if not self._is_allowed(name, port) and not all(e.is_exempt for e in endpoints):
-            _refuse_private(endpoints, name, port)
+            refused = next((e.address for e in endpoints if is_refused_address(e.address)), None)
+            if refused is not None:
+                raise Permanent(
+                    f"{name} has the address {refused}, which is not public; if it is yours, add"
+                    f" {_host_and_port(name, port)} to INGESTION_ALLOW_HOSTS, which holds for sources whose own URL"
+                    " is there",
+                    code="blocked_address",
+                )
         return endpoints
 
     async def _look_up(self, host: str, port: int) -> Sequence[Endpoint]:
@@ -126,17 +132,6 @@ class Guard:
     def _is_allowed(self, name: str, port: int) -> bool:
         entry, own = _host_and_port(name, port), _OWN.get()
         return entry in self._allow_hosts and (own is None or entry in own)
-
-
-def _refuse_private(endpoints: Sequence[Endpoint], name: str, port: int) -> None:
-    refused = next((e.address for e in endpoints if is_refused_address(e.address)), None)
-    if refused is not None:
-        entry = _host_and_port(name, port)
-        raise Permanent(
-            f"{name} has the address {refused}, which is not public; if it is yours, add {entry}"
-            " to INGESTION_ALLOW_HOSTS, which holds for sources whose own URL is there",
-            code="blocked_address",
-        )
 
 
 def _host_and_port(name: str, port: int) -> str:

@@ -1,12 +1,14 @@
-"""A request for one page, and the two answers that are not errors."""
+"""A request for one page, the two answers that are not errors, and the errors of status codes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.tasks.retry import retry_after
 from ingestion_pipeline.urls import without_credentials
 
 
@@ -89,9 +91,8 @@ MAX_VALIDATOR_CHARS = 1000  # an ETag that is longer is not kept: the next poll 
 def conditions(request: Request, *, is_its_own: bool) -> dict[str, str]:
     """Return the conditional headers for one hop; `is_its_own` if the validators belong to it.
 
-    The modification date of one page says nothing about another that a redirect leads to. An ETag
-    identifies its content: it is sent to other hops as well, unless it is known to come from
-    another hop.
+    The modification date of one page says nothing about another that a redirect leads to. An ETag identifies its
+    content: it is sent to other hops as well, unless it is known to come from another hop.
     """
     headers: dict[str, str] = {}
     etag, changed_at = validator(request.etag), validator(request.last_modified)
@@ -120,3 +121,31 @@ def validator(value: str | None) -> str | None:
     if value and len(value) <= MAX_VALIDATOR_CHARS and value.isascii() and value.isprintable():
         return value
     return None
+
+
+BLOCKED_FOR = timedelta(hours=4)  # after a 403 or a 407, unless the settings say otherwise
+RATE_LIMITED_FOR = timedelta(seconds=60)  # after a 429 that names no time
+RATE_LIMIT_MINIMUM = timedelta(seconds=1)  # a 429 costs no attempt: "again at once" would spin
+_BLOCKED = frozenset({403, 407})
+_TRANSIENT_4XX = frozenset({408, 425})
+
+
+def status_error(
+    status: int, headers: Mapping[str, str], url: str, now: datetime, *, blocked_for: timedelta = BLOCKED_FOR
+) -> WorkError | None:
+    """Return the failure for `status`; None for a success. Header names are lower case."""
+    if 200 <= status < 300:  # noqa: PLR2004 - the success class of HTTP
+        return None
+    answered, code = f"{without_credentials(url)} answered {status}", f"http_{status}"
+    wait = retry_after(headers.get("retry-after"), now=now)
+    if status == 429:  # noqa: PLR2004
+        until = now + max(RATE_LIMITED_FOR if wait is None else wait, RATE_LIMIT_MINIMUM)
+        text = f"{answered}: next request after {until:%Y-%m-%d %H:%M:%S} UTC"
+        return Resource(text, until=until, code="rate_limited")
+    if status in _BLOCKED:
+        text = f"{answered}: it blocks us; next request in {blocked_for}"
+        return Transient(text, code=code, retry_after=blocked_for)
+    if status in _TRANSIENT_4XX or status >= 500 or status < 200:  # noqa: PLR2004
+        return Transient(answered, code=code, retry_after=wait)
+    advice = "; the source can be retired" if status == 410 else ""  # noqa: PLR2004
+    return Permanent(f"{answered}{advice}", code=code)

@@ -211,24 +211,21 @@ class Connections:
         self._opened = opened
         self._transports: OrderedDict[str, HostTransport] = OrderedDict()
 
-    def get(self, url: str, headers: Mapping[str, str]) -> Exchange:
-        """Send one GET; the connection is closed on exit unless the body was read to its end."""
-        return self._exchange("GET", url, headers, None)
-
-    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Exchange:
-        """Send one POST; the connection is closed on exit as after `get`."""
-        return self._exchange("POST", url, headers, body)
-
     @asynccontextmanager
-    async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    async def exchange(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncGenerator[RawAnswer, None]:
-        transport = self._transport(host_of(url))
+        """Send one GET, or a POST of the body; the connection is closed on exit unless the response was read."""
+        host = host_of(url)
+        transport = self._transports.pop(host, None) or HostTransport(
+            self._guard, self._tls, self._connect_seconds, self._opened
+        )
+        self._transports[host] = transport  # the last one is the one used last
         transport.users += 1
         try:
             await self._close_surplus()
             with _classified(url):
-                response = await transport.send(method, url, headers, body)
+                response = await transport.send("GET" if body is None else "POST", url, headers, body)
             try:
                 async with aclosing(_chunks(response, url)) as chunks:
                     yield RawAnswer(response.status, _headers(response), chunks)
@@ -241,15 +238,6 @@ class Connections:
         """Return whether the last request to the host got a connection."""
         transport = self._transports.get(host)
         return transport is not None and transport.has_connected
-
-    def _transport(self, host: str) -> HostTransport:
-        """Return the host's transport, and mark it as used last."""
-        transport = self._transports.pop(host, None) or self._new_transport()
-        self._transports[host] = transport
-        return transport
-
-    def _new_transport(self) -> HostTransport:
-        return HostTransport(self._guard, self._tls, self._connect_seconds, self._opened)
 
     async def _close_surplus(self) -> None:
         surplus = len(self._transports) - MAX_HOSTS
@@ -282,19 +270,16 @@ def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
     """Return the headers by lower-case name; repeated ones are joined to a list."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in response.raw_headers:
-        name, value = raw_name.decode("latin-1").lower(), _header_text(raw_value)
+        name = raw_name.decode("latin-1").lower()
+        try:
+            value = raw_value.decode()  # an address in UTF-8 is against the rules, and common
+        except UnicodeDecodeError:
+            value = raw_value.decode("latin-1")
         if name not in headers:
             headers[name] = value
         elif name != "location":  # not joined: the first is followed, as in browsers
             headers[name] += f", {value}"
     return headers
-
-
-def _header_text(value: bytes) -> str:
-    try:
-        return value.decode()  # an address in UTF-8 is against the rules, and common
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
 
 
 @contextmanager
@@ -305,24 +290,21 @@ def _classified(url: str) -> Generator[None, None, None]:
         raise _work_error(error, without_credentials(url)) from error
 
 
+# The first that fits decides, so a class comes before its parents.
+_CAUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], type[WorkError], str], ...] = (
+    (TimeoutError, Unreachable, "timeout"),
+    ((httpx.InvalidURL, aiohttp.InvalidURL), Permanent, "bad_url"),
+    (aiohttp.ClientConnectorCertificateError, Permanent, "tls"),
+    (aiohttp.ClientPayloadError, Transient, "truncated"),
+    (aiohttp.ClientSSLError, Transient, "connection"),
+    (aiohttp.ClientConnectorError, Unreachable, "connection"),
+    (aiohttp.ClientConnectionError, Transient, "connection"),
+)
+_TEXTS = {"timeout": "no connection in time", "tls": "{}; its certificate must be renewed"}
+
+
 def _work_error(error: Exception, display_url: str) -> WorkError:
-    if isinstance(error, TimeoutError):
-        return Unreachable(f"{display_url}: no connection in time", code="timeout")
-    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
-        return Unreachable(f"{display_url}: {error}", code="connection")
-    return _answer_error(error, display_url)
-
-
-def _answer_error(error: Exception, display_url: str) -> WorkError:
-    text = f"{display_url}: {str(error) or type(error).__name__}"
-    match error:
-        case httpx.InvalidURL() | aiohttp.InvalidURL():
-            return Permanent(text, code="bad_url")
-        case aiohttp.ClientConnectorCertificateError():
-            return Permanent(f"{text}; its certificate must be renewed", code="tls")
-        case aiohttp.ClientPayloadError():
-            return Transient(text, code="truncated")
-        case aiohttp.ClientConnectionError():
-            return Transient(text, code="connection")
-        case _:
-            return Transient(text, code="protocol")
+    fitting = ((kind, code) for cause, kind, code in _CAUSES if isinstance(error, cause))
+    kind, code = next(fitting, (Transient, "protocol"))
+    text = _TEXTS.get(code, "{}").format(str(error) or type(error).__name__)
+    return kind(f"{display_url}: {text}", code=code)

@@ -1,8 +1,9 @@
-"""Leases of hosts for one run: pacing, robots.txt, and hosts that redirects lead to."""
+"""Leases of hosts for one run: pacing, robots.txt, hosts that redirects lead to, and the fetch that honours them."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -17,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.network import Network
+from ingestion_pipeline.pages.http.request import Answer, Request
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import (
     LONGEST_WAIT,
@@ -61,8 +63,7 @@ class RedirectLeases:
     async def follow(self, url: str, *, honours_robots: bool, until: AsyncExitStack) -> None:
         """Return when the URL may be requested; its host stays leased until the stack is closed.
 
-        Earlier leases of the stack are released first: nobody waits for a host while holding
-        another.
+        Earlier leases of the stack are released first: nobody waits for a host while holding another.
         """
         await until.aclose()
         lease = await until.enter_async_context(self._held(host_of(url)))
@@ -172,8 +173,7 @@ class HostRobots:
     def check_cached(self, url: str) -> None:
         """Raise unless cached rules allow the URL; those of its host if its origin has none.
 
-        For callers that cannot wait for a robots.txt: http and https of one host seldom differ in
-        it.
+        For callers that cannot wait for a robots.txt: http and https of one host seldom differ in it.
         """
         rules = [self._fresh(origin_of(url)) or cached_rules for cached_rules in self._rules.values()]
         for cached_rules in rules:
@@ -312,9 +312,7 @@ class LeasedHosts:
         self._clock = clock
         self._yielding: set[str] = set()
         if fetcher.network is None:
-            fetcher.network = Network(
-                ctx.store, canary=ctx.settings.fetch.canary, connect_seconds=ctx.settings.fetch.connect_seconds
-            )
+            fetcher.network = Network(ctx.store, canary=ctx.settings.fetch.canary)
         self.network = fetcher.network
         self.visited: dict[str, HostLease] = {}
         self.left: dict[str, HostLease] = {}
@@ -503,3 +501,52 @@ def next_allowed_at(mine: Mapping[str, HostLease], store: Store, connection: Con
     rests = {host: lease.rate_limiter.rest() for host, lease in mine.items()}
     latest = store.clock.latest(connection)
     return {host: latest + rest for host, rest in rests.items()}
+
+
+Check = Callable[[str], Awaitable[None] | None]
+
+
+class PacedFetch:
+    """Fetches pages of the leased host `own`; a redirect to another host leases that host first."""
+
+    def __init__(
+        self, fetcher: HttpFetcher, own: str, host: HostLease, robots: HostRobots | None, clock: SteadyClock
+    ) -> None:
+        self._fetcher = fetcher
+        self._own = own
+        self._host = host
+        self._robots = robots
+        self._clock = clock
+
+    async def __call__(
+        self, request: Request, *, now: datetime | None = None, check_redirect: Check | None = None
+    ) -> Answer:
+        """Wait for the host's turn and fetch; `check_redirect` may refuse a hop first."""
+        async with AsyncExitStack() as until:
+            held = host_of(request.url)
+            if held == self._own:
+                await self._take_turn(request.url, until)
+            else:
+                await self._leave(request.url, until)
+
+            async def follow(url: str) -> None:
+                nonlocal held
+                if check_redirect is not None and inspect.isawaitable(check := check_redirect(url)):
+                    await check
+                if not held == host_of(url) == self._own:  # each host in its own turn
+                    held = host_of(url)
+                    await self._leave(url, until)
+                else:  # a hop is one more request of the host
+                    await until.aclose()
+                    await self._take_turn(url, until)
+
+            return await self._fetcher.fetch(request, now=now or self._clock.now(), check_redirect=follow)
+
+    async def _take_turn(self, url: str, until: AsyncExitStack) -> None:
+        if self._robots is not None:
+            await self._robots.admit(url)  # for each hop: another scheme has another robots.txt
+        await until.enter_async_context(host_turn(self._host, url, clock=self._clock))
+
+    async def _leave(self, url: str, until: AsyncExitStack) -> None:
+        honours = self._robots is not None
+        await self._host.redirect_leases.follow(url, honours_robots=honours, until=until)

@@ -1,9 +1,8 @@
 """Host leases in the database, the rate limiter of a leased host, and repair of clock steps.
 
-One run owns a host for a while, spaces its requests, and hands it on. `hosts.next_allowed_at`
-outlives the lease, so that spacing and Retry-After hold for every worker. It is a theoretical
-arrival time: with a plain delay the next request waits for it; with a published rate a burst may
-run ahead of it.
+One run owns a host for a while, spaces its requests, and hands it on. `hosts.next_allowed_at` outlives the lease, so
+that spacing and Retry-After hold for every worker. It is a theoretical arrival time: with a plain delay the next
+request waits for it; with a published rate a burst may run ahead of it.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, Text, Update, and_, exists, func, or_, select, update
+from sqlalchemy import Connection, Text, Update, and_, exists, func, or_, select, update
 
-from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.bulk import Row, columns_of, row_source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, hosts, runs, tasks
-from ingestion_pipeline.store.types import Json, UtcDateTime
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.urls import host_of
@@ -59,8 +57,6 @@ class HostBusy:
 
 LONGEST_WAIT = timedelta(seconds=30)  # after a longer pause the host is left to a later run
 
-_ALLOWED = {"host": Text(), "next_allowed_at": UtcDateTime()}
-
 
 def lease_hosts(
     connection: Connection, names: Collection[str], *, owner: str, now: datetime, lease: timedelta
@@ -89,20 +85,15 @@ def lease_hosts(
         )
         for row in taken
     }
-    return leased | _request_busy_hosts(connection, set(names) - leased.keys(), now=now)
-
-
-def _request_busy_hosts(connection: Connection, taken: Collection[str], *, now: datetime) -> dict[str, HostBusy]:
-    """Mark these hosts as wanted; return until when each is leased."""
-    if not taken:
-        return {}
-    rows = connection.execute(
-        update(hosts)
-        .where(hosts.c.host.in_(list(taken)))
-        .values(requested_at=func.coalesce(hosts.c.requested_at, now))
-        .returning(hosts.c.host, hosts.c.lease_until)
-    )
-    return {host: HostBusy(until=until) for host, until in rows}
+    if busy := set(names) - leased.keys():
+        requested = connection.execute(
+            update(hosts)
+            .where(hosts.c.host.in_(list(busy)))
+            .values(requested_at=func.coalesce(hosts.c.requested_at, now))
+            .returning(hosts.c.host, hosts.c.lease_until)
+        )
+        leased |= {host: HostBusy(until=until) for host, until in requested}
+    return leased
 
 
 def lock_hosts(connection: Connection, names: Collection[str]) -> None:
@@ -123,32 +114,19 @@ def renew_hosts(
     """Extend the owner's leases; return the hosts others wait for, with when they were leased."""
     if not next_allowed:
         return {}
-    lock_hosts(connection, next_allowed.keys())
-    input_rows = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
-    statement = (
-        update(hosts)
-        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
-        .values(lease_until=now + lease, next_allowed_at=input_rows.c.next_allowed_at)
-        .returning(hosts.c.host, hosts.c.leased_at, hosts.c.requested_at)
+    statement = _held_update(
+        connection, ("next_allowed_at",), list(next_allowed.items()), owner=owner, lease_until=now + lease
     )
-    rows = connection.execute(statement).all()
+    rows = connection.execute(statement.returning(hosts.c.host, hosts.c.leased_at, hosts.c.requested_at)).all()
     return {host: leased_at for host, leased_at, requested_at in rows if requested_at is not None}
 
 
 def release_hosts(connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str) -> None:
     """Release the hosts; the next request to each waits until its given time."""
-    if not next_allowed:
-        return
-    lock_hosts(connection, next_allowed.keys())
-    input_rows = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
-    connection.execute(
-        update(hosts)
-        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
-        .values(lease_owner=None, lease_until=None, next_allowed_at=input_rows.c.next_allowed_at)
-    )
-
-
-_ROBOTS = {"host": Text(), "robots": Json, "crawl_delay_seconds": Float()}
+    if next_allowed:
+        released = {"lease_owner": None, "lease_until": None}
+        rows = list(next_allowed.items())
+        connection.execute(_held_update(connection, ("next_allowed_at",), rows, owner=owner, **released))
 
 
 def store_robots(
@@ -159,32 +137,32 @@ def store_robots(
     now: datetime,
 ) -> None:
     """Store the robots.txt rules and crawl delay of each host that the owner still holds."""
-    if not rules_by_host:
-        return
-    lock_hosts(connection, rules_by_host.keys())
-    rows = [(host, robots, delay_seconds) for host, (robots, delay_seconds) in rules_by_host.items()]
-    input_rows = row_source(connection, _ROBOTS, rows, "given")
-    connection.execute(
-        update(hosts)
-        .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
-        .values(robots=input_rows.c.robots, crawl_delay_seconds=input_rows.c.crawl_delay_seconds, robots_fetched_at=now)
-    )
-
-
-_HEALTH = {"host": Text(), "error_score": Float(), "timed_out_at": UtcDateTime()}
+    if rules_by_host:
+        names = ("robots", "crawl_delay_seconds")
+        rows = [(host, *rules) for host, rules in rules_by_host.items()]
+        connection.execute(_held_update(connection, names, rows, owner=owner, robots_fetched_at=now))
 
 
 def store_health(connection: Connection, health: Mapping[str, HostHealth], *, owner: str) -> None:
     """Store the health of each host that the owner still holds."""
-    if not health:
-        return
-    lock_hosts(connection, health.keys())
-    rows = [(host, state.error_score, state.timed_out_at) for host, state in health.items()]
-    input_rows = row_source(connection, _HEALTH, rows, "given")
-    connection.execute(
+    if health:
+        rows = [(host, state.error_score, state.timed_out_at) for host, state in health.items()]
+        connection.execute(_held_update(connection, ("error_score", "timed_out_at"), rows, owner=owner))
+
+
+def _held_update(
+    connection: Connection, names: Sequence[str], rows: Sequence[Row], *, owner: str, **shared: object
+) -> Update:
+    """Lock the hosts; return the update of those that the owner still holds.
+
+    A row has a host and the values of the named columns; the `shared` ones are equal for all hosts.
+    """
+    lock_hosts(connection, [row[0] for row in rows])
+    input_rows = row_source(connection, columns_of(hosts, ("host", *names)), rows, "given")
+    return (
         update(hosts)
         .where(hosts.c.host == input_rows.c.host, hosts.c.lease_owner == owner)
-        .values(error_score=input_rows.c.error_score, timed_out_at=input_rows.c.timed_out_at)
+        .values({name: input_rows.c[name] for name in names} | shared)
     )
 
 
@@ -378,22 +356,16 @@ def repair_clock_step(connection: Connection, *, now: datetime, longest_lease: t
 
 
 def _repair_tasks(connection: Connection, *, now: datetime, unrenewed: datetime) -> int:
-    is_dated_ahead = tasks.c.updated_at > now + TOLERANCE
     is_waiting = and_(tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before > now)
     is_held = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until > unrenewed)
-    waiting = update(tasks).values(not_before=now, updated_at=now)
-    expired = now - timedelta(seconds=1)
-    held = update(tasks).values(not_before=now, lease_until=expired, updated_at=now)
-    return _changed(connection, waiting, is_dated_ahead, is_waiting) + _changed(
-        connection, held, is_dated_ahead, is_held
-    )
-
-
-def _changed(connection: Connection, change: Update, *those: ColumnElement[bool]) -> int:
-    """Lock the matching tasks by id, the order used everywhere, and change them."""
-    locked = select(tasks.c.id).where(ACTIVE, *those).order_by(tasks.c.id).with_for_update()
-    ids = locked.cte("locked")
-    return connection.execute(change.where(tasks.c.id.in_(select(ids.c.id)))).rowcount
+    due = {"not_before": now, "updated_at": now}
+    changed = 0
+    for those, values in ((is_waiting, due), (is_held, due | {"lease_until": now - timedelta(seconds=1)})):
+        dated_ahead = select(tasks.c.id).where(ACTIVE, tasks.c.updated_at > now + TOLERANCE, those)
+        locked = dated_ahead.order_by(tasks.c.id).with_for_update().cte("locked")  # in the order used everywhere
+        statement = update(tasks).where(tasks.c.id.in_(select(locked.c.id))).values(values)
+        changed += connection.execute(statement).rowcount
+    return changed
 
 
 def _repair_hosts(connection: Connection, *, now: datetime, unrenewed: datetime) -> None:

@@ -166,10 +166,9 @@ def read_robots(body: bytes) -> Robots:
 def agent_name(user_agent: str) -> str:
     """Return the product name under which a group may name the agent, in lower case.
 
-    Of a header (`Name/1.0 (+address)`) it is the first product, or where that is Mozilla the one
-    after `compatible;`, up to the first character that no product name has: groups are parsed the
-    same way, and `Bot2` must find its own. Bare words (`Foo Bar`) are one name that no group can
-    have, as Google's vectors require.
+    Of a header (`Name/1.0 (+address)`) it is the first product, or where that is Mozilla the one after `compatible;`,
+    up to the first character that no product name has: groups are parsed the same way, and `Bot2` must find its own.
+    Bare words (`Foo Bar`) are one name that no group can have, as Google's vectors require.
     """
     header = user_agent.strip()
     product, slash, rest = header.partition("/")
@@ -385,7 +384,7 @@ def rules_of_answer(status: int, headers: Mapping[str, str], body: bytes, *, now
         return HostRules(robots=read_robots(body), expires_at=until, reason="robots.txt was read")
     # 429 means "slower", not "there is no such file": Google closes the host, too.
     if status == 429 or status >= 500 or status < 200:  # noqa: PLR2004
-        wait = retry_after(headers.get("retry-after"), now=now, longest=LONGEST)
+        wait = retry_after(headers.get("retry-after"), now=now)
         return _closed(f"robots.txt answered {status}", wait, now=now)
     return HostRules(
         robots=ALLOW_ALL,

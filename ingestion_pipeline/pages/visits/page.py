@@ -82,8 +82,7 @@ class PageVisit:
 class SamePage:
     """Neither text nor links of the page have changed; the validators may have.
 
-    `served_hash` and `rendered_at` are the values to recognise it by from now on, as in
-    `KnownPage`.
+    `served_hash` and `rendered_at` are the values to recognise it by from now on, as in `KnownPage`.
     """
 
     url: str
@@ -98,14 +97,12 @@ class SamePage:
 class NewPage:
     """A page whose text or links are new.
 
-    `links` are canonical URLs in page order, hidden ones last. `body` is what is stored as the
-    page: the served bytes, or the rendered DOM if `is_rendered`. `text` and `markdown` are UTF-8,
-    as stored.
+    `links` are canonical URLs in page order, hidden ones last. `body` is what is stored as the page: the served bytes,
+    or the rendered DOM if `is_rendered`. `text` and `markdown` are UTF-8, as stored.
     """
 
     url: str
     final_url: str
-    canonical_url: str | None
     status_code: int
     content_type: str | None
     etag: str | None
@@ -114,8 +111,9 @@ class NewPage:
     served_hash: str
     content_hash: str
     text: bytes
-    markdown: bytes | None
-    links: tuple[str, ...]
+    canonical_url: str | None = None
+    markdown: bytes | None = None
+    links: tuple[str, ...] = ()
     is_rendered: bool = False
     screenshot: bytes | None = None
     discovered: tuple[str, ...] = ()

@@ -7,20 +7,18 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.http.fetcher import HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, host_turn
-from ingestion_pipeline.pages.politeness.paced_fetch import PacedFetch
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch, host_turn
 from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage, unless_known
 from ingestion_pipeline.pages.visits.rendering import Rendered, Renderer, RenderingOptions
 from ingestion_pipeline.pages.visits.response_class import (
     EmptyShell,
     classify_parsed,
     classify_raw,
-    empty_in_a_browser,
     error_for,
     needs_browser,
 )
@@ -34,60 +32,6 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.urls import host_of, without_credentials
 
 ACCEPT_DATA = "application/json,*/*;q=0.5"
-
-
-async def visit_data(
-    fetch: PageFetch, visit: PageVisit, *, now: datetime, check_url: Callable[[str], None] | None
-) -> PageAnswer:
-    """Return the response as it came, or that it is unchanged; an empty body is `Transient`."""
-    known_page = visit.known_page
-    request = unless_known(Request(url=visit.url, accept=ACCEPT_DATA), known_page)
-    answer = await fetch(request, now=now, check_redirect=check_url)
-    if isinstance(answer, Unchanged):
-        if known_page is None:  # a 304 to an unconditional request
-            raise Transient(f"{_shown(visit.url)} sent no body", code="empty_body")
-        return _same_data(visit, known_page, answer, known_page.served_hash)
-    served_hash = hashlib.sha256(answer.body).hexdigest()
-    if known_page is not None and served_hash == known_page.served_hash:
-        return _same_data(visit, known_page, answer, served_hash)
-    return _new(visit, answer, served_hash)
-
-
-def _same_data(
-    visit: PageVisit, known_page: KnownPage, answer: Fetched | Unchanged, served_hash: str | None
-) -> SamePage:
-    return SamePage(
-        url=visit.url,
-        known_page=known_page,
-        etag=answer.etag,
-        last_modified=answer.last_modified,
-        served_hash=served_hash,
-    )
-
-
-def _new(visit: PageVisit, answer: Fetched, served_hash: str) -> NewPage:
-    if not answer.body.strip(b"\0\t\n\r "):
-        raise Transient(f"{_shown(answer.final_url)} sent an empty body", code="empty_body")
-    text = decode(answer.body, answer.content_type).encode()
-    return NewPage(
-        url=visit.url,
-        final_url=answer.final_url,
-        canonical_url=None,
-        status_code=answer.status_code,
-        content_type=answer.content_type,
-        etag=answer.etag,
-        last_modified=answer.last_modified,
-        body=answer.body,
-        served_hash=served_hash,
-        content_hash=clean_content_hash(text),
-        text=text,
-        markdown=None,
-        links=(),
-    )
-
-
-def _shown(url: str) -> str:
-    return without_credentials(url)
 
 
 T = TypeVar("T")
@@ -141,17 +85,6 @@ class PageVisitor:
         self._render_again = render_again
         self._max_hops = max_hops
 
-    @classmethod
-    def of(cls, fetch: PageFetch, renderer: Renderer | None, settings: Settings) -> Self:
-        """Return a visitor configured by the settings."""
-        return cls(
-            fetch,
-            renderer,
-            markdown=settings.snapshots.markdown,
-            render_again=timedelta(seconds=settings.snapshots.render_again_seconds),
-            max_hops=settings.fetch.max_redirects,
-        )
-
     async def visit(self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None = None) -> PageAnswer:
         """Return the page if its text or links are new, else that it is unchanged.
 
@@ -159,7 +92,7 @@ class PageVisitor:
         their own (see `error_for`); a blocked page is not opened in the browser either.
         """
         if visit.is_data:
-            return await visit_data(self._fetch, visit, now=now, check_url=check_url)
+            return await self._data(visit, now=now, check_url=check_url)
         visit = _without_other_rendering(visit)
         if (known_page := visit.known_page) is not None and self._is_as_it_was(visit, known_page, now=now):
             validators = _Validators(known_page.etag, known_page.last_modified, known_page.served_hash)
@@ -176,6 +109,21 @@ class PageVisitor:
             raise needs_browser(visit.url, shell.reason if shell else "it is to be rendered")
         rendered = await self._renderer.render(visit.url, visit.rendering, check_url=check_url)
         return await self._rendered(visit, served, rendered, now=now)
+
+    async def _data(self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None) -> PageAnswer:
+        """Return the response as it came, or that it is unchanged; an empty body is `Transient`."""
+        known_page = visit.known_page
+        request = unless_known(Request(url=visit.url, accept=ACCEPT_DATA), known_page)
+        answer = await self._fetch(request, now=now, check_redirect=check_url)
+        if isinstance(answer, Unchanged):
+            if known_page is None:  # a 304 to an unconditional request
+                raise Transient(f"{without_credentials(visit.url)} sent no body", code="empty_body")
+            return _same(visit, known_page, _Validators(answer.etag, answer.last_modified, known_page.served_hash))
+        validators = _Validators(answer.etag, answer.last_modified, hashlib.sha256(answer.body).hexdigest())
+        if known_page is not None and validators.served_hash == known_page.served_hash:
+            return _same(visit, known_page, validators)
+        _refuse_empty(answer)
+        return _new_page(visit, answer, validators, text=decode(answer.body, answer.content_type).encode())
 
     async def _served(self, visit: PageVisit, hops: Hops, *, now: datetime) -> _Served | _Validators:
         """Fetch by plain HTTP; return a changed page, or the validators of an unchanged one."""
@@ -209,9 +157,9 @@ class PageVisitor:
         return now - known_page.rendered_at >= self._render_again
 
     def _plain(self, visit: PageVisit, served: _Served) -> PageAnswer:
-        page = self._new(visit, served.page, served.read, served.validators)
+        page = _new_html(visit, served.page, served.read, served.validators)
         if visit.known_page is not None and _is_same(page, visit.known_page):
-            return _same(visit, visit.known_page, served.validators, rendered_at=None)
+            return _same(visit, visit.known_page, served.validators)
         return self._with_markdown(page, served.read)
 
     async def _rendered(
@@ -221,36 +169,42 @@ class PageVisitor:
         validators = served.validators if isinstance(served, _Served) else served
         read = await _run_by_size(len(rendered.page.body), _read, rendered.page)
         if isinstance(shell := _empty_shell_or_raise(rendered.page, read, is_rendered=True), EmptyShell):
-            raise empty_in_a_browser(shell, visit.url)
-        page = self._new(visit, rendered.page, read, validators)
-        page = _with_rendering(page, rendered, visit)
+            raise shell.error(visit.url)
+        page = replace(
+            _new_html(visit, rendered.page, read, validators),
+            is_rendered=True,
+            rendering_hash=visit.rendering_hash,
+            screenshot=rendered.screenshot,
+            discovered=tuple(dict.fromkeys(filter(None, map(canonical_or_none, rendered.discovered)))),
+        )
         if visit.known_page is not None and _is_same(page, visit.known_page):
             return _same(visit, visit.known_page, validators, rendered_at=now)
         return self._with_markdown(page, read)
 
-    def _new(self, visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators) -> NewPage:
-        """Return the page without its Markdown, which is made only if the page is new."""
-        canonical = read.way.canonical_url
-        return NewPage(
-            url=visit.url,
-            final_url=page.final_url,
-            canonical_url=canonical if _is_same_site(canonical, page.final_url) else None,
-            status_code=page.status_code,
-            content_type=page.content_type,
-            etag=validators.etag,
-            last_modified=validators.last_modified,
-            body=page.body,
-            served_hash=validators.served_hash or "",
-            content_hash=clean_content_hash(read.utf8),
-            text=read.utf8,
-            markdown=None,
-            links=read.links,
-        )
-
     def _with_markdown(self, page: NewPage, read: VisiblePage) -> NewPage:
-        if not self._markdown:
-            return page
-        return replace(page, markdown=read.utf8_markdown())
+        return replace(page, markdown=read.utf8_markdown()) if self._markdown else page
+
+
+def _new_html(visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators) -> NewPage:
+    """Return the page without its Markdown, which is made only if the page is new."""
+    canonical = read.way.canonical_url
+    stated = canonical if _is_same_site(canonical, page.final_url) else None
+    return replace(_new_page(visit, page, validators, text=read.utf8), canonical_url=stated, links=read.links)
+
+
+def _new_page(visit: PageVisit, page: Fetched, validators: _Validators, *, text: bytes) -> NewPage:
+    return NewPage(
+        url=visit.url,
+        final_url=page.final_url,
+        status_code=page.status_code,
+        content_type=page.content_type,
+        etag=validators.etag,
+        last_modified=validators.last_modified,
+        body=page.body,
+        served_hash=validators.served_hash or "",
+        content_hash=clean_content_hash(text),
+        text=text,
+    )
 
 
 async def _run_by_size(size: int, work: Callable[..., T], *arguments: object) -> T:
@@ -260,10 +214,13 @@ async def _run_by_size(size: int, work: Callable[..., T], *arguments: object) ->
     return work(*arguments)
 
 
-def _read(page: Fetched) -> VisiblePage:
+def _refuse_empty(page: Fetched) -> None:
     if not page.body.strip(b"\0\t\n\r "):
-        display_url = without_credentials(page.final_url)
-        raise Transient(f"{display_url} sent an empty body", code="empty_body")
+        raise Transient(f"{without_credentials(page.final_url)} sent an empty body", code="empty_body")
+
+
+def _read(page: Fetched) -> VisiblePage:
+    _refuse_empty(page)
     headers = {"content-type": page.content_type} if page.content_type else {}
     response_class = classify_raw(headers, page.body)
     if response_class is not None and (error := error_for(response_class, page.final_url)) is not None:
@@ -301,7 +258,7 @@ def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
 
 
 def _same(
-    visit: PageVisit, known_page: KnownPage, validators: _Validators, *, rendered_at: datetime | None
+    visit: PageVisit, known_page: KnownPage, validators: _Validators, *, rendered_at: datetime | None = None
 ) -> SamePage:
     return SamePage(
         url=visit.url,
@@ -310,16 +267,6 @@ def _same(
         last_modified=validators.last_modified,
         served_hash=validators.served_hash,
         rendered_at=rendered_at,
-    )
-
-
-def _with_rendering(page: NewPage, rendered: Rendered, visit: PageVisit) -> NewPage:
-    return replace(
-        page,
-        is_rendered=True,
-        rendering_hash=visit.rendering_hash,
-        screenshot=rendered.screenshot,
-        discovered=tuple(dict.fromkeys(filter(None, map(canonical_or_none, rendered.discovered)))),
     )
 
 
@@ -343,11 +290,8 @@ def _is_same_site(canonical: str | None, url: str) -> bool:
         return canonical == url
     there, here = urlsplit(canonical), urlsplit(url)
     same_port = there.port == here.port or {there.port, here.port} <= {None, 80, 443}
-    return same_port and _bare(there.hostname) == _bare(here.hostname)
-
-
-def _bare(host: str | None) -> str:
-    return (host or "").removeprefix("www.")
+    theirs, ours = ((parts.hostname or "").removeprefix("www.") for parts in (there, here))
+    return same_port and theirs == ours
 
 
 class PoliteVisitor:
@@ -370,7 +314,14 @@ class PoliteVisitor:
         robots = host.robots if honours_robots else None
         fetch = PacedFetch(self._fetcher, own, host, robots, self._clock)
         renderer = self._renderer and _PoliteRenderer(self._renderer, own, host, self._clock)
-        visitor = PageVisitor.of(fetch, renderer, self._settings)
+        settings = self._settings
+        visitor = PageVisitor(
+            fetch,
+            renderer,
+            markdown=settings.snapshots.markdown,
+            render_again=timedelta(seconds=settings.snapshots.render_again_seconds),
+            max_hops=settings.fetch.max_redirects,
+        )
 
         def check_url(url: str) -> None:
             if robots is not None and host_of(url) == own:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.visits.page import StoredPage
@@ -29,42 +29,57 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class SoftNotFound:
+class NoContent:
+    """A response that is no content; `reason` names the sign it was recognised by."""
+
+    reason: str
+    code: ClassVar[str]
+    text: ClassVar[str]
+
+    def error(self, url: str) -> Permanent:
+        """Return the failure of the page at the URL."""
+        return Permanent(self.text.format(url=without_credentials(url), reason=self.reason), code=self.code)
+
+
+class SoftNotFound(NoContent):
     """A page that says there is no such page, though its status does not."""
 
-    reason: str
+    code = "soft_not_found"
+    text = "{url} says there is no such page: {reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class LoginPage:
+class LoginPage(NoContent):
     """A login form where the page should be."""
 
-    reason: str
+    code = "login_wall"
+    text = "{url} requires a login: {reason}; nothing behind it is fetched"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedPage:
+class BlockedPage(NoContent):
     """A check whether the visitor is a person; it is never evaded."""
 
-    reason: str
+    code = "bot_wall"
+    text = "{url} keeps robots out: {reason}; ask its owner for a way in"
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyShell:
+class EmptyShell(NoContent):
     """A page whose content needs JavaScript, and so a browser."""
 
-    reason: str
+    code = "empty_shell"
+    text = (
+        "{url} stays empty even in a browser: {reason}; raise load_wait_seconds, or add a setup step that"
+        " makes it render"
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class WrongType:
-    """Something that is no web page, whatever its label; `media_type` is the real type."""
+class WrongType(NoContent):
+    """Something that is no web page, whatever its label."""
 
-    reason: str
-    media_type: str
+    code = "wrong_type"
+    text = "{url} is no web page: {reason}"
 
 
-ResponseClass = Content | SoftNotFound | LoginPage | BlockedPage | EmptyShell | WrongType
+ResponseClass = Content | NoContent
 
 _LITTLE_TEXT = 1_500  # characters; blocked and error pages of real sites have 50 to 900
 _NO_TEXT = 200  # characters of a shell: "Loading", a name, a line about cookies
@@ -192,7 +207,7 @@ def classify_raw(headers: Mapping[str, str], body: bytes) -> WrongType | Blocked
     """Classify by first bytes and headers, before decoding; None if they are not enough."""
     content_type = headers.get("content-type")
     if media_type := _other_type(body, content_type):
-        return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}", media_type)
+        return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}")
     reason = _blocked_header(headers)
     return BlockedPage(reason) if reason else None
 
@@ -329,24 +344,9 @@ BLOCKED_PAGE_BYTES = 65_536  # read of an error body; blocked pages of real site
 
 def error_for(response_class: ResponseClass, url: str) -> Permanent | None:
     """Return the failure for this response class; None for content."""
-    display_url = without_credentials(url)
-    match response_class:
-        case Content():
-            return None
-        case SoftNotFound(reason):
-            return Permanent(f"{display_url} says there is no such page: {reason}", code="soft_not_found")
-        case LoginPage(reason):
-            return Permanent(
-                f"{display_url} requires a login: {reason}; nothing behind it is fetched", code="login_wall"
-            )
-        case BlockedPage(reason):
-            return Permanent(f"{display_url} keeps robots out: {reason}; ask its owner for a way in", code="bot_wall")
-        case EmptyShell(reason):
-            return needs_browser(url, reason)
-        case WrongType(reason):
-            return Permanent(f"{display_url} is no web page: {reason}", code="wrong_type")
-        case _:
-            assert_never(response_class)
+    if isinstance(response_class, EmptyShell):
+        return needs_browser(url, response_class.reason)
+    return response_class.error(url) if isinstance(response_class, NoContent) else None
 
 
 def needs_browser(url: str, reason: str) -> Permanent:
@@ -355,15 +355,6 @@ def needs_browser(url: str, reason: str) -> Permanent:
         f"{without_credentials(url)} needs a browser: {reason}; `ingest doctor` says whether there"
         " is one and how to get it",
         code="needs_browser",
-    )
-
-
-def empty_in_a_browser(shell: EmptyShell, url: str) -> Permanent:
-    """Return the failure of a page that is empty even in the browser."""
-    return Permanent(
-        f"{without_credentials(url)} stays empty even in a browser: {shell.reason};"
-        " raise load_wait_seconds, or add a setup step that makes it render",
-        code="empty_shell",
     )
 
 

@@ -51,6 +51,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Resource, Transient
 
+UNCONFIGURED_WAIT = timedelta(hours=1)  # before what needs a model is tried again
 ASKED_TIMES = 2  # per model: once, and once more with the problems
 CLOSING_SECONDS = 0.2  # reserved before the deadline, to record the outcome
 LEAST_SECONDS = 0.05  # for a request that has waited for its reserve
@@ -145,7 +146,7 @@ class ModelClient:
                 case ServerBusy():
                     if not await patience.wait(response):
                         base_url = self._server.base_url
-                        raise await asyncio.to_thread(as_error, response, self._store, self._settings, base_url)
+                        raise await asyncio.to_thread(as_error, response, self._store, base_url)
                 case Unsupported():
                     looser = await self._server.learn(answer_format, response.message)
                     if looser is None:
@@ -171,7 +172,7 @@ class ModelClient:
             answer_format,
             talk,
             question.schema,
-            max_output_tokens=self._max_output(question),
+            max_output_tokens=question.max_output_tokens,
             kept_apart_by=asking.billing.source_id,
         )
         call = self._new_call(asking, talk, answer_format)
@@ -219,7 +220,7 @@ class ModelClient:
     def _new_call(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> NewCall:
         schema_bytes = len(asking.question.schema.as_text().encode())
         estimate = estimated_usage(
-            input_bytes=talk.size_bytes + schema_bytes, output_tokens=self._max_output(asking.question)
+            input_bytes=talk.size_bytes + schema_bytes, output_tokens=asking.question.max_output_tokens
         )
         return self._entry(asking.question, asking.billing, asking.model, answer_format.value, estimate)
 
@@ -249,12 +250,8 @@ class ModelClient:
     def _model(self, tier: ModelTier) -> str:
         return self._settings.model_cheap if tier is ModelTier.CHEAP else self._settings.model_strong
 
-    def _max_output(self, question: Question) -> int:
-        return question.max_output_tokens or self._settings.models.max_output_tokens
-
     def _postponed(self, message: str, code: str) -> Resource:
-        pause = timedelta(seconds=self._settings.models.unconfigured_wait_seconds)
-        return Resource(message, until=self._store.now() + pause, code=code)
+        return Resource(message, until=self._store.now() + UNCONFIGURED_WAIT, code=code)
 
 
 def classify_reply(

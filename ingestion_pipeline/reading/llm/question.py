@@ -69,6 +69,9 @@ class PageText:
         object.__setattr__(self, "text_hash", content_hash(self.text))
 
 
+MAX_OUTPUT_TOKENS = 8_192  # an answer is cut there
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """One page, one prompt, one schema; `extractor_version` is that of the code that uses it."""
@@ -77,7 +80,7 @@ class Question:
     schema: AnswerSchema
     page: PageText
     extractor_version: str
-    max_output_tokens: int | None = None
+    max_output_tokens: int = MAX_OUTPUT_TOKENS
 
     def cache_key(self, model: str) -> str:
         """Return a key that is equal for questions that must have the same answer."""

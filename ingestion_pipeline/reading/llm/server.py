@@ -19,6 +19,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import model_endpoints
 from ingestion_pipeline.tasks.errors import Resource, Transient, WorkError
+from ingestion_pipeline.tasks.retry import LONGEST
 from ingestion_pipeline.urls import without_credentials
 
 if TYPE_CHECKING:
@@ -147,11 +148,10 @@ class RetryTimer:
         return doubled * (1 + random.random() / 4)  # noqa: S311 - spreads retries, guards nothing
 
 
-def as_error(trouble: ServerBusy, store: Store, settings: Settings, base_url: str) -> WorkError:
+def as_error(trouble: ServerBusy, store: Store, base_url: str) -> WorkError:
     """Return the error after the last attempt: shared trouble is `Resource`, else `Transient`."""
     text = f"{base_url}: {trouble.message}"
     if not trouble.is_shared:
         return Transient(text, code=f"model_{trouble.code}", retry_after=trouble.wait)
-    longest = timedelta(seconds=settings.fetch.longest_wait_seconds)
-    pause = min(trouble.wait or PAUSE, longest)
+    pause = min(trouble.wait or PAUSE, LONGEST)
     return Resource(text, until=store.now() + pause, code=f"model_{trouble.code}")

@@ -30,6 +30,9 @@ def save_measurements(connection: Connection, values: Mapping[str, float], *, no
         )
 
 
+# Expected days between two changes of a source without a history, by kind.
+PRIOR_DAYS = {Kind.SERIES: 7, Kind.JOB_BOARD: 2, Kind.CATALOG: 30, Kind.WEBSITE: 30, Kind.COMPANY: 90}
+OTHER_PRIOR_DAYS = 7  # of kinds of other packages
 PLANS_PER_STEP = 4.0  # a cost adjusts fully in the time in which all checks are planned again
 LARGEST_STEP = 2.0
 ENOUGH = 20  # estimates of a platform that suffice for a prior
@@ -47,9 +50,9 @@ class PollingBudget:
         return self.values.get(f"request_cost:{kind.value}") or initial_request_cost(kind, self.settings)
 
     def prior_rate(self, kind: Kind, platform: str | None) -> float:
-        """Return changes a second of a new source: its platform's rate, else by the settings."""
+        """Return changes a second of a new source: its platform's rate, else its kind's."""
         per_day = self.values.get(f"rate:{kind.value}:{platform}")
-        return per_day / DAY if per_day else prior_rate(kind, self.settings)
+        return per_day / DAY if per_day else prior_rate(kind)
 
 
 def current_budget(connection: Connection, settings: Settings) -> PollingBudget:
@@ -57,15 +60,15 @@ def current_budget(connection: Connection, settings: Settings) -> PollingBudget:
     return PollingBudget(load_measurements(connection) if settings.polling.adaptive else {}, settings)
 
 
-def prior_rate(kind: Kind, settings: Settings) -> float:
-    """Return changes a second, by the settings."""
-    return 1 / (settings.prior_days(kind.value) * DAY)
+def prior_rate(kind: Kind) -> float:
+    """Return the expected changes a second of a source of the kind."""
+    return 1 / (PRIOR_DAYS.get(kind, OTHER_PRIOR_DAYS) * DAY)
 
 
 def initial_request_cost(kind: Kind, settings: Settings) -> float:
     """Return the cost before any measurement: between the pace of HOT and WARM on average."""
     hot, warm = (settings.interval_seconds(kind.value, tier) for tier in (Tier.HOT, Tier.WARM))
-    return prior_rate(kind, settings) * hot * warm / 2
+    return prior_rate(kind) * hot * warm / 2
 
 
 def adjusted_request_cost(cost: float, *, planned: float, budget: float, sources: int, elapsed: timedelta) -> float:

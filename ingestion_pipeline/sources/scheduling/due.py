@@ -19,7 +19,7 @@ from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import ASKED, TaskStatus
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.settings.polling import Polling
+    from ingestion_pipeline.settings.groups import Polling
 
 
 def due_shards(connection: Connection, tier: Tier, *, now: datetime, shards: int) -> list[int]:

@@ -24,6 +24,11 @@ from ingestion_pipeline.sources.scheduling.next_check import NextCheck, next_che
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 _SYSTEM_PREFIXES = ("disabled, ", "disabled after ")  # of reasons that no operator gave
+BREAKER_FAILURES = 5  # failed polls in a row that open the breaker
+PROBE_AFTER = timedelta(days=1)
+HOT_FOR = timedelta(days=1)  # after a new record
+WARM_FOR = timedelta(days=7)  # after that
+STALE_FACTOR = 3  # stale after this many missed intervals
 # Kinds without a change model: an analysis of a website or a company is repeated, not watched.
 REPEATED = frozenset({Kind.WEBSITE, Kind.COMPANY})
 
@@ -136,16 +141,15 @@ def _urgency(spacing: float, hot: float, warm: float, cold: float) -> Tier:
 def after_strike(source: Source, *, now: datetime, settings: Settings, random: Random) -> PollState:
     """Return the state after one more strike; at the limit the breaker opens, or stays open."""
     failures = source.failure_count + 1
-    if failures >= settings.breaker.failures:
+    if failures >= BREAKER_FAILURES:
         return _open(source, failures, now=now, settings=settings, random=random)
     wait = _interval(source.kind, source.tier, settings) * 2 ** (failures - 1)
-    probe = timedelta(seconds=settings.breaker.probe_after_seconds)
     return PollState(
         tier=source.tier,
         status=SourceStatus.ACTIVE,
         status_reason=None,
         failure_count=failures,
-        next_check_at=now + _jittered(min(wait, probe), settings, random),
+        next_check_at=now + _jittered(min(wait, PROBE_AFTER), settings, random),
     )
 
 
@@ -164,7 +168,6 @@ def after_blocked_page(source: Source, why: str, *, now: datetime, settings: Set
 
 
 def _open(source: Source, failures: int, *, now: datetime, settings: Settings, random: Random) -> PollState:
-    probe = timedelta(seconds=settings.breaker.probe_after_seconds)
     is_board = source.kind is Kind.JOB_BOARD
     return PollState(
         tier=source.tier if source.tier_pinned else Tier.COLD,
@@ -176,7 +179,7 @@ def _open(source: Source, failures: int, *, now: datetime, settings: Settings, r
         ),
         failure_count=failures,
         # never earlier than the promise: a probe within 24 hours would be one too many
-        next_check_at=now + probe + probe * settings.polling.jitter_share * random.random(),
+        next_check_at=now + PROBE_AFTER + PROBE_AFTER * settings.polling.jitter_share * random.random(),
     )
 
 
@@ -188,10 +191,9 @@ def is_disabled_by_system(reason: str | None) -> bool:
 def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, followers: int = 0) -> Tier:
     """Return HOT, WARM or COLD by the age of the last new record; HOT if many follow it."""
     age = now - last_new_at
-    hot_for = timedelta(seconds=settings.tiers.hot_for_seconds)
-    if age <= hot_for or followers > settings.tiers.hot_readers:
+    if age <= HOT_FOR or followers > settings.tiers.hot_readers:
         return Tier.HOT
-    if age <= hot_for + timedelta(seconds=settings.tiers.warm_for_seconds):
+    if age <= HOT_FOR + WARM_FOR:
         return Tier.WARM
     return Tier.COLD
 
@@ -204,7 +206,7 @@ def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
     interval = _interval(source.kind, source.tier, settings)
     if source.checks_per_day:
         interval = max(interval, timedelta(days=1 / source.checks_per_day))
-    return now - since > interval * settings.ingest.stale_factor
+    return now - since > interval * STALE_FACTOR
 
 
 def interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:

@@ -13,27 +13,38 @@ from ingestion_pipeline.store.tables.catalogs import (
     pages,
     recipes,
 )
-from ingestion_pipeline.store.tables.hosts_and_snapshots import hosts, snapshots
-from ingestion_pipeline.store.tables.jobs import LISTED, companies, job_listings, job_matches, listing_sources
-from ingestion_pipeline.store.tables.metadata import comment_shared_columns, metadata
-from ingestion_pipeline.store.tables.model_calls import model_answers, model_calls, model_endpoints, model_spending
-from ingestion_pipeline.store.tables.notifications import (
-    GIVEN_UP,
-    UNHANDLED,
-    UNSENT,
-    follows,
-    notices,
-    outbox,
-    recipients,
+from ingestion_pipeline.store.tables.companies_and_jobs import (
+    LISTED,
+    companies,
+    job_listings,
+    job_matches,
+    listing_sources,
 )
+from ingestion_pipeline.store.tables.hosts_and_snapshots import hosts, snapshots
+from ingestion_pipeline.store.tables.metadata import comment_shared_columns, metadata
 from ingestion_pipeline.store.tables.operations import (
     audit_log,
+    model_answers,
+    model_calls,
+    model_endpoints,
+    model_spending,
     observed_health,
     service_heartbeats,
     settings,
     source_health,
 )
-from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
+from ingestion_pipeline.store.tables.series_and_notices import (
+    GIVEN_UP,
+    UNHANDLED,
+    UNSENT,
+    chapter_sources,
+    chapters,
+    follows,
+    notices,
+    outbox,
+    recipients,
+    series,
+)
 from ingestion_pipeline.store.tables.sources_and_tasks import (
     ACTIVE,
     ENDED,
@@ -51,7 +62,7 @@ from ingestion_pipeline.store.tables.sources_and_tasks import (
     task_totals,
     tasks,
 )
-from ingestion_pipeline.store.tables.websites import (
+from ingestion_pipeline.store.tables.website_analyses import (
     UNFINISHED,
     businesses,
     website_analyses,

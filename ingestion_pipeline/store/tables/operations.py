@@ -1,31 +1,31 @@
-"""Tables of operations: settings, audit log, reported health, heartbeats."""
+"""Tables of operations: settings, audit log, health, heartbeats, and the ledger of language models."""
 
 from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, flag, optional, required
 
 settings = Table(
     "settings",
     metadata,
     Column("key", String(80), primary_key=True, comment="name of the setting"),
-    Column("value", Text, nullable=False, comment="value as text"),
-    Column("value_type", String(10), nullable=False, comment="type of the value"),
-    Column("description", Text, nullable=False, comment="what the setting does"),
-    Column("updated_at", UtcDateTime, nullable=False),
+    required("value", Text, "value as text"),
+    required("value_type", String(10), "type of the value"),
+    required("description", Text, "what the setting does"),
+    required("updated_at", UtcDateTime),
 )
 
 audit_log = Table(
     "audit_log",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("at", UtcDateTime, nullable=False, comment="when it was done, UTC"),
-    Column("actor", Text, nullable=False, comment="who did it: a user, a command or a job"),
-    Column("action", String(60), nullable=False, comment="what was done, as noun.verb"),
-    Column("subject", Text, nullable=False, comment="the id of what it was done to"),
-    Column("detail", Json, nullable=False, comment="arguments and results, as JSON; no secrets"),
+    required("at", UtcDateTime, "when it was done, UTC"),
+    required("actor", Text, "who did it: a user, a command or a job"),
+    required("action", String(60), "what was done, as noun.verb"),
+    required("subject", Text, "the id of what it was done to"),
+    required("detail", Json, "arguments and results, as JSON; no secrets"),
     Index(None, "subject", "at"),
 )
 
@@ -33,26 +33,80 @@ source_health = Table(
     "source_health",
     metadata,
     Column("source_id", String(120), primary_key=True, comment="the source; no row: it was never unhealthy"),
-    Column("state", String(12), nullable=False, comment="health state last reported"),
-    Column("since", UtcDateTime, nullable=False, comment="when that state began, UTC"),
-    Column("reason", Text, nullable=False, comment="reason as text"),
-    Column("changes", Integer, nullable=False, comment="number of state changes; identifies the last one"),
-    Column(
-        "success_before", UtcDateTime, comment="last success at that time, UTC; only a newer one restores the source"
-    ),
+    required("state", String(12), "health state last reported"),
+    required("since", UtcDateTime, "when that state began, UTC"),
+    required("reason", Text, "reason as text"),
+    required("changes", Integer, "number of state changes; identifies the last one"),
+    optional("success_before", UtcDateTime, "last success at that time, UTC; only a newer one restores the source"),
 )
 
 observed_health = Table(
     "observed_health",
     metadata,
     Column("source_id", String(120), primary_key=True, comment="the source"),
-    Column("state", String(12), nullable=False, comment="health as maintenance last computed it"),
-    Column("since", UtcDateTime, nullable=False, comment="when maintenance first computed that state, UTC"),
+    required("state", String(12), "health as maintenance last computed it"),
+    required("since", UtcDateTime, "when maintenance first computed that state, UTC"),
 )
 
 service_heartbeats = Table(
     "service_heartbeats",
     metadata,
     Column("name", String(40), primary_key=True, comment="the service, for example the Dagster daemon"),
-    Column("at", UtcDateTime, nullable=False, comment="last heartbeat, UTC"),
+    required("at", UtcDateTime, "last heartbeat, UTC"),
+)
+
+model_calls = Table(
+    "model_calls",
+    metadata,
+    Column("id", Id, primary_key=True),
+    optional("source_id", String(120)),
+    optional("page_id", Id, "the page it was for; null: none"),
+    optional("extraction_id", Id, "the extraction it was for; null: none"),
+    required("call_site", String(60), "purpose of the call"),
+    required("provider", Text, "base URL of the server"),
+    required("model", Text, "requested model"),
+    required("format", String(20), "how the answer's schema was requested"),
+    required("status", String(10), "reserved, settled, failed or cached"),
+    optional("outcome", String(40), "answered, refused, cut_off, http_429, ..."),
+    optional("input_tokens", Integer, "input tokens, cached ones included"),
+    optional("cached_input_tokens", Integer, "input tokens served from the provider's cache"),
+    optional("output_tokens", Integer, "output tokens"),
+    flag("usage_estimated", "whether the tokens are an estimate because the server reported none"),
+    optional("reserved_usd", ExactDecimal, "estimated cost, counted until the call is settled; null: no price"),
+    optional("cost_usd", ExactDecimal, "cost; null: not settled, or no price is known"),
+    optional("latency_ms", Integer, "duration of the call"),
+    required("cache_key", String(64), "hash of model, prompt and schema"),
+    required("prompt_version", String(60), "version of the prompt"),
+    required("created_at", UtcDateTime),
+    optional("settled_at", UtcDateTime, "when the cost was recorded, UTC; null: not yet"),
+    Index(None, "extraction_id", "created_at"),
+    Index(None, "source_id", "created_at"),
+    Index(None, "created_at"),
+)
+
+model_spending = Table(
+    "model_spending",
+    metadata,
+    Column("scope", String(160), primary_key=True, comment="month:2026-03, extraction:7, ..."),
+    required("held_usd", ExactDecimal, "settled costs plus open reservations"),
+    required("updated_at", UtcDateTime),
+)
+
+model_answers = Table(
+    "model_answers",
+    metadata,
+    Column("cache_key", String(64), primary_key=True, comment="hash of model, prompt and schema"),
+    required("model", Text, "model that answered"),
+    required("prompt_version", String(60), "version of the prompt"),
+    required("answer", Json, "the parsed answer"),
+    required("created_at", UtcDateTime),
+)
+
+model_endpoints = Table(
+    "model_endpoints",
+    metadata,
+    Column("base_url", Text, primary_key=True, comment="base URL of the server"),
+    required("format", String(20), "strictest schema format that the server accepts"),
+    required("reason", Text, "the server's reply to a stricter format"),
+    required("learned_at", UtcDateTime, "when that was learned, UTC"),
 )

@@ -24,7 +24,7 @@ RULES = Company()
     ("points", "tier"), [(150, "S"), (149, "A"), (100, "A"), (99, "B"), (70, "B"), (69, "C"), (50, "C"), (49, "D")]
 )
 def test_a_tier_starts_at_its_minimum(points: int, tier: str) -> None:
-    assert tier_of(points, RULES) == tier
+    assert tier_of(points) == tier
 
 
 def test_technologies_of_130_points_count_100() -> None:
@@ -89,8 +89,8 @@ def test_the_bonus_city_is_a_setting_and_matches_whole_words() -> None:
 def test_completeness_follows_from_the_length_of_the_texts(about: int, culture: int, level: Completeness) -> None:
     texts = {"about": "a" * about or None, "culture": "c" * culture or None}
 
-    assert completeness(name="A", website="https://a.test", rules=RULES, **texts) is level
-    assert completeness(name=None, website="https://a.test", rules=RULES, **texts) == "thin"
+    assert completeness(name="A", website="https://a.test", **texts) is level
+    assert completeness(name=None, website="https://a.test", **texts) == "thin"
 
 
 @pytest.mark.parametrize(
@@ -127,5 +127,5 @@ def test_a_head_count_is_parsed_in_any_format(text: str, expected: tuple[int, in
     ],
 )
 def test_large_starts_at_ten_thousand_and_small_ends_below_a_hundred(low: int, high: int | None, category: str) -> None:
-    assert size_category(Employees(low=low, high=high), RULES) == category
-    assert size_category(None, RULES) is None
+    assert size_category(Employees(low=low, high=high)) == category
+    assert size_category(None) is None

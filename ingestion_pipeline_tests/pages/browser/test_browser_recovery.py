@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.pages.browser import chromium, visit
+from ingestion_pipeline.pages.browser import chromium, renderer
 from ingestion_pipeline.pages.browser.chromium import has_sandbox
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer
@@ -93,7 +93,7 @@ def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(session: Brow
 def test_a_browser_that_hangs_is_replaced_and_its_page_retried(
     session: BrowserSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((chromium, "ANSWER"), (chromium, "CLOSE"), (visit, "CLOSE")):
+    for module, name in ((chromium, "ANSWER"), (chromium, "CLOSE"), (renderer, "CLOSE")):
         monkeypatch.setattr(module, f"{name}_SECONDS", 1.0)
     session.web.routes["/first"] = "<p>first</p>"
     session.html("/first")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.pages.browser.document import BrowserLimits, Document
+from ingestion_pipeline.pages.browser.document import Document
+from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.pages.page_fetches import NOW
 
@@ -12,7 +13,7 @@ HTML = {"content-type": "text/html; charset=utf-8"}
 
 
 def a_document(url: str = "https://a.test/") -> Document:
-    document = Document(url, BrowserLimits(), check_url=None, clock=lambda: NOW)
+    document = Document(url, load_settings({}), check_url=None, clock=lambda: NOW)
     document.begin()
     document.may_request(url)
     return document

@@ -17,7 +17,6 @@ from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, a_certificate, endless, redirect
 from ingestion_pipeline_tests.pages.browser_sessions import (
-    FAST_LIMITS,
     PLAIN,
     BrowserSession,
     a_renderer,
@@ -217,7 +216,7 @@ def test_no_more_pages_are_open_at_once_than_allowed(session: BrowserSession) ->
     session.web.routes["/count"] = count
     session.run(render_three())
 
-    assert FAST_LIMITS.pages == 1
+    assert session.renderer._settings.rendering.pages == 1
     assert most == 1
 
 
@@ -231,7 +230,7 @@ def test_a_renderer_that_is_not_used_starts_nothing() -> None:
 
 def test_without_a_browser_the_page_waits_and_the_cure_is_named(tmp_path: Path) -> None:
     settings = load_settings({"INGESTION_BROWSER": str(tmp_path / "none")})
-    renderer = BrowserRenderer(settings, FAST_LIMITS, Guard(), clock=lambda: NOW)
+    renderer = BrowserRenderer(settings, Guard(), clock=lambda: NOW)
 
     with pytest.raises(Resource, match="INGESTION_BROWSER") as caught:
         asyncio.run(renderer.render("http://a.test/", PLAIN))

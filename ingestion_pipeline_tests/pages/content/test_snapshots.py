@@ -11,8 +11,10 @@ import pytest
 from sqlalchemy import event, func, select
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.pages.content.archive import SnapshotArchive
-from ingestion_pipeline.pages.content.snapshots import known_pages, renew_pages, store_pages, write_page_snapshots
+from ingestion_pipeline.pages.content.snapshots import (
+    SnapshotArchive,
+    write_page_snapshots,
+)
 from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage, links_hash
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store import Store
@@ -48,14 +50,14 @@ def a_page(url: str = URL, text: str = "Baker", **changes: Any) -> NewPage:
 
 def write_pages(ctx: RunContext, *pages: NewPage, hours: int = 0) -> list[int]:
     now = NOON + hours * HOUR
-    stored = store_pages(ctx.content, [("catalog:a", page) for page in pages], now=now)
+    stored = SnapshotArchive(ctx.store, ctx.content).store([("catalog:a", page) for page in pages], now=now)
     with ctx.store.begin() as connection:
         return write_page_snapshots(connection, stored, now=now)
 
 
 def known_by_url(ctx: RunContext, *urls: str) -> dict[str, KnownPage]:
     with ctx.store.read() as connection:
-        return known_pages(connection, urls, ctx.content)
+        return SnapshotArchive(ctx.store, ctx.content).known_pages(connection, urls)
 
 
 def test_a_page_is_a_row_with_an_object_for_each_form_of_it(ctx: RunContext, store: Store) -> None:
@@ -103,12 +105,12 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(ctx: Run
 def test_hundreds_of_pages_are_one_statement_each_way(ctx: RunContext, store: Store) -> None:
     urls = [f"https://a.test/{number}?q=" + "x" * 5_000 for number in range(300)]
     pages = [a_page(url, text=str(number)) for number, url in enumerate(urls)]
-    stored = store_pages(ctx.content, [(None, page) for page in (*pages, pages[7])], now=NOON)
+    stored = SnapshotArchive(ctx.store, ctx.content).store([(None, page) for page in (*pages, pages[7])], now=NOON)
     statements: list[str] = []
     with store.begin() as connection:
         event.listen(connection, "before_cursor_execute", lambda *a: statements.append(a[2]))
         ids = write_page_snapshots(connection, stored, now=NOON)
-        pages_by_url = known_pages(connection, urls, ctx.content)
+        pages_by_url = SnapshotArchive(ctx.store, ctx.content).known_pages(connection, urls)
 
     assert len(statements) == 2
     assert [pages_by_url[url].snapshot_id for url in urls] == ids[:-1]
@@ -157,9 +159,10 @@ def test_an_unchanged_page_writes_only_its_new_validators(ctx: RunContext, store
     before = known_by_url(ctx, URL)[URL]
     same = SamePage(url=URL, known_page=before, etag='"1"', last_modified=None, served_hash=before.served_hash)
 
+    archive = SnapshotArchive(ctx.store, ctx.content)
     with store.begin() as connection:
-        assert renew_pages(connection, [same]) == 0
-        assert renew_pages(connection, [replace(same, etag='"2"', served_hash="other")]) == 1
+        assert archive.renew(connection, [same]) == 0
+        assert archive.renew(connection, [replace(same, etag='"2"', served_hash="other")]) == 1
 
     after = known_by_url(ctx, URL)[URL]
     assert after == replace(before, etag='"2"', served_hash="other")
@@ -167,7 +170,7 @@ def test_an_unchanged_page_writes_only_its_new_validators(ctx: RunContext, store
         assert connection.execute(select(func.count()).select_from(snapshots)).scalar() == 1
 
 
-def test_storing_no_pages_runs_no_statement(store: Store) -> None:
+def test_storing_no_pages_runs_no_statement(ctx: RunContext, store: Store) -> None:
     with store.begin() as connection:
         assert write_page_snapshots(connection, [], now=NOON) == []
-        assert renew_pages(connection, []) == 0
+        assert SnapshotArchive(ctx.store, ctx.content).renew(connection, []) == 0

@@ -42,7 +42,7 @@ def connect(guard: Guard, wire: NoSockets, url: str = "http://a.test/") -> WorkE
 
     async def request() -> None:
         connections = Connections(guard, connect_seconds=5, ca_file=None, opened=wire)
-        async with aclosing(connections), connections.get(url, {}):
+        async with aclosing(connections), connections.exchange(url, {}):
             pass
 
     with pytest.raises(WorkError) as caught:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.http.status import status_error
+from ingestion_pipeline.pages.http.request import status_error
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.retry import retry_after
 

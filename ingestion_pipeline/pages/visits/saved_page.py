@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingestion_pipeline.pages.visits.response_class import (
-    BlockedPage,
     Content,
-    EmptyShell,
-    LoginPage,
-    SoftNotFound,
     WrongType,
     classify_response,
 )
@@ -20,9 +16,6 @@ from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.urls import checked_url
-
-# The codes of doubtful pages, part of the output of `ingest read`.
-_CODES = {SoftNotFound: "soft_not_found", LoginPage: "login_wall", BlockedPage: "bot_wall", EmptyShell: "empty_shell"}
 
 
 class NoPageConfig(ValueError):
@@ -64,7 +57,5 @@ def _reading(saved: SavedBody) -> ParsedFeed[WebPage]:
         raise Permanent(f"{response_class.reason}; only web pages are read", code="not_html")
     if isinstance(response_class, Content):
         return ParsedFeed(records=[page])
-    problem = Problem(
-        where="body", message=response_class.reason, code=_CODES[type(response_class)], hides_record=False
-    )
+    problem = Problem(where="body", message=response_class.reason, code=response_class.code, hides_record=False)
     return ParsedFeed(records=[page], problems=[problem])
