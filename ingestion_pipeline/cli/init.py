@@ -7,6 +7,13 @@ import click
 from ingestion_pipeline.cli.output import echo, print_facts
 from ingestion_pipeline.cli.session import opened, shown_database
 
+FIRST_STEPS = """\
+Next: `ingest demo run` shows everything on the bundled site;
+      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,
+      or write YAML files into the sources folder and run `ingest sources import`;
+      `ingest profile example > profile.yaml` creates a profile to match jobs with;
+      `make dev` polls them and opens the UI; `ingest doctor` checks the installation."""
+
 
 @click.command()
 def init() -> None:
@@ -29,17 +36,4 @@ def init() -> None:
         }
     )
     echo("")
-    for line in _next_steps(count):
-        echo(line)
-
-
-def _next_steps(count: int) -> list[str]:
-    if count:
-        return ["Next: `ingest status` shows them, `make dev` polls them."]
-    return [
-        "Next: `ingest demo run` shows everything on the bundled site;",
-        "      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,",
-        "      or write YAML files into the sources folder and run `ingest sources import`;",
-        "      `ingest profile example > profile.yaml` creates a profile to match jobs with;",
-        "      `make dev` polls them and opens the UI; `ingest doctor` checks the installation.",
-    ]
+    echo("Next: `ingest status` shows them, `make dev` polls them." if count else FIRST_STEPS)

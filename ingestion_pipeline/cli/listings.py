@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import json_option, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing, print_table
+from ingestion_pipeline.cli.session import json_option, known_source, reading
 
 STATES = ("open", "closed")
 DECISIONS = ("matched", "filtered", "skipped", "waiting")
@@ -39,41 +33,26 @@ def listings() -> None:
 def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
     """Show listings, newest first."""
     from ingestion_pipeline.companies.boards.reporting import ListingFilter, list_listings
-    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
-    with opened() as (_, store), store.read() as connection:
-        source_id = filters["source_id"]
-        if source_id is not None and not sources_by_id(connection, [source_id]):
-            raise UnknownSource(source_id)
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
+        known_source(connection, filters["source_id"])
         rows = list_listings(connection, ListingFilter(**filters), limit=limit)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no listings; `ingest sources list --kind job_board` shows the boards")
-    else:
-        columns = [
-            Column("id", is_number=True),
-            Column("title", is_flexible=True),
-            Column("company"),
-            Column("location"),
-            Column("status"),
-            Column("decision"),
-            Column("first seen"),
-        ]
-        print_table(columns, [_row(row, now) for row in rows])
-
-
-def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
-    return [
-        row["id"],
-        row["title"],
-        row["company"] or "-",
-        row["location"] or row["remote"] or "-",
-        row["status"],
-        row["decision"] or "waiting",
-        distance(row["first_seen_at"], now),
-    ]
+    print_listing(
+        rows,
+        lambda row: {
+            "id": row["id"],
+            "title": row["title"],
+            "company": row["company"],
+            "location": row["location"] or row["remote"],
+            "status": row["status"],
+            "decision": row["decision"] or "waiting",
+            "first seen": distance(row["first_seen_at"], now),
+        },
+        as_json=as_json,
+        empty="no listings; `ingest sources list --kind job_board` shows the boards",
+        numbers={"id"},
+        flexible={"title"},
+    )
 
 
 @listings.command()
@@ -83,22 +62,17 @@ def show(*, listing_id: int, as_json: bool) -> None:
     """Show listing ID: its fields, the boards that list it, its match."""
     from ingestion_pipeline.companies.boards.reporting import listing_details
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         row = dict(listing_details(connection, listing_id))
     if as_json:
         print_json(row)
         return
     print_facts({name.replace("_", " "): row[name] for name in _FACTS if row[name] is not None})
-    columns = [Column("board"), Column("external id"), Column("listed"), Column("url", is_flexible=True)]
+    links = [[link[name] for name in ("source_id", "external_id", "available", "url")] for link in row["links"]]
     echo("")
-    print_table(columns, [_link(link) for link in row["links"]])
+    print_table(("board", "external id", "listed", "url"), links, flexible={"url"})
     if row["match"] is not None:
         echo(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
     if row["description"]:
         echo(f"\n{row['description'][:MOST_SHOWN]}")
     echo(f"\n`ingest explain job_listings:{listing_id}` shows its evaluation and lineage")
-
-
-def _link(link: Mapping[str, Any]) -> list[object]:
-    listed = "yes" if link["available"] else "no"
-    return [link["source_id"], link["external_id"] or "-", listed, link["url"] or "-"]

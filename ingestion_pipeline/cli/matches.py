@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli.explain import explain_row
-from ingestion_pipeline.cli.output import Column, echo, print_json, print_table
-from ingestion_pipeline.cli.session import json_option, opened
+from ingestion_pipeline.cli.output import print_listing
+from ingestion_pipeline.cli.session import json_option, known_source, reading
 
 if TYPE_CHECKING:
     from ingestion_pipeline.settings import Settings
@@ -26,28 +26,19 @@ def matches() -> None:
 def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
     """Show matching listings, best first, each with its reason."""
     from ingestion_pipeline.companies.matching.reporting import list_matches
-    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
-    with opened() as (settings, store), store.read() as connection:
-        if source_id is not None and not sources_by_id(connection, [source_id]):
-            raise UnknownSource(source_id)
-        matches_found = list_matches(connection, source_id=source_id, limit=limit)
-    if as_json:
-        print_json(matches_found)
-    elif not matches_found:
-        echo(f"no matches; {_advice(settings)}")
-    else:
-        columns = [
-            Column("score", is_number=True),
-            Column("rank", is_number=True),
-            Column("priority"),
-            Column("title", is_flexible=True),
-            Column("company"),
-            Column("reason", is_flexible=True),
-            Column("listing", is_number=True),
-        ]
-        names = ("score", "rank_score", "priority", "title", "company", "reason", "listing_id")
-        print_table(columns, [[match[name] for name in names] for match in matches_found])
+    with reading() as (settings, connection, _):
+        rows = list_matches(connection, source_id=known_source(connection, source_id), limit=limit)
+    columns = {"rank": "rank_score", "listing": "listing_id"}
+    names = ("score", "rank", "priority", "title", "company", "reason", "listing")
+    print_listing(
+        rows,
+        lambda match: {name: match[columns.get(name, name)] for name in names},
+        as_json=as_json,
+        empty="" if rows else f"no matches; {_advice(settings)}",
+        numbers={"score", "rank", "listing"},
+        flexible={"title", "reason"},
+    )
 
 
 def _advice(settings: Settings) -> str:

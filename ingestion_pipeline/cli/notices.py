@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, echo, print_json, print_table, shortened
-from ingestion_pipeline.cli.session import json_option, opened
-
-if TYPE_CHECKING:
-    from sqlalchemy import RowMapping
+from ingestion_pipeline.cli.output import echo, print_listing, shortened
+from ingestion_pipeline.cli.session import json_option, reading
 
 
 @click.group()
@@ -27,39 +23,25 @@ def list_(*, status: str | None, recipient: str | None, as_json: bool) -> None:
     """Show the newest notices."""
     from ingestion_pipeline.notices.status import LISTED, list_notices
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         rows = list_notices(connection, status=status, recipient=recipient)
-    if as_json:
-        print_json([dict(row) for row in rows])
-    elif not rows:
-        echo("no notices" + (f" are {status}" if status else ""))
-    else:
-        _print_notices(rows)
-        if len(rows) == LISTED:
-            echo(f"(the newest {LISTED}; --status and --recipient show others)")
-
-
-def _print_notices(notices_found: Sequence[RowMapping]) -> None:
-    columns = [
-        Column("id", is_number=True),
-        Column("recipient"),
-        Column("status"),
-        Column("subject", is_flexible=True),
-        Column("sent"),
-        Column("error", is_flexible=True),
-    ]
-    rows = [
-        [
-            row["id"],
-            row["recipient"],
-            row["status"],
-            _subject(row["payload"]),
-            row["sent_at"],
-            shortened(row["error"] or "", 120),
-        ]
-        for row in notices_found
-    ]
-    print_table(columns, rows)
+    print_listing(
+        rows,
+        lambda row: {
+            "id": row["id"],
+            "recipient": row["recipient"],
+            "status": row["status"],
+            "subject": _subject(row["payload"]),
+            "sent": row["sent_at"],
+            "error": shortened(row["error"] or "", 120),
+        },
+        as_json=as_json,
+        empty="no notices" + (f" are {status}" if status else ""),
+        numbers={"id"},
+        flexible={"subject", "error"},
+    )
+    if len(rows) == LISTED and not as_json:
+        echo(f"(the newest {LISTED}; --status and --recipient show others)")
 
 
 def _subject(payload: dict[str, Any]) -> str:

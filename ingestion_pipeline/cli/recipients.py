@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandFailed, CommandRefused, distance, echo, print_json, print_table
-from ingestion_pipeline.cli.session import actor, json_option, opened
+from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, distance, echo, print_listing
+from ingestion_pipeline.cli.session import actor, changing, json_option, reading
 from ingestion_pipeline.sources.recipients import Mode
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
     if secret is not None and not is_webhook(address):
         raise CommandRefused(f"secret: only webhooks are signed, and {address} is not one")
     assert recipient is not None  # noqa: S101 - nothing was bad
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         made = registry.add(connection, recipient, actor=actor(), now=now, secret=secret)
     follow_hint = f"`ingest follow {recipient_id} SERIES` selects the series"
     of_all = f"notified of every {' and '.join(recipient.kinds)}"
@@ -96,8 +95,7 @@ def secret(*, recipient_id: str, secret: str | None) -> None:
     from ingestion_pipeline.sources.recipient_entry import bad_secret
 
     _refuse(bad_secret(secret) if secret is not None else [])
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         made = registry.change_secret(connection, recipient_id, actor=actor(), now=now, secret=secret)
     echo(f"{recipient_id} has a new key from the next message on")
     if secret is None:
@@ -110,39 +108,26 @@ def list_(*, as_json: bool) -> None:
     """Show every recipient, what they follow and their deliveries."""
     from ingestion_pipeline.notices.status import list_recipients
 
-    with opened() as (_, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
         rows = list_recipients(connection)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no recipients; `ingest recipients add ID ADDRESS` adds one")
-    else:
-        _print_recipients(rows, now)
-
-
-def _print_recipients(recipients_found: Sequence[dict[str, Any]], now: datetime) -> None:
-    columns = [
-        Column("recipient"),
-        Column("mode"),
-        *(Column(name, is_number=True) for name in ("follows", "pending", "sent", "failed")),
-        Column("paused"),
-        Column("address", is_flexible=True),
-        Column("last error", is_flexible=True),
-    ]
-    rows = [
-        [
-            row["id"],
-            row["mode"] + (f" ({row['language']})" if row["language"] else ""),
-            len(row["follows"]),
-            *(row[name] for name in ("pending", "sent", "failed")),
-            _pause(row["not_before"], now),
-            row["address"],
-            row["last_error"],
-        ]
-        for row in recipients_found
-    ]
-    print_table(columns, rows)
+    print_listing(
+        rows,
+        lambda row: {
+            "recipient": row["id"],
+            "mode": row["mode"] + (f" ({row['language']})" if row["language"] else ""),
+            "follows": len(row["follows"]),
+            "pending": row["pending"],
+            "sent": row["sent"],
+            "failed": row["failed"],
+            "paused": _pause(row["not_before"], now),
+            "address": row["address"],
+            "last error": row["last_error"],
+        },
+        as_json=as_json,
+        empty="no recipients; `ingest recipients add ID ADDRESS` adds one",
+        numbers={"follows", "pending", "sent", "failed"},
+        flexible={"address", "last error"},
+    )
 
 
 def _pause(until: datetime | None, now: datetime) -> str:
@@ -156,8 +141,7 @@ def remove(*, recipient_id: str) -> None:
     """Stop notifying a recipient; their past notices stay."""
     from ingestion_pipeline.notices import registry
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         muted = registry.remove(connection, recipient_id, actor=actor(), now=now)
     echo(f"{recipient_id} is removed; {muted} pending notices were muted")
 
@@ -171,9 +155,8 @@ def test(*, recipient_id: str) -> None:
     from ingestion_pipeline.notices.registry import get_addressee
     from ingestion_pipeline.tasks.errors import WorkError
 
-    with opened() as (settings, store), store.read() as connection:
+    with reading() as (settings, connection, now):
         to = get_addressee(connection, recipient_id)
-        now = store.clock.now(connection)
     try:
         response = asyncio.run(_send_example(settings, to, now))
     except WorkError as error:
@@ -209,8 +192,7 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
     requested = Follow(
         series=series_id, mode=Mode(mode) if mode else None, language=language.lower() if language else None
     )
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         is_new = registry.follow(connection, recipient_id, requested, actor=actor(), now=now)
     verb = "now follows" if is_new else "already follows"
     echo(f"{recipient_id} {verb} {series_id}")
@@ -223,7 +205,6 @@ def unfollow(*, recipient_id: str, series_id: str) -> None:
     """Stop notifying RECIPIENT of SERIES."""
     from ingestion_pipeline.notices import registry
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         muted = registry.unfollow(connection, recipient_id, series_id, actor=actor(), now=now)
     echo(f"{recipient_id} no longer follows {series_id}; {muted} pending notices were muted")

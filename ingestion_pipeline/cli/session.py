@@ -14,6 +14,8 @@ import click
 from ingestion_pipeline.cli.output import CommandRefused
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.store import Store
 
@@ -57,6 +59,22 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
         yield settings, store
     finally:
         store.close()
+
+
+@contextmanager
+def reading() -> Generator[tuple[Settings, Connection, datetime]]:
+    """Yield the settings, a connection that only reads, and the database's time."""
+    with opened() as (settings, store), store.read() as connection:
+        yield settings, connection, store.clock.now(connection)
+
+
+@contextmanager
+def changing(*, dry_run: bool = False) -> Generator[tuple[Settings, Connection, datetime]]:
+    """Yield the settings, a transaction and its time; a dry run is rolled back at its end."""
+    with opened() as (settings, store), store.begin() as connection:
+        yield settings, connection, store.clock.now(connection)
+        if dry_run:
+            connection.rollback()
 
 
 @contextmanager
@@ -132,6 +150,15 @@ def _passwords(url: str) -> list[str]:
         return [url]
     secrets = [parsed.password, *(parsed.query.get(name) for name in _SECRET_PARAMETERS)]
     return [str(secret) for secret in secrets if secret]
+
+
+def known_source(connection: Connection, source_id: str | None) -> str | None:
+    """Return the id of the option `--source`; refuse one that no source has."""
+    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+
+    if source_id is not None and not sources_by_id(connection, [source_id]):
+        raise UnknownSource(source_id)
+    return source_id
 
 
 json_option = click.option(

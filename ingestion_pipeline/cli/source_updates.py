@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingestion_pipeline.cli.output import CommandRefused, echo
-from ingestion_pipeline.cli.session import actor, config_option, opened
+from ingestion_pipeline.cli.session import actor, changing, config_option
 from ingestion_pipeline.cli.sources import checked, sources
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
     changes = {key: value for key, value in options.items() if value is not None}
     if not changes and not accept_drop and not detect:
         raise CommandRefused("nothing to change; `ingest sources update --help` shows the options")
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (settings, connection, now):
         source = sources_by_id(connection, [source_id]).get(source_id)
         if source is None:
             raise UnknownSource(source_id)
@@ -118,8 +117,7 @@ def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sourc
     if source_ids and (target_matches or max_sources):
         raise CommandRefused("--target-matches and --max-sources belong to a rotation; name no board")
     request = ScrapeRequest(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (settings, connection, now):
         try:
             made = request_scrape(connection, request, now=now, settings=settings)
         except NotPolled as error:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import KindType, actor, config_option, json_option, opened
+from ingestion_pipeline.cli.output import CommandRefused, distance, echo, print_facts, print_json, print_records
+from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, json_option, opened, reading
 from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
 
@@ -44,8 +44,7 @@ def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a decla
     from ingestion_pipeline.sources.registry import add as add_source
 
     definition = checked(_named({key: value for key, value in options.items() if value is not None}))
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         add_source(connection, definition, actor=actor(), now=now)
         needs_detection = declared(connection, [definition.id], now=now)
     summary = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
@@ -92,8 +91,7 @@ def _print_json_facts(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.status import watched_sources
     from ingestion_pipeline.store.bulk import making_rows
 
-    with opened() as (settings, store), store.read() as connection, making_rows():
-        now = store.clock.now(connection)
+    with reading() as (settings, connection, now), making_rows():
         attempts = settings.work.max_attempts
         watched_list = watched_sources(connection, kind=kind)
         facts = [source_facts(watched, now=now, max_attempts=attempts) for watched in watched_list]
@@ -129,31 +127,21 @@ def _print_sources(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.lookup import listed_sources
     from ingestion_pipeline.store.bulk import making_rows
 
-    columns = [
-        Column("source"),
-        Column("platform"),
-        Column("tier"),
-        Column("status"),
-        Column("records", is_number=True),
-        Column("next"),
-        Column("url", is_flexible=True),
-    ]
-    with opened() as (_, store), store.read() as connection, making_rows():
-        now = store.clock.now(connection)
-        rows = [
-            [
-                source.id,
-                source.platform,
-                f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
-                source.status,
-                source.record_count,
-                distance(source.next_check_at, now),
-                source.url,
-            ]
+    with reading() as (_, connection, now), making_rows():
+        records = [
+            {
+                "source": source.id,
+                "platform": source.platform,
+                "tier": f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
+                "status": source.status,
+                "records": source.record_count,
+                "next": distance(source.next_check_at, now),
+                "url": source.url,
+            }
             for source in listed_sources(connection, kind=kind)
         ]
-    if rows:
-        print_table(columns, rows)
+    if records:
+        print_records(records, numbers={"records"}, flexible={"url"})
     else:
         echo("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
 
@@ -171,8 +159,8 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.sources.status import watched_source
     from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, list_dead_letters, state_of
 
-    with opened() as (settings, store), store.read() as connection:
-        now, watched = store.clock.now(connection), watched_source(connection, source_id)
+    with reading() as (settings, connection, now):
+        watched = watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
         dead_letters = list_dead_letters(connection, DeadLetterFilter(source_id=source_id), decided=True, limit=3)
@@ -258,8 +246,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
     from ingestion_pipeline.sources.declared_rows import BY_FILE
     from ingestion_pipeline.sources.lookup import sources_by_id
 
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (settings, connection, now):
         before = sources_by_id(connection, [source_id]).get(source_id)
         if before is not None and (bad := approval_problems(before, settings.sources)):
             raise CommandRefused("\n".join(bad))
@@ -281,8 +268,7 @@ def disable(*, source_id: str, reason: str) -> None:
     from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
     from ingestion_pipeline.sources import registry
 
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (settings, connection, now):
         lock_board(connection, source_id)
         registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
         closed = close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
@@ -297,8 +283,7 @@ def remove(*, source_id: str) -> None:
     from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
     from ingestion_pipeline.sources import registry
 
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (settings, connection, now):
         lock_board(connection, source_id)
         registry.remove(connection, source_id, actor=actor(), now=now)
         closed = close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)

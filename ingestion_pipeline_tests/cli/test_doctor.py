@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, text, update
 
-from ingestion_pipeline.cli import doctor_checks as checks
+from ingestion_pipeline.cli import doctor as checks
 from ingestion_pipeline.demo.commands import demo_files
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.sources.files import SourceFile
