@@ -1,11 +1,26 @@
-"""`ingest listings`: list job listings and show how each was evaluated."""
+"""`ingest listings`, `matches` and `profile`: show job listings, how each was evaluated, and by what profile."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing, print_table
-from ingestion_pipeline.cli.session import json_option, known_source, reading
+from ingestion_pipeline.cli.explain import explain_row
+from ingestion_pipeline.cli.output import (
+    CommandRefused,
+    distance,
+    echo,
+    print_facts,
+    print_json,
+    print_listing,
+    print_table,
+)
+from ingestion_pipeline.cli.session import json_option, known_source, opened, reading
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.settings import Settings
+
 
 STATES = ("open", "closed")
 DECISIONS = ("matched", "filtered", "skipped", "waiting")
@@ -76,3 +91,85 @@ def show(*, listing_id: int, as_json: bool) -> None:
     if row["description"]:
         echo(f"\n{row['description'][:MOST_SHOWN]}")
     echo(f"\n`ingest explain job_listings:{listing_id}` shows its evaluation and lineage")
+
+
+@click.group()
+def matches() -> None:
+    """Show the listings that match your profile."""
+
+
+@matches.command("list")
+@click.option("--source", "source_id", metavar="ID", help="Only those of a board.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@json_option
+def matches_list(*, source_id: str | None, limit: int, as_json: bool) -> None:
+    """Show matching listings, best first, each with its reason."""
+    from ingestion_pipeline.companies.matching.reporting import list_matches
+
+    with reading() as (settings, connection, _):
+        rows = list_matches(connection, source_id=known_source(connection, source_id), limit=limit)
+    columns = {"rank": "rank_score", "listing": "listing_id"}
+    names = ("score", "rank", "priority", "title", "company", "reason", "listing")
+    print_listing(
+        rows,
+        lambda match: {name: match[columns.get(name, name)] for name in names},
+        as_json=as_json,
+        empty="" if rows else f"no matches; {_advice(settings)}",
+        numbers={"score", "rank", "listing"},
+        flexible={"title", "reason"},
+    )
+
+
+def _advice(settings: Settings) -> str:
+    from ingestion_pipeline.companies.matching.profile import Profile
+    from ingestion_pipeline.companies.matching.runs import settings_profile
+
+    profile = settings_profile(settings)
+    if not isinstance(profile, Profile):
+        return str(profile)
+    return "`dagster job execute -m ingestion_pipeline -j process_listings` evaluates pending listings"
+
+
+@matches.command()
+@click.argument("listing_id", metavar="ID", type=int)
+@json_option
+def explain(*, listing_id: int, as_json: bool) -> None:
+    """Show how listing ID was evaluated.
+
+    The same as `ingest explain job_listings:ID`.
+    """
+    explain_row(f"job_listings:{listing_id}", as_json=as_json)
+
+
+@click.group()
+def profile() -> None:
+    """Check the profile that listings are matched with."""
+
+
+@profile.command()
+@json_option
+def check(*, as_json: bool) -> None:
+    """List every mistake of the profile, each with its line; exit 2 if there is one."""
+    from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
+    from ingestion_pipeline.companies.matching.runs import profile_path, settings_profile
+
+    with opened() as (settings, _):
+        profile_found, path = settings_profile(settings), profile_path(settings)
+    if as_json:
+        is_good = not isinstance(profile_found, BadProfile | NoProfile)
+        problems = [] if is_good else str(profile_found).splitlines()
+        print_json({"path": str(path), "is_usable": is_good, "problems": problems})
+        if not is_good:
+            raise click.exceptions.Exit(2)
+        return
+    if isinstance(profile_found, BadProfile | NoProfile):
+        raise CommandRefused(str(profile_found))
+    echo(f"{path} is valid: {len(profile_found.skills)} skills")
+
+
+@profile.command()
+def example() -> None:
+    """Print an example profile."""
+    from ingestion_pipeline.companies.matching.profile import example_profile
+
+    echo(example_profile().rstrip())

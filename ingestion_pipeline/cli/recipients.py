@@ -1,4 +1,4 @@
-"""`ingest recipients`, `follow`, `unfollow`: manage who is notified of new chapters, and how."""
+"""`ingest recipients`, `follow`, `unfollow` and `notices`: manage who is notified, and show what was sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, distance, echo, print_listing
+from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, distance, echo, print_listing, shortened
 from ingestion_pipeline.cli.session import actor, changing, json_option, reading
 from ingestion_pipeline.sources.recipients import Mode
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ingestion_pipeline.notices.rows import Addressee
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.file_model import BadField
+
 
 mode_option = click.option(
     "--mode",
@@ -208,3 +209,43 @@ def unfollow(*, recipient_id: str, series_id: str) -> None:
     with changing() as (_, connection, now):
         muted = registry.unfollow(connection, recipient_id, series_id, actor=actor(), now=now)
     echo(f"{recipient_id} no longer follows {series_id}; {muted} pending notices were muted")
+
+
+@click.group()
+def notices() -> None:
+    """Show notices and their delivery."""
+
+
+@notices.command("list")
+@click.option("--status", type=click.Choice(["pending", "sent", "failed", "muted"]), help="Only those in this state.")
+@click.option("--recipient", metavar="ID", help="Only those for this recipient.")
+@json_option
+def notices_list(*, status: str | None, recipient: str | None, as_json: bool) -> None:
+    """Show the newest notices."""
+    from ingestion_pipeline.notices.status import LISTED, list_notices
+
+    with reading() as (_, connection, _):
+        rows = list_notices(connection, status=status, recipient=recipient)
+    print_listing(
+        rows,
+        lambda row: {
+            "id": row["id"],
+            "recipient": row["recipient"],
+            "status": row["status"],
+            "subject": _subject(row["payload"]),
+            "sent": row["sent_at"],
+            "error": shortened(row["error"] or "", 120),
+        },
+        as_json=as_json,
+        empty="no notices" + (f" are {status}" if status else ""),
+        numbers={"id"},
+        flexible={"subject", "error"},
+    )
+    if len(rows) == LISTED and not as_json:
+        echo(f"(the newest {LISTED}; --status and --recipient show others)")
+
+
+def _subject(payload: dict[str, Any]) -> str:
+    if "series_title" not in payload:
+        return shortened(payload.get("title") or "", 120)
+    return f"{payload['series_title']} {payload['number'] or payload['title'] or ''}".strip()

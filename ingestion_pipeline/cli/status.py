@@ -59,8 +59,8 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
     from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
     from ingestion_pipeline.operations.health import as_row, reported, source_statuses
-    from ingestion_pipeline.operations.queues import backlog as behind
-    from ingestion_pipeline.operations.queues import queues
+    from ingestion_pipeline.operations.metrics import backlog as behind
+    from ingestion_pipeline.operations.metrics import queues
     from ingestion_pipeline.sources.scheduling.due import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
     from ingestion_pipeline.websites.metrics import phase_metrics

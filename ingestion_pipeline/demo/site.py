@@ -21,13 +21,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import (
-    DEMO_SUFFIX,
-    businesses,
-    catalog_sites,
-    content,
-    job_openings,
-)
+from ingestion_pipeline.demo import DEMO_SUFFIX, businesses, catalog_sites, content, job_openings
 from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.loopback import LoopbackHandler, serving
