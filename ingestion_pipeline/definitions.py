@@ -2,14 +2,10 @@
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration.checks import ASSET_CHECKS
-from ingestion_pipeline.orchestration.contracts import CONTRACT_CHECKS
-from ingestion_pipeline.orchestration.dead_letters import DEAD_LETTER_JOBS
-from ingestion_pipeline.orchestration.exports import export_datasets
+from ingestion_pipeline.orchestration.checks import ASSET_CHECKS, CONTRACT_CHECKS
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.health import source_health
-from ingestion_pipeline.orchestration.jobs import JOBS
-from ingestion_pipeline.orchestration.notices import notices
+from ingestion_pipeline.orchestration.jobs import JOBS, notices
 from ingestion_pipeline.orchestration.polling import POLL_JOBS, POLLED_ASSETS, POLLED_JOBS
 from ingestion_pipeline.orchestration.resources import run_context
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
@@ -34,8 +30,6 @@ def build_definitions() -> dg.Definitions:
             *INGEST_JOBS,
             *JOBS,
             *EXTRACTION_JOBS,
-            *DEAD_LETTER_JOBS,
-            export_datasets,
         ],
         schedules=SCHEDULES,
         sensors=SENSORS,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ingestion_pipeline.settings.logs import OURS, about, configure, logging_for
-from ingestion_pipeline.sources.poll_results import log_failures, log_successes
+from ingestion_pipeline.sources.poll_results import log_poll
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.builders import a_task
 
@@ -28,9 +28,10 @@ def test_a_line_has_its_run_source_and_tracking_id(capsys: pytest.CaptureFixture
     configure("INFO", "json")
     configure("INFO", "json")  # a second store of the same process adds no second line
     with logging_for(run="r-1", job="poll_hot"):
-        log_successes([(a_task(), True), (a_task(), False)])
+        log_poll(a_task(), logging.INFO, "succeeded", None)
+        log_poll(a_task(), logging.DEBUG, "succeeded", None)  # unchanged
         error = Transient("a.test said <b>secret</b>", code="http_503")
-        log_failures([(a_task(attempts=2), error)])
+        log_poll(a_task(attempts=2), logging.INFO, "failed", error)
 
     good, bad = lines(capsys)
 

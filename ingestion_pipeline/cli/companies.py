@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import json_option, opened
+from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing
+from ingestion_pipeline.cli.session import json_option, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from ingestion_pipeline.companies.reports import CompanyReport
 
@@ -33,37 +32,23 @@ def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
     """Show companies, best first."""
     from ingestion_pipeline.companies.reports import list_companies
 
-    with opened() as (_, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
         rows = list_companies(connection, status=status, tier=tier)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no companies; `ingest sources add URL --id company:NAME --kind company` adds one")
-    else:
-        columns = [
-            Column("id"),
-            Column("name"),
-            Column("status"),
-            Column("data"),
-            Column("tier"),
-            Column("score", is_number=True),
-            Column("analysed"),
-        ]
-        print_table(columns, [_row(company, now) for company in rows])
-
-
-def _row(company: Mapping[str, Any], now: datetime) -> list[object]:
-    quality: dict[str, Any] = company["quality"]
-    return [
-        company["id"],
-        company["name"] or "-",
-        company["status"],
-        quality.get("level", "-"),
-        company["tier"] or "-",
-        "-" if company["score"] is None else company["score"],
-        distance(company["analyzed_at"], now) if company["analyzed_at"] else "never",
-    ]
+    print_listing(
+        rows,
+        lambda company: {
+            "id": company["id"],
+            "name": company["name"],
+            "status": company["status"],
+            "data": company["quality"].get("level"),
+            "tier": company["tier"],
+            "score": company["score"],
+            "analysed": distance(company["analyzed_at"], now) if company["analyzed_at"] else "never",
+        },
+        as_json=as_json,
+        empty="no companies; `ingest sources add URL --id company:NAME --kind company` adds one",
+        numbers={"score"},
+    )
 
 
 @companies.command()
@@ -76,7 +61,7 @@ def show(*, company_id: str, as_json: bool) -> None:
     """
     from ingestion_pipeline.companies.reports import company_report
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         report = company_report(connection, company_id)
     if as_json:
         refused = [{**refusal, "at": refusal["at"].isoformat()} for refusal in report.refusals]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ingestion_pipeline.cli.output import (
-    Column,
     CommandFailed,
     CommandRefused,
     cell,
@@ -17,10 +16,10 @@ from ingestion_pipeline.cli.output import (
     echo,
     print_facts,
     print_json,
-    print_table,
+    print_listing,
     shortened,
 )
-from ingestion_pipeline.cli.session import actor, json_option, opened
+from ingestion_pipeline.cli.session import actor, json_option, known_source, opened, reading
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
@@ -59,63 +58,50 @@ def list_(*, error_class: str | None, source_id: str | None, grouped: bool, deci
 
     if grouped and decided:
         raise CommandRefused("--grouped shows open dead letters only; leave out --decided")
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         chosen = _chosen(connection, error_class, source_id)
         if grouped:
             _print_groups(dead_letter_groups(connection, chosen), as_json=as_json)
             return
         rows = list_dead_letters(connection, chosen, decided=decided, limit=LISTED)
-    if as_json:
-        print_json([_listed(dead_letter) for dead_letter in rows])
-    elif not rows:
-        echo("no dead letters")
-    else:
-        _print_dead_letters(rows)
+    print_listing(
+        [{key: value for key, value in row.items() if key not in {"stack", "payload"}} for row in rows],
+        lambda row: {
+            "id": row["id"],
+            "failed at": f"{row['failed_at']:%Y-%m-%d %H:%M}",
+            "source": row["source_id"],
+            "class": row["error_class"],
+            "error": f"{row['error_code']}: {shortened(row['error'], 120)}",
+        },
+        as_json=as_json,
+        empty="no dead letters",
+        numbers={"id"},
+        flexible={"error"},
+    )
+    if rows and not as_json:
+        echo("\n`ingest dead-letters show ID` shows one in full, `replay ID` queues it again (UTC)")
     if len(rows) == LISTED:
         echo(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
 
 
-def _listed(dead_letter: RowMapping) -> dict[str, Any]:
-    return {str(key): value for key, value in dead_letter.items() if key not in {"stack", "payload"}}
-
-
-def _print_dead_letters(dead_letters: Sequence[RowMapping]) -> None:
-    columns = [
-        Column("id", is_number=True),
-        Column("failed at"),
-        Column("source"),
-        Column("class"),
-        Column("error", is_flexible=True),
-    ]
-    print_table(
-        columns,
-        [
-            [
-                dead_letter["id"],
-                f"{dead_letter['failed_at']:%Y-%m-%d %H:%M}",
-                dead_letter["source_id"],
-                dead_letter["error_class"],
-                f"{dead_letter['error_code']}: {shortened(dead_letter['error'], 120)}",
-            ]
-            for dead_letter in dead_letters
-        ],
-    )
-    echo("\n`ingest dead-letters show ID` shows one in full, `replay ID` queues it again (UTC)")
-
-
 def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
-    if as_json:
-        print_json([dict(group) for group in groups])
-        return
-    if not groups:
-        echo("no dead letters")
-        return
-    numbers = [Column(name, is_number=True) for name in ("dead letters", "occurrences", "newest")]
-    columns = [Column("class"), Column("source"), Column("error"), *numbers, Column("failed at")]
-    keys = ("error_class", "source_id", "error_code", "letters", "occurrences", "newest")
-    rows = [[*(group[key] for key in keys), f"{group['failed_at']:%Y-%m-%d %H:%M}"] for group in groups]
-    print_table(columns, rows)
-    echo("\n`ingest dead-letters replay --class C --source ID` queues a group again (times: UTC)")
+    print_listing(
+        groups,
+        lambda group: {
+            "class": group["error_class"],
+            "source": group["source_id"],
+            "error": group["error_code"],
+            "dead letters": group["letters"],
+            "occurrences": group["occurrences"],
+            "newest": group["newest"],
+            "failed at": f"{group['failed_at']:%Y-%m-%d %H:%M}",
+        },
+        as_json=as_json,
+        empty="no dead letters",
+        numbers={"dead letters", "occurrences", "newest"},
+    )
+    if groups and not as_json:
+        echo("\n`ingest dead-letters replay --class C --source ID` queues a group again (times: UTC)")
 
 
 @dead_letters.command()
@@ -127,7 +113,7 @@ def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
     from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
     from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
 
-    with opened() as (settings, store), store.read() as connection:
+    with reading() as (settings, connection, _):
         dead_letter = find_dead_letter(connection, dead_letter_id)
         if dead_letter is None:
             raise CommandRefused(str(UnknownDeadLetter([dead_letter_id])))
@@ -246,9 +232,6 @@ def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, 
 
 
 def _chosen(connection: Connection, error_class: str | None, source_id: str | None) -> DeadLetterFilter:
-    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
     from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter
 
-    if source_id is not None and not sources_by_id(connection, [source_id]):
-        raise UnknownSource(source_id)
-    return DeadLetterFilter(error_class=error_class, source_id=source_id)
+    return DeadLetterFilter(error_class=error_class, source_id=known_source(connection, source_id))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, cell, echo, print_json, print_table, shortened
-from ingestion_pipeline.cli.session import json_option, opened
+from ingestion_pipeline.cli.output import cell, echo, print_json, print_table, shortened
+from ingestion_pipeline.cli.session import json_option, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,15 +31,9 @@ def _print_filter(result: Mapping[str, Any]) -> None:
     echo(f"\nfilter: {passed}, {result.get('strikes', 0)} strikes")
     items: list[dict[str, Any]] = result["items"]
     if items:
-        columns = [
-            Column("category"),
-            Column("name"),
-            Column("points", is_number=True),
-            Column("reason", is_flexible=True),
-            Column("detail", is_flexible=True),
-        ]
         names = ("category", "name", "points", "reason", "detail")
-        print_table(columns, [[item.get(name, "") for name in names] for item in items])
+        rows = [[item.get(name, "") for name in names] for item in items]
+        print_table(names, rows, numbers={"points"}, flexible={"reason", "detail"})
 
 
 def _print_match(result: Mapping[str, Any]) -> None:
@@ -74,7 +68,7 @@ def explain_row(row: str, *, as_json: bool) -> None:
     from ingestion_pipeline.exports import explaining
     from ingestion_pipeline.pages.content.store import ContentStore
 
-    with opened() as (settings, store), store.read() as connection:
+    with reading() as (settings, connection, _):
         lineage = explaining.explain_row(connection, ContentStore(settings.home / "content"), row)
     if as_json:
         print_json(asdict(lineage))
@@ -86,9 +80,8 @@ def _print(lineage: Lineage) -> None:
     facts = ", ".join(f"{name} {cell(value)}" for name, value in lineage.facts.items())
     echo(f"{lineage.row}: {shortened(facts, 400)}")
     if lineage.fields:
-        columns = [Column("field"), Column("value", is_flexible=True)]
-        columns += [Column("location", is_flexible=True), Column("quote", is_flexible=True)]
-        print_table(columns, [_cells(field) for field in lineage.fields])
+        headings = ("field", "value", "location", "quote")
+        print_table(headings, [_cells(field) for field in lineage.fields], flexible=headings[1:])
     for hop in lineage.hops:
         facts_known = {name: value for name, value in hop.facts.items() if value is not None}
         hop_facts = ", ".join(f"{name} {cell(value)}" for name, value in facts_known.items())

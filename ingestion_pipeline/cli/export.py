@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, cell, echo, print_facts, print_json, print_table
+from ingestion_pipeline.cli.output import CommandRefused, cell, echo, print_facts, print_json, print_table
 from ingestion_pipeline.cli.session import environment, json_option, opened
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ def _print_columns(request: ExportRequest, *, as_json: bool) -> None:
     if as_json:
         print_json(descriptions)
     else:
-        columns = [Column("column"), Column("type"), Column("meaning", is_flexible=True)]
-        print_table(columns, [list(description.values()) for description in descriptions])
+        rows = [list(description.values()) for description in descriptions]
+        print_table(("column", "type", "meaning"), rows, flexible={"meaning"})
 
 
 def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool) -> None:

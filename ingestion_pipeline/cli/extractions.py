@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, counted, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import actor, environment, json_option, opened
+from ingestion_pipeline.cli.output import counted, distance, echo, print_facts, print_json, print_listing
+from ingestion_pipeline.cli.session import actor, changing, environment, json_option, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 STATES = ("WAITING", "IN_PROGRESS", "COMPLETE", "STALE", "CANCELLED")
 PAGE_STATES = (*("WAITING", "IN_PROGRESS", "DOWNLOADED"), *("SUCCESS", "EXTRACTED_NO_DATA", "ERROR"))
@@ -49,57 +48,38 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
     """Show the newest extractions and the status of their datasets."""
     from ingestion_pipeline.catalogs.extraction_reports import list_extractions
 
-    with opened() as (_, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
         rows = list_extractions(connection, source_id=source_id, status=status)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no extractions; `ingest extractions start SOURCE` starts one")
-    else:
-        columns = [
-            Column("id", is_number=True),
-            Column("source"),
-            Column("kind"),
-            Column("status"),
-            Column("pages", is_number=True),
-            Column("items", is_number=True),
-            Column("dataset"),
-            Column("changed"),
-        ]
-        print_table(columns, [_row(row, now) for row in rows])
+    print_listing(
+        rows,
+        lambda row: {
+            "id": row["id"],
+            "source": row["source_id"],
+            "kind": row["kind"],
+            "status": row["status"],
+            "pages": _pages(row),
+            "items": row["items"],
+            "dataset": f"v{row['dataset_version']} {row['dataset_status']}" if row["dataset_version"] else None,
+            "changed": distance(row["finished_at"] or row["changed_at"] or row["updated_at"], now),
+        },
+        as_json=as_json,
+        empty="no extractions; `ingest extractions start SOURCE` starts one",
+        numbers={"id", "pages", "items"},
+    )
+    if not as_json:
         _print_reasons(rows)
-
-
-def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
-    version, state = row["dataset_version"], row["dataset_status"]
-    return [
-        row["id"],
-        row["source_id"],
-        row["kind"],
-        row["status"],
-        _pages(row),
-        row["items"],
-        f"v{version} {state}" if version else "-",
-        distance(row["finished_at"] or row["changed_at"] or row["updated_at"], now),
-    ]
 
 
 def _print_reasons(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print under the table why extractions are incomplete or held back."""
-    newest = _newest_crawls(rows)
+    ended = [row for row in rows if row["finished_at"] is not None and row["kind"] != "rerun"]
+    newest = {row["source_id"]: row["id"] for row in sorted(ended, key=itemgetter("id"))}
     reasons = {
         f"{row['id']} {row['source_id']}": why for row in rows if (why := _why(row, newest.get(row["source_id"], 0)))
     }
     if reasons:
         echo("")
         print_facts(reasons)
-
-
-def _newest_crawls(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the last finished extraction of each source that fetched pages."""
-    ended = [row for row in rows if row["finished_at"] is not None and row["kind"] != "rerun"]
-    return {row["source_id"]: row["id"] for row in sorted(ended, key=itemgetter("id"))}
 
 
 def _why(row: Mapping[str, Any], newest: int) -> str:
@@ -143,22 +123,27 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
     from ingestion_pipeline.catalogs.extraction_reports import list_pages
     from ingestion_pipeline.catalogs.operations.control import UnknownExtraction
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         rows = list_pages(connection, extraction_id, status=status, limit=limit)
         if not rows and not list_pages(connection, extraction_id, limit=1):
             raise UnknownExtraction(extraction_id)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo(f"no page of extraction {extraction_id} is {status}")
-    else:
-        columns = [Column("status"), Column("items", is_number=True), Column("url"), Column("reason")]
-        print_table(columns, [_page_row(row) for row in rows])
 
+    def record(row: Mapping[str, Any]) -> dict[str, object]:
+        failure: dict[str, Any] = row["failure"] or {}
+        return {
+            "status": row["status"],
+            "items": row["item_count"],
+            "url": row["url"],
+            "reason": failure.get("message"),
+        }
 
-def _page_row(row: Mapping[str, Any]) -> list[object]:
-    failure: dict[str, Any] = row["failure"] or {}
-    return [row["status"], row["item_count"], row["url"], failure.get("message")]
+    print_listing(
+        rows,
+        record,
+        as_json=as_json,
+        empty=f"no page of extraction {extraction_id} is {status}",
+        numbers={"items"},
+    )
 
 
 @extractions.command()
@@ -171,12 +156,12 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
 
     from ingestion_pipeline.catalogs.operations import control
 
-    with opened() as (settings, store), store.begin() as connection:
+    with changing() as (settings, connection, now):
         ended = control.cancel(
             connection,
             extraction_id,
             actor=actor(),
-            now=store.clock.now(connection),
+            now=now,
             settings=settings,
             random=Random(),  # noqa: S311 - it spreads due times
             reason=reason,
@@ -209,8 +194,7 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
     from ingestion_pipeline.catalogs.operations import control
 
     act = control.resume if action == "resume" else control.retry
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         done = act(connection, extraction_id, actor=actor(), now=now)
     summary = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
     facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
@@ -256,8 +240,7 @@ def publish(*, extraction_id: int, as_json: bool) -> None:
     """Publish a held-back dataset (also `accept`)."""
     from ingestion_pipeline.catalogs.operations import control
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         version = control.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
     _print(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)

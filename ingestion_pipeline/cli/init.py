@@ -10,6 +10,13 @@ from ingestion_pipeline.cli.dagster_home import template
 from ingestion_pipeline.cli.output import echo, print_facts
 from ingestion_pipeline.cli.session import opened, shown_database
 
+FIRST_STEPS = """\
+Next: `ingest demo run` shows everything on the bundled site;
+      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,
+      or write YAML files into the sources folder and run `ingest sources import`;
+      `ingest profile example > profile.yaml` creates a profile to match jobs with;
+      `ingest dev` polls them and opens the UI; `ingest doctor` checks the installation."""
+
 
 @click.command()
 def init() -> None:
@@ -37,8 +44,7 @@ def init() -> None:
         }
     )
     echo("")
-    for line in _next_steps(count):
-        echo(line)
+    echo("Next: `ingest status` shows them, `ingest dev` polls them." if count else FIRST_STEPS)
 
 
 def _write_templates(folder: Path) -> list[str]:
@@ -51,15 +57,3 @@ def _write_templates(folder: Path) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(template(name))
     return [str(path) for path in missing.values()]
-
-
-def _next_steps(count: int) -> list[str]:
-    if count:
-        return ["Next: `ingest status` shows them, `ingest dev` polls them."]
-    return [
-        "Next: `ingest demo run` shows everything on the bundled site;",
-        "      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,",
-        "      or write YAML files into the sources folder and run `ingest sources import`;",
-        "      `ingest profile example > profile.yaml` creates a profile to match jobs with;",
-        "      `ingest dev` polls them and opens the UI; `ingest doctor` checks the installation.",
-    ]

@@ -1,17 +1,26 @@
-"""`ingest listings`: list job listings and show how each was evaluated."""
+"""`ingest listings`, `matches` and `profile`: show job listings, how each was evaluated, and by what profile."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import json_option, opened
+from ingestion_pipeline.cli.explain import explain_row
+from ingestion_pipeline.cli.output import (
+    CommandRefused,
+    distance,
+    echo,
+    print_facts,
+    print_json,
+    print_listing,
+    print_table,
+)
+from ingestion_pipeline.cli.session import json_option, known_source, opened, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+    from ingestion_pipeline.settings import Settings
+
 
 STATES = ("open", "closed")
 DECISIONS = ("matched", "filtered", "skipped", "waiting")
@@ -39,41 +48,26 @@ def listings() -> None:
 def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
     """Show listings, newest first."""
     from ingestion_pipeline.companies.reports import ListingFilter, list_listings
-    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
-    with opened() as (_, store), store.read() as connection:
-        source_id = filters["source_id"]
-        if source_id is not None and not sources_by_id(connection, [source_id]):
-            raise UnknownSource(source_id)
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
+        known_source(connection, filters["source_id"])
         rows = list_listings(connection, ListingFilter(**filters), limit=limit)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no listings; `ingest sources list --kind job_board` shows the boards")
-    else:
-        columns = [
-            Column("id", is_number=True),
-            Column("title", is_flexible=True),
-            Column("company"),
-            Column("location"),
-            Column("status"),
-            Column("decision"),
-            Column("first seen"),
-        ]
-        print_table(columns, [_row(row, now) for row in rows])
-
-
-def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
-    return [
-        row["id"],
-        row["title"],
-        row["company"] or "-",
-        row["location"] or row["remote"] or "-",
-        row["status"],
-        row["decision"] or "waiting",
-        distance(row["first_seen_at"], now),
-    ]
+    print_listing(
+        rows,
+        lambda row: {
+            "id": row["id"],
+            "title": row["title"],
+            "company": row["company"],
+            "location": row["location"] or row["remote"],
+            "status": row["status"],
+            "decision": row["decision"] or "waiting",
+            "first seen": distance(row["first_seen_at"], now),
+        },
+        as_json=as_json,
+        empty="no listings; `ingest sources list --kind job_board` shows the boards",
+        numbers={"id"},
+        flexible={"title"},
+    )
 
 
 @listings.command()
@@ -83,15 +77,15 @@ def show(*, listing_id: int, as_json: bool) -> None:
     """Show listing ID: its fields, the boards that list it, its match."""
     from ingestion_pipeline.companies.reports import listing_details
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         row = dict(listing_details(connection, listing_id))
     if as_json:
         print_json(row)
         return
     print_facts({name.replace("_", " "): row[name] for name in _FACTS if row[name] is not None})
-    columns = [Column("board"), Column("external id"), Column("listed"), Column("url", is_flexible=True)]
+    links = [[link[name] for name in ("source_id", "external_id", "available", "url")] for link in row["links"]]
     echo("")
-    print_table(columns, [_link(link) for link in row["links"]])
+    print_table(("board", "external id", "listed", "url"), links, flexible={"url"})
     if row["match"] is not None:
         echo(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
     if row["description"]:
@@ -99,6 +93,83 @@ def show(*, listing_id: int, as_json: bool) -> None:
     echo(f"\n`ingest explain job_listings:{listing_id}` shows its evaluation and lineage")
 
 
-def _link(link: Mapping[str, Any]) -> list[object]:
-    listed = "yes" if link["available"] else "no"
-    return [link["source_id"], link["external_id"] or "-", listed, link["url"] or "-"]
+@click.group()
+def matches() -> None:
+    """Show the listings that match your profile."""
+
+
+@matches.command("list")
+@click.option("--source", "source_id", metavar="ID", help="Only those of a board.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@json_option
+def matches_list(*, source_id: str | None, limit: int, as_json: bool) -> None:
+    """Show matching listings, best first, each with its reason."""
+    from ingestion_pipeline.companies.reports import list_matches
+
+    with reading() as (settings, connection, _):
+        rows = list_matches(connection, source_id=known_source(connection, source_id), limit=limit)
+    columns = {"rank": "rank_score", "listing": "listing_id"}
+    names = ("score", "rank", "priority", "title", "company", "reason", "listing")
+    print_listing(
+        rows,
+        lambda match: {name: match[columns.get(name, name)] for name in names},
+        as_json=as_json,
+        empty="" if rows else f"no matches; {_advice(settings)}",
+        numbers={"score", "rank", "listing"},
+        flexible={"title", "reason"},
+    )
+
+
+def _advice(settings: Settings) -> str:
+    from ingestion_pipeline.companies.matching.listing_runs import settings_profile
+    from ingestion_pipeline.companies.matching.profile import Profile
+
+    profile = settings_profile(settings)
+    if not isinstance(profile, Profile):
+        return str(profile)
+    return "`dagster job execute -m ingestion_pipeline -j process_listings` evaluates pending listings"
+
+
+@matches.command()
+@click.argument("listing_id", metavar="ID", type=int)
+@json_option
+def explain(*, listing_id: int, as_json: bool) -> None:
+    """Show how listing ID was evaluated.
+
+    The same as `ingest explain job_listings:ID`.
+    """
+    explain_row(f"job_listings:{listing_id}", as_json=as_json)
+
+
+@click.group()
+def profile() -> None:
+    """Check the profile that listings are matched with."""
+
+
+@profile.command()
+@json_option
+def check(*, as_json: bool) -> None:
+    """List every mistake of the profile, each with its line; exit 2 if there is one."""
+    from ingestion_pipeline.companies.matching.listing_runs import profile_path, settings_profile
+    from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
+
+    with opened() as (settings, _):
+        profile_found, path = settings_profile(settings), profile_path(settings)
+    if as_json:
+        is_good = not isinstance(profile_found, BadProfile | NoProfile)
+        problems = [] if is_good else str(profile_found).splitlines()
+        print_json({"path": str(path), "is_usable": is_good, "problems": problems})
+        if not is_good:
+            raise click.exceptions.Exit(2)
+        return
+    if isinstance(profile_found, BadProfile | NoProfile):
+        raise CommandRefused(str(profile_found))
+    echo(f"{path} is valid: {len(profile_found.skills)} skills")
+
+
+@profile.command()
+def example() -> None:
+    """Print an example profile."""
+    from ingestion_pipeline.companies.matching.profile import example_profile
+
+    echo(example_profile().rstrip())

@@ -8,7 +8,6 @@ import gc
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import click
@@ -146,10 +145,10 @@ COMMANDS = {
     "follow": "recipients:follow",
     "init": "init",
     "listings": "listings",
-    "matches": "matches",
+    "matches": "listings:matches",
     "metrics": "metrics",
-    "notices": "notices",
-    "profile": "profile",
+    "notices": "recipients:notices",
+    "profile": "listings:profile",
     "read": "read",
     "recipients": "recipients",
     "series": "series",
@@ -159,8 +158,6 @@ COMMANDS = {
     "unfollow": "recipients:unfollow",
     "websites": "websites",
 }
-# Modules with further commands of a group.
-PARTS = {"sources": ("source_updates",)}
 _CHOOSE_WRITABLE = "; choose a path that you can write to"
 CURES = {
     errno.ENOSPC: "; free some space, then run the command again",
@@ -207,16 +204,11 @@ class _Ingest(click.Group):
 def load(group: click.Group, name: str) -> click.Command:
     """Import the command, add it to the group with its examples, and return it."""
     module, _, attribute = COMMANDS[name].partition(":")
-    command: click.Command = getattr(_module(module), attribute or module)
-    for part in PARTS.get(name, ()):
-        _module(part)
+    path = module if "." in module else f"ingestion_pipeline.cli.{module}"
+    command: click.Command = getattr(import_module(path), attribute or module)
     group.add_command(command, name)
     show_examples(name, command)
     return command
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(name if "." in name else f"ingestion_pipeline.cli.{name}")
 
 
 def every_command() -> Mapping[str, click.Command]:

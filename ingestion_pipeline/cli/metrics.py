@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ingestion_pipeline.cli.output import echo
-from ingestion_pipeline.cli.session import opened
+from ingestion_pipeline.cli.session import reading
 
 
 @click.command()
@@ -45,8 +45,7 @@ def metrics_now() -> str:
     from ingestion_pipeline.operations.health import source_statuses
     from ingestion_pipeline.operations.metrics import exposition, numbers
 
-    with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (settings, connection, now):
         statuses = source_statuses(connection, settings, now=now)
         return exposition(numbers(connection, settings, statuses, now=now))
 

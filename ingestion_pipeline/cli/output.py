@@ -7,8 +7,8 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from shutil import get_terminal_size
@@ -247,12 +247,47 @@ def _plain(value: object) -> object:
             return f"{value:f}"
         case Mapping():
             return dict(cast("Mapping[object, object]", value))
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return asdict(value)
         case _:
             return str(value)
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+def print_listing(
+    rows: Sequence[Item],
+    record: Callable[[Item], Mapping[str, object]],
+    *,
+    as_json: bool,
+    empty: str,
+    numbers: Collection[str] = (),
+    flexible: Collection[str] = (),
+) -> None:
+    """Print the rows as JSON, or as a table of their records; `empty` if there is none."""
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_records(map(record, rows), numbers=numbers, flexible=flexible)
+    else:
+        echo(empty)
+
+
+def print_records(
+    records: Iterable[Mapping[str, object]], *, numbers: Collection[str] = (), flexible: Collection[str] = ()
+) -> None:
+    """Print at least one record of the same keys as a table, whose headings are the keys."""
+    listed = list(records)
+    print_table([*listed[0]], [[*each.values()] for each in listed], numbers=numbers, flexible=flexible)
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Collection[str] = (),
+    flexible: Collection[str] = (),
+) -> None:
     """Print the rows under their headings, in at most `WIDTH` columns when piped."""
+    columns = [Column(name, is_flexible=name in flexible, is_number=name in numbers) for name in headings]
     is_terminal = sys.stdout.isatty()
     width = max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH
     cells = [[cell(value) for value in row] for row in rows]

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, echo, print_json, print_table
+from ingestion_pipeline.cli.output import CommandRefused, echo, print_json, print_table
 from ingestion_pipeline.cli.session import KindType, MomentType, config_option, environment, json_option
 from ingestion_pipeline.sources.source import Kind
 
@@ -132,8 +132,7 @@ def _print_reading(kind: Kind, result: SavedBodyResult) -> None:
     records, problems = result.records, result.problems
     names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
     if names:  # a page may have nothing that fits a column
-        columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
-        print_table(columns, [[_cell(record[name]) for name in names] for record in records])
+        print_table(names, [[_cell(record[name]) for name in names] for record in records], flexible=FLEXIBLE)
         echo("")
     if len(records) == 1 and records[0].get("markdown"):
         echo(records[0]["markdown"])

@@ -1,4 +1,4 @@
-"""`ingest recipients`, `follow`, `unfollow`: manage who is notified of new chapters, and how."""
+"""`ingest recipients`, `follow`, `unfollow` and `notices`: manage who is notified, and show what was sent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandFailed, CommandRefused, distance, echo, print_json, print_table
-from ingestion_pipeline.cli.session import actor, json_option, opened
+from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, distance, echo, print_listing, shortened
+from ingestion_pipeline.cli.session import actor, changing, json_option, reading
 from ingestion_pipeline.sources.recipients import Mode
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ingestion_pipeline.notices.rows import Addressee
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.file_model import BadField
+
 
 mode_option = click.option(
     "--mode",
@@ -67,8 +68,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
     if secret is not None and not is_webhook(address):
         raise CommandRefused(f"secret: only webhooks are signed, and {address} is not one")
     assert recipient is not None  # noqa: S101 - nothing was bad
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         made = registry.add(connection, recipient, actor=actor(), now=now, secret=secret)
     follow_hint = f"`ingest follow {recipient_id} SERIES` selects the series"
     of_all = f"notified of every {' and '.join(recipient.kinds)}"
@@ -96,8 +96,7 @@ def secret(*, recipient_id: str, secret: str | None) -> None:
     from ingestion_pipeline.sources.recipient_entry import bad_secret
 
     _refuse(bad_secret(secret) if secret is not None else [])
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         made = registry.change_secret(connection, recipient_id, actor=actor(), now=now, secret=secret)
     echo(f"{recipient_id} has a new key from the next message on")
     if secret is None:
@@ -110,39 +109,26 @@ def list_(*, as_json: bool) -> None:
     """Show every recipient, what they follow and their deliveries."""
     from ingestion_pipeline.notices.status import list_recipients
 
-    with opened() as (_, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
         rows = list_recipients(connection)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no recipients; `ingest recipients add ID ADDRESS` adds one")
-    else:
-        _print_recipients(rows, now)
-
-
-def _print_recipients(recipients_found: Sequence[dict[str, Any]], now: datetime) -> None:
-    columns = [
-        Column("recipient"),
-        Column("mode"),
-        *(Column(name, is_number=True) for name in ("follows", "pending", "sent", "failed")),
-        Column("paused"),
-        Column("address", is_flexible=True),
-        Column("last error", is_flexible=True),
-    ]
-    rows = [
-        [
-            row["id"],
-            row["mode"] + (f" ({row['language']})" if row["language"] else ""),
-            len(row["follows"]),
-            *(row[name] for name in ("pending", "sent", "failed")),
-            _pause(row["not_before"], now),
-            row["address"],
-            row["last_error"],
-        ]
-        for row in recipients_found
-    ]
-    print_table(columns, rows)
+    print_listing(
+        rows,
+        lambda row: {
+            "recipient": row["id"],
+            "mode": row["mode"] + (f" ({row['language']})" if row["language"] else ""),
+            "follows": len(row["follows"]),
+            "pending": row["pending"],
+            "sent": row["sent"],
+            "failed": row["failed"],
+            "paused": _pause(row["not_before"], now),
+            "address": row["address"],
+            "last error": row["last_error"],
+        },
+        as_json=as_json,
+        empty="no recipients; `ingest recipients add ID ADDRESS` adds one",
+        numbers={"follows", "pending", "sent", "failed"},
+        flexible={"address", "last error"},
+    )
 
 
 def _pause(until: datetime | None, now: datetime) -> str:
@@ -156,8 +142,7 @@ def remove(*, recipient_id: str) -> None:
     """Stop notifying a recipient; their past notices stay."""
     from ingestion_pipeline.notices import registry
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         muted = registry.remove(connection, recipient_id, actor=actor(), now=now)
     echo(f"{recipient_id} is removed; {muted} pending notices were muted")
 
@@ -171,9 +156,8 @@ def test(*, recipient_id: str) -> None:
     from ingestion_pipeline.notices.registry import get_addressee
     from ingestion_pipeline.tasks.errors import WorkError
 
-    with opened() as (settings, store), store.read() as connection:
+    with reading() as (settings, connection, now):
         to = get_addressee(connection, recipient_id)
-        now = store.clock.now(connection)
     try:
         response = asyncio.run(_send_example(settings, to, now))
     except WorkError as error:
@@ -209,8 +193,7 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
     requested = Follow(
         series=series_id, mode=Mode(mode) if mode else None, language=language.lower() if language else None
     )
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         is_new = registry.follow(connection, recipient_id, requested, actor=actor(), now=now)
     verb = "now follows" if is_new else "already follows"
     echo(f"{recipient_id} {verb} {series_id}")
@@ -223,7 +206,46 @@ def unfollow(*, recipient_id: str, series_id: str) -> None:
     """Stop notifying RECIPIENT of SERIES."""
     from ingestion_pipeline.notices import registry
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         muted = registry.unfollow(connection, recipient_id, series_id, actor=actor(), now=now)
     echo(f"{recipient_id} no longer follows {series_id}; {muted} pending notices were muted")
+
+
+@click.group()
+def notices() -> None:
+    """Show notices and their delivery."""
+
+
+@notices.command("list")
+@click.option("--status", type=click.Choice(["pending", "sent", "failed", "muted"]), help="Only those in this state.")
+@click.option("--recipient", metavar="ID", help="Only those for this recipient.")
+@json_option
+def notices_list(*, status: str | None, recipient: str | None, as_json: bool) -> None:
+    """Show the newest notices."""
+    from ingestion_pipeline.notices.status import LISTED, list_notices
+
+    with reading() as (_, connection, _):
+        rows = list_notices(connection, status=status, recipient=recipient)
+    print_listing(
+        rows,
+        lambda row: {
+            "id": row["id"],
+            "recipient": row["recipient"],
+            "status": row["status"],
+            "subject": _subject(row["payload"]),
+            "sent": row["sent_at"],
+            "error": shortened(row["error"] or "", 120),
+        },
+        as_json=as_json,
+        empty="no notices" + (f" are {status}" if status else ""),
+        numbers={"id"},
+        flexible={"subject", "error"},
+    )
+    if len(rows) == LISTED and not as_json:
+        echo(f"(the newest {LISTED}; --status and --recipient show others)")
+
+
+def _subject(payload: dict[str, Any]) -> str:
+    if "series_title" not in payload:
+        return shortened(payload.get("title") or "", 120)
+    return f"{payload['series_title']} {payload['number'] or payload['title'] or ''}".strip()

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import actor, json_option, opened
+from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing, print_records
+from ingestion_pipeline.cli.session import actor, changing, json_option, reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from sqlalchemy import Connection
 
-    from ingestion_pipeline.series.lookup import ChapterFacts, SeriesFacts
+    from ingestion_pipeline.series.lookup import ChapterFacts
 
 SHOWN = 20  # chapters of `show`; --json has all
 
@@ -32,40 +31,24 @@ def list_(*, as_json: bool) -> None:
     """Show every series."""
     from ingestion_pipeline.series.lookup import list_series
 
-    with opened() as (_, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (_, connection, now):
         rows = list_series(connection)
-    if as_json:
-        print_json([asdict(row) for row in rows])
-    elif not rows:
-        echo("no series; a source creates its own when it is first polled")
-    else:
-        _print_series(rows, now)
-
-
-def _print_series(series_found: Sequence[SeriesFacts], now: datetime) -> None:
-    columns = [
-        Column("series"),
-        Column("latest", is_number=True),
-        Column("since"),
-        Column("chapters", is_number=True),
-        Column("sources", is_number=True),
-        Column("followers", is_number=True),
-        Column("title", is_flexible=True),
-    ]
-    rows = [
-        [
-            row.id,
-            row.latest_chapter,
-            distance(row.last_chapter_at, now),
-            row.chapters,
-            row.sources,
-            row.followers,
-            f"merged into {row.merged_into}" if row.merged_into else row.title,
-        ]
-        for row in series_found
-    ]
-    print_table(columns, rows)
+    print_listing(
+        rows,
+        lambda row: {
+            "series": row.id,
+            "latest": row.latest_chapter,
+            "since": distance(row.last_chapter_at, now),
+            "chapters": row.chapters,
+            "sources": row.sources,
+            "followers": row.followers,
+            "title": f"merged into {row.merged_into}" if row.merged_into else row.title,
+        },
+        as_json=as_json,
+        empty="no series; a source creates its own when it is first polled",
+        numbers={"latest", "chapters", "sources", "followers"},
+        flexible={"title"},
+    )
 
 
 @series.command()
@@ -75,7 +58,7 @@ def show(*, series_id: str, as_json: bool) -> None:
     """Show one series: sources, gaps, chapters."""
     from ingestion_pipeline.series.lookup import chapters_of_series, get_series
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         facts = asdict(get_series(connection, series_id)) | _relations(connection, series_id)
         chapters = chapters_of_series(connection, series_id)
     if as_json:
@@ -104,22 +87,16 @@ def _relations(connection: Connection, series_id: str) -> dict[str, Any]:
 
 
 def _print_chapters(chapters: Sequence[ChapterFacts]) -> None:
-    columns = [
-        Column("chapter"),
-        Column("detected"),
-        Column("sources", is_number=True),
-        Column("title", is_flexible=True),
-    ]
-    rows = [
-        [
-            chapter.key,
-            f"{chapter.first_detected_at:%Y-%m-%d %H:%M}",
-            len(chapter.sources),
-            "withdrawn by an operator" if chapter.rejected_at else chapter.title,
-        ]
+    records = [
+        {
+            "chapter": chapter.key,
+            "detected": f"{chapter.first_detected_at:%Y-%m-%d %H:%M}",
+            "sources": len(chapter.sources),
+            "title": "withdrawn by an operator" if chapter.rejected_at else chapter.title,
+        }
         for chapter in chapters[:SHOWN]
     ]
-    print_table(columns, rows)
+    print_records(records, numbers={"sources"}, flexible={"title"})
     if len(chapters) > SHOWN:
         echo(f"\nthe highest {SHOWN} of {len(chapters)}; --json has all")
 
@@ -136,11 +113,8 @@ def merge(*, old: str, new: str, dry_run: bool) -> None:
     """
     from ingestion_pipeline.series.operator_changes import merge as merge_series
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing(dry_run=dry_run) as (_, connection, now):
         moved = merge_series(connection, old, new, actor=actor(), now=now)
-        if dry_run:
-            connection.rollback()
     echo(f"{old} {'would be' if dry_run else 'is'} merged into {new}: {_counts(asdict(moved))}")
 
 
@@ -165,8 +139,7 @@ def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None)
     from ingestion_pipeline.series.operator_changes import split as split_series
 
     leaving = list(dict.fromkeys(source_ids))
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         moved = split_series(connection, old, new, leaving, title=title, actor=actor(), now=now)
     echo(f"{', '.join(leaving)}: moved from {old} to {new}: {_counts(asdict(moved))}")
 
@@ -188,8 +161,7 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
     """
     from ingestion_pipeline.series.operator_changes import withdraw as withdraw_chapter
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         judged = withdraw_chapter(connection, series_id, number, reason=reason, actor=actor(), now=now)
     if judged.is_changed:
         echo(f"chapter {judged.key} of {series_id} is withdrawn; {judged.notices} notices muted")
@@ -204,8 +176,7 @@ def restore(*, series_id: str, number: str) -> None:
     """Undo a withdrawal."""
     from ingestion_pipeline.series.operator_changes import restore as restore_chapter
 
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         judged = restore_chapter(connection, series_id, number, actor=actor(), now=now)
     if judged.is_changed:
         echo(f"chapter {judged.key} of {series_id} is restored; {judged.notices} notices pending again")

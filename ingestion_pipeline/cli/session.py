@@ -14,6 +14,8 @@ import click
 from ingestion_pipeline.cli.output import CommandRefused
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection
+
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.store import Store
 
@@ -57,6 +59,22 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
         yield settings, store
     finally:
         store.close()
+
+
+@contextmanager
+def reading() -> Generator[tuple[Settings, Connection, datetime]]:
+    """Yield the settings, a connection that only reads, and the database's time."""
+    with opened() as (settings, store), store.read() as connection:
+        yield settings, connection, store.clock.now(connection)
+
+
+@contextmanager
+def changing(*, dry_run: bool = False) -> Generator[tuple[Settings, Connection, datetime]]:
+    """Yield the settings, a transaction and its time; a dry run is rolled back at its end."""
+    with opened() as (settings, store), store.begin() as connection:
+        yield settings, connection, store.clock.now(connection)
+        if dry_run:
+            connection.rollback()
 
 
 @contextmanager
@@ -105,33 +123,38 @@ def _cure(url: str) -> str:
 
 def shown_database(url: str) -> str:
     """Return the URL as it may be printed; one that cannot be parsed is not printed."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
+    parsed = _parsed(url)
+    if parsed is None:
         return "that INGESTION_DATABASE_URL names"
     return parsed.difference_update_query(_SECRET_PARAMETERS).render_as_string(hide_password=True)
 
 
-def without_password(url: str, text: str) -> str:
-    """Return the text with the URL's passwords masked."""
-    for secret in _passwords(url):
-        text = text.replace(secret, "***")
-    return text
-
-
-def _passwords(url: str) -> list[str]:
+def _parsed(url: str) -> URL | None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
     try:
-        parsed = make_url(url)
+        return make_url(url)
     except (ArgumentError, ValueError):
-        return [url]
-    secrets = [parsed.password, *(parsed.query.get(name) for name in _SECRET_PARAMETERS)]
-    return [str(secret) for secret in secrets if secret]
+        return None
+
+
+def without_password(url: str, text: str) -> str:
+    """Return the text with the URL's passwords masked; all of a URL that cannot be parsed."""
+    parsed = _parsed(url)
+    secrets = [url] if parsed is None else [parsed.password, *map(parsed.query.get, _SECRET_PARAMETERS)]
+    for secret in secrets:
+        text = text.replace(str(secret), "***") if secret else text
+    return text
+
+
+def known_source(connection: Connection, source_id: str | None) -> str | None:
+    """Return the id of the option `--source`; refuse one that no source has."""
+    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+
+    if source_id is not None and not sources_by_id(connection, [source_id]):
+        raise UnknownSource(source_id)
+    return source_id
 
 
 json_option = click.option(

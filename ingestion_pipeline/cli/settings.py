@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, echo, print_json, print_table
+from ingestion_pipeline.cli.output import CommandRefused, echo, print_listing
 from ingestion_pipeline.cli.session import actor, environment, json_option, opened_store, shown_database
 
 
@@ -26,16 +26,13 @@ def list_(*, as_json: bool) -> None:
 
     with opened_store() as store, store.read() as connection:
         rows = setting_rows(environment(), overrides(connection))
-    if as_json:
-        print_json(rows)
-        return
-    columns = [
-        Column("setting"),
-        Column("value", is_flexible=True),
-        Column("from"),
-        Column("meaning", is_flexible=True),
-    ]
-    print_table(columns, [[row[key] for key in ("key", "value", "from", "meaning")] for row in rows])
+    print_listing(
+        rows,
+        lambda row: {"setting": row["key"], "value": row["value"], "from": row["from"], "meaning": row["meaning"]},
+        as_json=as_json,
+        empty="no settings",
+        flexible={"value", "meaning"},
+    )
 
 
 def setting_rows(variables_set: Mapping[str, str], table: Mapping[str, str]) -> list[dict[str, str]]:

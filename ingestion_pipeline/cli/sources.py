@@ -1,23 +1,27 @@
-"""`ingest sources`: add, list, show, import, enable, disable and remove sources."""
+"""`ingest sources`: add, list, show, update, import, enable, disable, remove and scrape sources."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandRefused, distance, echo, print_facts, print_json, print_table
-from ingestion_pipeline.cli.session import KindType, actor, config_option, json_option, opened
+from ingestion_pipeline.cli.output import CommandRefused, distance, echo, print_facts, print_json, print_records
+from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, json_option, opened, reading
 from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ingestion_pipeline.sources import Definition
+    from sqlalchemy import Connection
+
+    from ingestion_pipeline.sources import Definition, Source
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.sources.status import Watched
     from ingestion_pipeline.store import Store
@@ -44,8 +48,7 @@ def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a decla
     from ingestion_pipeline.sources.registry import add as add_source
 
     definition = checked(_named({key: value for key, value in options.items() if value is not None}))
-    with opened() as (_, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (_, connection, now):
         add_source(connection, definition, actor=actor(), now=now)
         needs_detection = declared(connection, [definition.id], now=now)
     summary = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
@@ -92,8 +95,7 @@ def _print_json_facts(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.status import watched_sources
     from ingestion_pipeline.store.bulk import making_rows
 
-    with opened() as (settings, store), store.read() as connection, making_rows():
-        now = store.clock.now(connection)
+    with reading() as (settings, connection, now), making_rows():
         attempts = settings.work.max_attempts
         watched_list = watched_sources(connection, kind=kind)
         facts = [source_facts(watched, now=now, max_attempts=attempts) for watched in watched_list]
@@ -129,31 +131,21 @@ def _print_sources(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.lookup import listed_sources
     from ingestion_pipeline.store.bulk import making_rows
 
-    columns = [
-        Column("source"),
-        Column("platform"),
-        Column("tier"),
-        Column("status"),
-        Column("records", is_number=True),
-        Column("next"),
-        Column("url", is_flexible=True),
-    ]
-    with opened() as (_, store), store.read() as connection, making_rows():
-        now = store.clock.now(connection)
-        rows = [
-            [
-                source.id,
-                source.platform,
-                f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
-                source.status,
-                source.record_count,
-                distance(source.next_check_at, now),
-                source.url,
-            ]
+    with reading() as (_, connection, now), making_rows():
+        records = [
+            {
+                "source": source.id,
+                "platform": source.platform,
+                "tier": f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
+                "status": source.status,
+                "records": source.record_count,
+                "next": distance(source.next_check_at, now),
+                "url": source.url,
+            }
             for source in listed_sources(connection, kind=kind)
         ]
-    if rows:
-        print_table(columns, rows)
+    if records:
+        print_records(records, numbers={"records"}, flexible={"url"})
     else:
         echo("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
 
@@ -167,12 +159,12 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.registry import kind_specs
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.scheduling.budget import current_budget
-    from ingestion_pipeline.sources.scheduling.explanation import expectation
+    from ingestion_pipeline.sources.scheduling.tiers import expectation
     from ingestion_pipeline.sources.status import watched_source
     from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, list_dead_letters, state_of
 
-    with opened() as (settings, store), store.read() as connection:
-        now, watched = store.clock.now(connection), watched_source(connection, source_id)
+    with reading() as (settings, connection, now):
+        watched = watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
         dead_letters = list_dead_letters(connection, DeadLetterFilter(source_id=source_id), decided=True, limit=3)
@@ -255,11 +247,10 @@ def enable(*, source_id: str, reason: str | None) -> None:
     """Poll a source again and reset its failures."""
     from ingestion_pipeline.registry import approval_problems
     from ingestion_pipeline.sources import registry
-    from ingestion_pipeline.sources.declared_rows import BY_FILE
     from ingestion_pipeline.sources.lookup import sources_by_id
+    from ingestion_pipeline.sources.registry import BY_FILE
 
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
+    with changing() as (settings, connection, now):
         before = sources_by_id(connection, [source_id]).get(source_id)
         if before is not None and (bad := approval_problems(before, settings.sources)):
             raise CommandRefused("\n".join(bad))
@@ -278,14 +269,9 @@ def disable(*, source_id: str, reason: str) -> None:
 
     Whatever its file says. Jobs that only this board lists are closed.
     """
-    from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
     from ingestion_pipeline.sources import registry
 
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
-        lock_board(connection, source_id)
-        registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
-        closed = close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
+    closed = _stop(source_id, partial(registry.disable, reason=reason))
     echo(f"{source_id} is disabled; `ingest sources enable {source_id}` enables it again")
     _print_closed_listings(closed)
 
@@ -294,19 +280,136 @@ def disable(*, source_id: str, reason: str) -> None:
 @click.argument("source_id", metavar="ID")
 def remove(*, source_id: str) -> None:
     """Remove a source; its rows stay."""
-    from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
     from ingestion_pipeline.sources import registry
 
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
-        lock_board(connection, source_id)
-        registry.remove(connection, source_id, actor=actor(), now=now)
-        closed = close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
+    closed = _stop(source_id, registry.remove)
     echo(f"{source_id} is removed: never polled again, though a file may still declare it")
     echo("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")
     _print_closed_listings(closed)
 
 
+def _stop(source_id: str, stop: Callable[..., None]) -> int:
+    """Stop polling the source; return how many listings that only it had are closed."""
+    from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
+
+    with changing() as (settings, connection, now):
+        lock_board(connection, source_id)
+        stop(connection, source_id, actor=actor(), now=now)
+        return close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
+
+
 def _print_closed_listings(closed: int) -> None:
     if closed:
         echo(f"{closed} listings that only it had are closed; enabling it brings them back")
+
+
+@sources.command()
+@click.argument("source_id", metavar="ID")
+@click.option("--url")
+@click.option("--platform")
+@click.option("--tier", help="hot, warm, cold; auto adapts it.")
+@config_option
+@click.option("--name")
+@click.option("--series", metavar="ID")
+@click.option("--accept-drop", is_flag=True, help="Accept its next feed, however much is missing.")
+@click.option("--detect", is_flag=True, help="Detect a catalogue's recipe again.")
+def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -> None:  # noqa: ANN401
+    """Change a source that was added by hand.
+
+    Sources declared in a file are changed in the file.
+    """
+    from ingestion_pipeline.sources import operator_changes
+    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+
+    changes = {key: value for key, value in options.items() if value is not None}
+    if not changes and not accept_drop and not detect:
+        raise CommandRefused("nothing to change; `ingest sources update --help` shows the options")
+    with changing() as (settings, connection, now):
+        source = sources_by_id(connection, [source_id]).get(source_id)
+        if source is None:
+            raise UnknownSource(source_id)
+        refuse_changes_owned_by_file(source, changes, folder=settings.sources)
+        messages: list[str] = []
+        if changes:
+            messages.append(_redeclare(connection, source, changes, now))
+        if accept_drop:
+            operator_changes.accept_drop(connection, source_id, actor=actor(), now=now)
+            messages.append("its next feed is accepted, whatever is missing")
+        if changes or detect:
+            messages += _detect_recipe(connection, source_id, now, again=detect)
+    echo(f"{source_id}: {'; '.join(messages)}")
+
+
+def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, again: bool) -> list[str]:
+    """Queue recipe detection and return the message about it, if any."""
+    from ingestion_pipeline.registry import declared
+    from ingestion_pipeline.store.audit import audit
+
+    if declared(connection, [source_id], now=now, again=again):
+        audit(connection, actor=actor(), action="recipe.detect", subject=source_id, now=now)
+        return ["its recipe will be detected again"]
+    if again:
+        why = "it is not a catalogue, it is disabled, or its config has a recipe: remove that"
+        raise CommandRefused(f"no recipe of {source_id} can be detected: {why}")
+    return []
+
+
+def _redeclare(connection: Connection, source: Source, changes: dict[str, Any], now: datetime) -> str:
+    from ingestion_pipeline.sources.definition import declaration
+    from ingestion_pipeline.sources.operator_changes import redeclare
+
+    raw = declaration(source) | {key: value or None for key, value in changes.items()}
+    is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)
+    return "updated" if is_changed else "unchanged"
+
+
+def refuse_changes_owned_by_file(source: Source, changes: dict[str, Any], *, folder: Path) -> None:
+    """Refuse changes to a file's source: the next import would undo them."""
+    from ingestion_pipeline.sources.source import BY_HAND
+
+    if source.origin == BY_HAND:
+        return
+    owned = [key for key in changes if key != "tier" or _is_tier_pinned_by_file(source, folder)]
+    if owned:
+        cure = f"change it there, then run `ingest sources import {source.origin}`"
+        raise CommandRefused(f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}")
+
+
+def _is_tier_pinned_by_file(source: Source, folder: Path) -> bool:
+    """Return whether the file sets a tier; if it cannot be read, what the row says."""
+    from ingestion_pipeline.registry import definition_check
+    from ingestion_pipeline.sources.files import read_file
+
+    file = read_file(folder / source.origin, check=definition_check(folder))
+    tiers = [definition.tier for definition in file.definitions if definition.id == source.id]
+    return tiers[0] is not None if tiers else source.tier_pinned
+
+
+@sources.command()
+@click.argument("source_ids", metavar="[ID]...", nargs=-1)
+@click.option("--target-matches", type=click.IntRange(min=1), help="End the rotation after this many matches.")
+@click.option("--max-sources", type=click.IntRange(min=1), help="Maximum number of boards.")
+def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sources: int | None) -> None:
+    """Scrape job boards now: these, or in rotation.
+
+    Without an ID those scraped longest ago come first, a few at a time, until enough jobs match.
+    """
+    from ingestion_pipeline.companies.boards.rotation import NotPolled, ScrapeRequest, request_scrape
+    from ingestion_pipeline.store.audit import audit
+    from ingestion_pipeline.tasks.queue import Refusal
+
+    if source_ids and (target_matches or max_sources):
+        raise CommandRefused("--target-matches and --max-sources belong to a rotation; name no board")
+    request = ScrapeRequest(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
+    with changing() as (settings, connection, now):
+        try:
+            made = request_scrape(connection, request, now=now, settings=settings)
+        except NotPolled as error:
+            raise CommandRefused(str(error)) from error
+        if isinstance(made, Refusal):
+            raise CommandRefused(f"not queued again ({made.value}): the same request still waits")
+        audit(
+            connection, actor=actor(), action="boards.scrape", subject=f"task:{made}", now=now, detail=request.payload()
+        )
+    what = f"{len(source_ids)} boards" if source_ids else "a rotation of boards"
+    echo(f"queued {what}; `ingest dev` or the job process_companies runs it")

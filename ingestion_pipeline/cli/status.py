@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, CommandFailed, distance, echo, print_json, print_table, shortened
-from ingestion_pipeline.cli.session import json_option, opened
+from ingestion_pipeline.cli.output import (
+    CommandFailed,
+    distance,
+    echo,
+    print_json,
+    print_records,
+    print_table,
+    shortened,
+)
+from ingestion_pipeline.cli.session import json_option, reading
 
 if TYPE_CHECKING:
     from ingestion_pipeline.sources.status import Watched
@@ -51,14 +59,13 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
     from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
     from ingestion_pipeline.operations.health import as_row, reported, source_statuses
-    from ingestion_pipeline.operations.queues import backlog as behind
-    from ingestion_pipeline.operations.queues import queues
+    from ingestion_pipeline.operations.metrics import backlog as behind
+    from ingestion_pipeline.operations.metrics import queues
     from ingestion_pipeline.sources.scheduling.due import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
     from ingestion_pipeline.websites.analysis_status import phase_metrics
 
-    with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (settings, connection, now):
         statuses = source_statuses(connection, settings, now=now)
         shown_sources = reported(connection, statuses[:limit], settings, now=now)
         last_tick = last_heartbeat(connection)
@@ -119,43 +126,35 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
         return
     names = (*numbers, "success_rate", "waiting_seconds", "processing_seconds")
     headings = {"success_rate": "success", "waiting_seconds": "wait s", "processing_seconds": "work s"}
-    columns = [Column("phase"), *(Column(headings.get(phase, phase), is_number=True) for phase in names)]
+    columns = [headings.get(name, name) for name in names]
+    rows = [[phase["queue"], *(phase[name] for name in names)] for phase in phases]
     echo("")
-    print_table(columns, [[phase["queue"], *(phase[name] for name in names)] for phase in phases])
+    print_table(["phase", *columns], rows, numbers=columns)
 
 
 def _print_workers(*, as_json: bool) -> None:
     from ingestion_pipeline.tasks.run_heartbeats import lease_owners
 
-    with opened() as (_, store), store.read() as connection:
-        now = store.clock.now(connection)
-        workers = [asdict(worker) for worker in lease_owners(connection, now=now)]
+    with reading() as (_, connection, now):
+        workers = lease_owners(connection, now=now)
     if as_json:
         print_json({"now": now, "workers": workers})
         return
     if not workers:
         echo("no workers and no leases")
         return
-    columns = [
-        Column("worker"),
-        Column("state"),
-        Column("job"),
-        Column("claims", is_number=True),
-        Column("kinds"),
-        Column("alive until"),
-    ]
-    rows = [
-        [
-            worker["owner"],
-            worker["state"],
-            worker["job"] or "",
-            worker["claims"],
-            ", ".join(worker["kinds"]),
-            distance(worker["alive_until"], now),
-        ]
+    records = [
+        {
+            "worker": worker.owner,
+            "state": worker.state,
+            "job": worker.job,
+            "claims": worker.claims,
+            "kinds": ", ".join(worker.kinds),
+            "alive until": distance(worker.alive_until, now),
+        }
         for worker in workers
     ]
-    print_table(columns, rows)
+    print_records(records, numbers={"claims"})
 
 
 def status_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
@@ -182,32 +181,20 @@ def _print_sources(rows: list[dict[str, Any]], now: datetime) -> None:
     if not rows:
         echo("no sources yet: `ingest sources add` adds one, `ingest demo run` adds its own\n")
         return
-    columns = [
-        Column("source"),
-        Column("tier"),
-        Column("health"),
-        Column("success"),
-        Column("next"),
-        Column("failures", is_number=True),
-        Column("records", is_number=True),
-        Column("reason", is_flexible=True),
+    records = [
+        {
+            "source": row["id"],
+            "tier": row["tier"],
+            "health": row["health"].value,
+            "success": distance(row["last_success_at"], now),
+            "next": distance(row["next_check_at"], now),
+            "failures": row["failure_count"],
+            "records": row["record_count"],
+            "reason": shortened(_shown_reason(row), SHOWN_REASON),
+        }
+        for row in rows
     ]
-    print_table(
-        columns,
-        [
-            [
-                row["id"],
-                row["tier"],
-                row["health"].value,
-                distance(row["last_success_at"], now),
-                distance(row["next_check_at"], now),
-                row["failure_count"],
-                row["record_count"],
-                shortened(_shown_reason(row), SHOWN_REASON),
-            ]
-            for row in rows
-        ],
-    )
+    print_records(records, numbers={"failures", "records"}, flexible={"reason"})
     echo("")
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import Column, distance, echo, print_facts, print_json, print_table, shortened
-from ingestion_pipeline.cli.session import json_option, opened
+from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing, print_table, shortened
+from ingestion_pipeline.cli.session import json_option, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,34 +16,6 @@ if TYPE_CHECKING:
 
     from ingestion_pipeline.websites.analysis_reports import AnalysisReport, RankedDay, VisibilityRow
     from ingestion_pipeline.websites.analysis_status import WebsiteReport
-
-
-COLUMNS = (
-    Column("provider"),
-    Column("answers", is_number=True),
-    Column("visible", is_number=True),
-    Column("rank", is_number=True),
-    Column("score", is_number=True),
-    Column("competitors", is_flexible=True),
-)
-
-
-def print_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
-    """Print one line per business and provider; answers received of answers requested."""
-    print_table([Column("business"), *COLUMNS], [[name, *visibility_cells(row)] for name, row in rows])
-
-
-def visibility_cells(row: VisibilityRow) -> list[object]:
-    """Return provider, answers, share with a mention, mean rank, score, competitors."""
-    others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
-    return [
-        row.provider,
-        f"{row.answers} of {row.prompts}",
-        None if row.visibility is None else f"{row.visibility:.0%}",
-        row.mean_rank,
-        row.score,
-        others,
-    ]
 
 
 STATES = ("never-analysed", "not-started", "prompt-forming", "model-analysis", "completed", "failed")
@@ -63,39 +35,26 @@ def list_(*, status: str | None, as_json: bool) -> None:
     """Show every website with its last analysis and its waiting reason."""
     from ingestion_pipeline.websites.analysis_status import list_websites
 
-    with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts
         rows = list_websites(connection, now=now, max_attempts=attempts, status=status)
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        echo("no websites; `ingest sources add URL --kind website` adds one")
-    else:
-        columns = [
-            Column("website"),
-            Column("name"),
-            Column("status"),
-            Column("%", is_number=True),
-            Column("visible", is_number=True),
-            Column("score", is_number=True),
-            Column("next"),
-            Column("reason", is_flexible=True),
-        ]
-        print_table(columns, [_row(row, now) for row in rows])
-
-
-def _row(row: Mapping[str, Any], now: datetime) -> list[object]:
-    return [
-        row["id"],
-        row["name"],
-        row["status"],
-        row["progress_percent"],
-        _percent(row["visibility"]),
-        row["score"],
-        distance(row["next_check_at"], now),
-        shortened(row["why"], MOST_SHOWN),
-    ]
+    print_listing(
+        rows,
+        lambda row: {
+            "website": row["id"],
+            "name": row["name"],
+            "status": row["status"],
+            "%": row["progress_percent"],
+            "visible": _percent(row["visibility"]),
+            "score": row["score"],
+            "next": distance(row["next_check_at"], now),
+            "reason": shortened(row["why"], MOST_SHOWN),
+        },
+        as_json=as_json,
+        empty="no websites; `ingest sources add URL --kind website` adds one",
+        numbers={"%", "visible", "score"},
+        flexible={"reason"},
+    )
 
 
 @websites.command()
@@ -105,8 +64,7 @@ def show(*, website_id: str, as_json: bool) -> None:
     """Show one website: information, prompts, visibility, cost."""
     from ingestion_pipeline.websites.analysis_status import website_report
 
-    with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
+    with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts
         report = website_report(connection, website_id, now=now, max_attempts=attempts)
     if as_json:
@@ -118,7 +76,7 @@ def show(*, website_id: str, as_json: bool) -> None:
             _print_prompts(analysis)
             break
     if report.complete is not None:
-        _print_visibility(report.complete)
+        _print_report_visibility(report.complete)
         _print_history(report.complete.history)
 
 
@@ -176,16 +134,39 @@ def _print_prompts(report: AnalysisReport) -> None:
     rows = [
         [number, prompt["by"], prompt["is_direct"], prompt["text"]] for number, prompt in enumerate(report.prompts, 1)
     ]
-    columns = [Column("number", is_number=True), Column("origin"), Column("direct")]
-    print_table([*columns, Column("prompt", is_flexible=True)], rows)
+    print_table(("number", "origin", "direct", "prompt"), rows, numbers={"number"}, flexible={"prompt"})
 
 
-def _print_visibility(report: AnalysisReport) -> None:
+VISIBILITY = ("provider", "answers", "visible", "rank", "score", "competitors")
+
+
+def print_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
+    """Print one line per business and provider; answers received of answers requested."""
+    _print_shares(("business", *VISIBILITY), [[name, *_visibility_cells(row)] for name, row in rows])
+
+
+def _print_shares(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    print_table(headings, rows, numbers={"answers", "visible", "rank", "score"}, flexible={"competitors"})
+
+
+def _visibility_cells(row: VisibilityRow) -> list[object]:
+    others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
+    return [
+        row.provider,
+        f"{row.answers} of {row.prompts}",
+        _percent(row.visibility),
+        row.mean_rank,
+        row.score,
+        others,
+    ]
+
+
+def _print_report_visibility(report: AnalysisReport) -> None:
     from ingestion_pipeline.websites.analysis_reports import visibility_rows
 
     rows = visibility_rows(report)
     echo("")
-    print_table(COLUMNS, [visibility_cells(row) for row in rows])
+    _print_shares(VISIBILITY, [_visibility_cells(row) for row in rows])
     for row in rows:
         if row.failure:
             echo(f"{row.provider}: {shortened(row.failure, MOST_SHOWN)}")
@@ -193,13 +174,12 @@ def _print_visibility(report: AnalysisReport) -> None:
 
 def _print_history(history: Sequence[RankedDay]) -> None:
     echo("")
-    columns = [Column("day"), Column("visible", is_number=True), Column("score", is_number=True)]
-    columns += [Column("cost USD", is_number=True), Column("by provider", is_flexible=True)]
     rows = [
         [day.day, _percent(day.visibility), day.score, day.cost_usd, _shares(day.by_provider)]
         for day in reversed(history[-DAYS_SHOWN:])
     ]
-    print_table(columns, rows)
+    headings = ("day", "visible", "score", "cost USD", "by provider")
+    print_table(headings, rows, numbers=headings[1:4], flexible={"by provider"})
 
 
 def _shares(by_provider: Mapping[str, Mapping[str, Any]]) -> str:

@@ -6,48 +6,30 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
 from ingestion_pipeline.cli.dagster_home import with_dagster_home
 from ingestion_pipeline.cli.output import CommandRefused, echo
-from ingestion_pipeline.cli.session import environment, opened
-from ingestion_pipeline.demo.catalog_report import (
-    is_waiting,
-    print_catalogs,
-    print_datasets,
-    print_unusual_pages,
-)
-from ingestion_pipeline.demo.report import (
-    approve,
-    boards_of,
-    describe_received,
-    explain_no_notices,
-    hint,
-    print_businesses,
-    print_followers,
-    print_health,
-    print_jobs,
-    print_matches,
-    print_providers,
-    print_summary,
-    record_changes,
-)
+from ingestion_pipeline.cli.session import environment, opened, reading
+from ingestion_pipeline.sources.source import BUNDLED, Kind, SourceStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Connection
 
-    from ingestion_pipeline.demo.hooks import SecretOf
+    from ingestion_pipeline.demo.hooks import Inbox, SecretOf
     from ingestion_pipeline.demo.model_server import ScriptedModel
     from ingestion_pipeline.demo.site import DemoSite
-    from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
 
@@ -123,7 +105,6 @@ def _read_definitions(name: str) -> SourceFile:
 
     from ingestion_pipeline.registry import check_definition
     from ingestion_pipeline.sources.files import read_file
-    from ingestion_pipeline.sources.source import BUNDLED
 
     with as_file(files("ingestion_pipeline.demo") / name) as path:
         file = read_file(path, check=check_definition)
@@ -150,24 +131,10 @@ def model_settings(model: ScriptedModel) -> dict[str, str]:
 
 def demo_prices() -> dict[str, str]:
     """Return the price setting: the demo's own models besides those already configured."""
-    from ingestion_pipeline.cli.session import environment
     from ingestion_pipeline.demo.providers import DEMO_PRICES
     from ingestion_pipeline.settings import load_settings
 
     return {PRICES: f"{load_settings(environment()).models.prices}, {DEMO_PRICES}"}
-
-
-def print_model_address(model: ScriptedModel) -> None:
-    """Print how a command in another terminal reaches the model."""
-    echo(f"the demo's model listens on {model.base_url}; to use it, set")
-    echo(f"  OPENAI_BASE_URL={model.base_url} OPENAI_API_KEY=demo")
-
-
-def print_model_requests(model: ScriptedModel) -> None:
-    """Print how many requests each model received."""
-    names = [request.model for request in model.requests]
-    counts = ", ".join(f"{name} {names.count(name)} times" for name in sorted(set(names)))
-    echo(f"\nrequests to the demo's model: {counts or 'nothing'}")
 
 
 MOST_CRAWLS = 3  # one is enough, unless another process holds a host
@@ -215,11 +182,15 @@ def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
             demo_site.providers = addresses(providers)
             site = stack.enter_context(demo_site)
             echo(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {site.home}:")
-            for name in _host_names():
+            declared = demo_file()
+            urls = [*(entry.url for entry in declared.definitions), *(entry.address for entry in declared.recipients)]
+            for name in sorted({urlsplit(url).netloc for url in urls}):
                 echo(f"  http://{name}")
-            print_providers(providers)
+            echo(f"its providers {' and '.join(providers)} answer about its websites, in runs without another provider")
             if model is not None:
-                print_model_address(stack.enter_context(model))
+                stack.enter_context(model)
+                echo(f"the demo's model listens on {model.base_url}; to use it, set")
+                echo(f"  OPENAI_BASE_URL={model.base_url} OPENAI_API_KEY=demo")
             echo("Ctrl-C stops it")
             signal.sigwait(stop)
     finally:
@@ -241,20 +212,11 @@ def follower_secrets(store: Store) -> SecretOf:
 
 def _is_registered() -> bool:
     """Return whether a source of the demo is registered and not disabled."""
-    from ingestion_pipeline.sources import SourceStatus
     from ingestion_pipeline.sources.lookup import sources_by_id
 
-    with opened() as (_, store), store.read() as connection:
+    with reading() as (_, connection, _):
         sources = sources_by_id(connection, [source.id for source in demo_file().definitions])
     return any(source.status is not SourceStatus.DISABLED for source in sources.values())
-
-
-def _host_names() -> list[str]:
-    from urllib.parse import urlsplit
-
-    declared = demo_file()
-    urls = [*(entry.url for entry in declared.definitions), *(entry.address for entry in declared.recipients)]
-    return sorted({urlsplit(url).netloc for url in urls})
 
 
 @demo.command()
@@ -267,6 +229,7 @@ def run(*, model: bool) -> None:
     you have one, else by the demo's. Its websites are analysed with the demo's own providers only.
     """
     from ingestion_pipeline.demo.providers import demo_providers, provider_settings
+    from ingestion_pipeline.demo.report import hint
 
     with ExitStack() as stack:
         bundled = stack.enter_context(bundled_model()) if model else None
@@ -276,7 +239,9 @@ def run(*, model: bool) -> None:
         stack.enter_context(demo_settings(variables | demo_prices()))
         has_succeeded = _run()
         if bundled is not None:
-            print_model_requests(bundled)
+            requests = Counter(request.model for request in bundled.requests)
+            counts = ", ".join(f"{name} {count} times" for name, count in sorted(requests.items()))
+            echo(f"\nrequests to the demo's model: {counts or 'nothing'}")
     echo(f"\n{hint(program())}")
     if not has_succeeded:
         raise click.exceptions.Exit(1)
@@ -285,7 +250,7 @@ def run(*, model: bool) -> None:
 def _run() -> bool:
     """Run every job once; return whether all succeeded."""
     from ingestion_pipeline.demo.hooks import read_inboxes
-    from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.operations.alerts import record_health_changes
 
     home = _home()
     before = read_inboxes(home)
@@ -298,32 +263,42 @@ def _run() -> bool:
         succeeded += _crawl(store)
         succeeded.append(_run_job("complete_extractions"))
         succeeded.append(_run_job("process_listings"))
-        record_changes(store, settings)
+        with store.begin() as connection:  # as `maintain` does
+            record_health_changes(connection, settings, store.clock.now(connection))
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
         echo("")
-        declared = demo_file()
         with store.read() as connection:
-            print_summary(connection, _ids(Kind.SERIES), since=started)
-            echo("")
-            print_catalogs(connection, _ids(Kind.CATALOG), since=started)
-            print_unusual_pages(connection, settings, _ids(Kind.CATALOG), since=started)
-            print_datasets(connection, _ids(Kind.CATALOG))
-            echo("")
-            now = store.clock.now(connection)
-            print_jobs(connection, _ids(Kind.COMPANY), since=started, now=now)
-            echo("")
-            watched = [*(definition.id for definition in declared.definitions), *_boards(connection)]
-            print_health(connection, settings, watched, now=now)
-            echo("")
-            print_followers(connection, declared.recipients, since=started, now=now)
-            quiet = explain_no_notices(connection, since=started)
-            after = read_inboxes(home)
-            echo("\n" + describe_received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
-            print_matches(connection, _ids(Kind.COMPANY))
-            echo("")
-            print_businesses(connection, _ids(Kind.WEBSITE))
+            _report(connection, settings, before, since=started, now=store.clock.now(connection))
     return all(succeeded)
+
+
+def _report(
+    connection: Connection, settings: Settings, before: Mapping[str, Inbox], *, since: datetime, now: datetime
+) -> None:
+    """Print what the run has done; `before` is what the followers had received until then."""
+    from ingestion_pipeline.demo import report
+    from ingestion_pipeline.demo.hooks import read_inboxes
+
+    declared, catalogs = demo_file(), _ids(Kind.CATALOG)
+    report.print_summary(connection, _ids(Kind.SERIES), since=since)
+    echo("")
+    report.print_catalogs(connection, catalogs, since=since)
+    report.print_unusual_pages(connection, settings, catalogs, since=since)
+    report.print_datasets(connection, catalogs)
+    echo("")
+    report.print_jobs(connection, _ids(Kind.COMPANY), since=since, now=now)
+    echo("")
+    watched = [*(definition.id for definition in declared.definitions), *_boards(connection)]
+    report.print_health(connection, settings, watched, now=now)
+    echo("")
+    report.print_followers(connection, declared.recipients, since=since, now=now)
+    quiet = report.explain_no_notices(connection, since=since)
+    after = read_inboxes(settings.home)
+    echo("\n" + report.describe_received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
+    report.print_matches(connection, _ids(Kind.COMPANY))
+    echo("")
+    report.print_businesses(connection, _ids(Kind.WEBSITE))
 
 
 def _poll(store: Store) -> list[bool]:
@@ -332,7 +307,7 @@ def _poll(store: Store) -> list[bool]:
     The hot polls start the companies, whose boards are discovered and polled with the warm ones. A
     job belongs to the board that lists it first, so approved boards follow.
     """
-    from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.demo.report import approve
 
     jobs = ("poll_hot", "process_companies", "poll_warm", "poll_cold")
     succeeded = [_run_job(name) for name in jobs]
@@ -375,7 +350,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
 
 def _crawl(store: Store) -> list[bool]:
     """Run the crawl job until no page of the demo's catalogues waits."""
-    from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.demo.report import is_waiting
 
     succeeded: list[bool] = []
     while len(succeeded) < MOST_CRAWLS:
@@ -388,7 +363,7 @@ def _crawl(store: Store) -> list[bool]:
 
 def _boards(connection: Connection) -> list[str]:
     """Return the job boards discovered through the demo's companies."""
-    from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.demo.report import boards_of
 
     return [board.id for board in boards_of(connection, _ids(Kind.COMPANY))]
 

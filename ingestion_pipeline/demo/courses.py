@@ -10,7 +10,7 @@ from ingestion_pipeline.demo.content import DemoContent, html_page, plain
 from ingestion_pipeline.demo.state import DemoState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Course:
     """A course as the college describes it."""
 
@@ -26,93 +26,31 @@ class Course:
         return f"/courses/{self.code.lower().replace(' ', '-')}"
 
 
-COURSES = (
-    Course(
-        code="ART 204",
-        title="Drawing Ships",
-        credits="3",
-        description="Hulls, rigging and water from observation, in pencil and in ink.",
-    ),
-    Course(
-        code="BIO 120",
-        title="Life of the Tidal Flat",
-        credits="4",
-        description="Worms, waders and weeds between high and low water, with six field days.",
-    ),
-    Course(
-        code="BIO 121",
-        title="Laboratory for Life of the Tidal Flat",
-        credits="1",
-        description="Sampling, sorting and counting what the field days bring home.",
-        prerequisites="BIO 120, which may be taken in the same term",
-    ),
-    Course(
-        code="CS 101",
-        title="Programs and What They Mean",
-        credits="3",
-        description="Values, functions and proofs about them; no experience is expected.",
-    ),
-    Course(
-        code="CS 240",
-        title="Machines That Wait",
-        credits="3-4",
-        description="Queues, leases and clocks that disagree: how work is done once.",
-        prerequisites="CS 101 with a grade of C or better",
-    ),
-    Course(
-        code="ECON 115",
-        title="The Price of Fish",
-        credits="3",
-        description="Markets that open at four in the morning, and what they know by six.",
-    ),
-    Course(
-        code="ENG 130",
-        title="Letters from Abroad",
-        credits="3",
-        description="Reading and writing what is sent home, from Mary Montagu to the telegram.",
-    ),
-    Course(
-        code="HIST 110",
-        title="The Harbour and the Sea",
-        credits="3",
-        description="A thousand years of one town and the water in front of it.",
-    ),
-    Course(
-        code="JPN 101",
-        title="日本語入門 Japanese for Beginners",
-        credits="4",
-        description="ひらがなとカタカナ、買い物。 Both syllabaries and first conversations.",
-    ),
-    Course(
-        code="MATH 150",
-        title="Calculus with Tides",
-        credits="4",
-        description="Derivatives and sums, from the tide table to the turning of the moon.",
-    ),
-    Course(
-        code="MATH 151",
-        title="More Calculus with Tides",
-        credits="4",
-        description="Series, several variables, and why the second high water is the lower.",
-        prerequisites="MATH 150",
-    ),
-    Course(
-        code="NAV 300",
-        title="Finding the Way",
-        credits="2.5",
-        description="Charts, stars and dead reckoning; the final is held at sea.",
-        prerequisites="MATH 150 and HIST 110",
-    ),
-)
-WEAVING = Course(
-    code="EVE 10", title="Weaving", credits="0", description="Warp and weft on Tuesday evenings. Not for credit."
-)
-PATIENCE = Course(
-    code="EVE 20",
-    title="Patience",
-    credits="1",
-    description="Worth the wait: one lecture, begun late and never hurried.",
-)
+def listed(lines: str) -> tuple[Course, ...]:
+    """Parse courses from lines: code, title, credits, description, prerequisites, by bars."""
+    return tuple(Course(*line.split("|")) for line in lines.strip().splitlines())
+
+
+COURSES = listed("""
+ART 204|Drawing Ships|3|Hulls, rigging and water from observation, in pencil and in ink.
+BIO 120|Life of the Tidal Flat|4|Worms, waders and weeds between high and low water, with six field days.
+BIO 121|Laboratory for Life of the Tidal Flat|1|Sampling, sorting and counting what the field days bring home.|\
+BIO 120, which may be taken in the same term
+CS 101|Programs and What They Mean|3|Values, functions and proofs about them; no experience is expected.
+CS 240|Machines That Wait|3-4|Queues, leases and clocks that disagree: how work is done once.|\
+CS 101 with a grade of C or better
+ECON 115|The Price of Fish|3|Markets that open at four in the morning, and what they know by six.
+ENG 130|Letters from Abroad|3|Reading and writing what is sent home, from Mary Montagu to the telegram.
+HIST 110|The Harbour and the Sea|3|A thousand years of one town and the water in front of it.
+JPN 101|日本語入門 Japanese for Beginners|4|ひらがなとカタカナ、買い物。 Both syllabaries and first conversations.
+MATH 150|Calculus with Tides|4|Derivatives and sums, from the tide table to the turning of the moon.
+MATH 151|More Calculus with Tides|4|Series, several variables, and why the second high water is the lower.|MATH 150
+NAV 300|Finding the Way|2.5|Charts, stars and dead reckoning; the final is held at sea.|MATH 150 and HIST 110
+""")
+WEAVING, PATIENCE = listed("""
+EVE 10|Weaving|0|Warp and weft on Tuesday evenings. Not for credit.
+EVE 20|Patience|1|Worth the wait: one lecture, begun late and never hurried.
+""")
 CHANGED = "CS 101"
 CHANGES = 4  # number of different credits that mutations cycle through
 
@@ -125,37 +63,14 @@ def courses(state: DemoState) -> Sequence[Course]:
 def mutated(shipped: Sequence[Course], state: DemoState, *, changes: str) -> list[Course]:
     """Return the courses with one more for each mutation, and other credits for one."""
     count = state.new_chapters
-    changed = [_with_more_credits(course, count) if course.code == changes else course for course in shipped]
-    return [*changed, *(_added(number) for number in range(1, count + 1))]
-
-
-def listed(lines: str) -> tuple[Course, ...]:
-    """Parse courses from lines: code, title, credits, description, prerequisites, by bars."""
-    return tuple(_listed(line) for line in lines.strip().splitlines())
-
-
-def _listed(line: str) -> Course:
-    code, title, credit_hours, description, *needed = line.split("|")
-    return Course(
-        code=code,
-        title=title,
-        credits=credit_hours,
-        description=description,
-        prerequisites=needed[0] if needed else None,
-    )
-
-
-def _with_more_credits(course: Course, count: int) -> Course:
-    return replace(course, credits=str(int(course.credits) + count % CHANGES))
-
-
-def _added(number: int) -> Course:
-    return Course(
-        code=f"SEM {400 + number}",
-        title=f"Seminar of Term {number}",
-        credits="1",
-        description=f"What the college talks about in term {number}.",
-    )
+    result = [
+        replace(course, credits=str(int(course.credits) + count % CHANGES)) if course.code == changes else course
+        for course in shipped
+    ]
+    for number in range(1, count + 1):
+        about = f"What the college talks about in term {number}."
+        result.append(Course(f"SEM {400 + number}", f"Seminar of Term {number}", "1", about))
+    return result
 
 
 OUTCOMES_PATH = "/outcomes"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ingestion_pipeline.demo.content import DemoContent, Query, html_page, json_page, plain
 from ingestion_pipeline.demo.state import DemoState
@@ -44,120 +45,55 @@ class Opening:
         return f"<p>{self.team}</p><p>{self.text}</p>"
 
 
-_SHARED = Opening(
-    id=102, title="Senior Data Engineer", outcome=HIGH, text="Pipelines in Python on PostgreSQL and Kubernetes."
-)
-_DRIFTWOOD = (
-    Opening(
-        id=101,
-        title="Senior Backend Engineer",
-        outcome=HIGH,
-        text="Services in Python and Go, PostgreSQL below, Kubernetes around them.",
-        location=HOME,
-    ),
-    _SHARED,
-    Opening(
-        id=103,
-        title="Senior Systems Engineer",
-        outcome=MEDIUM,
-        text="Python and PostgreSQL, Kubernetes for the rest, and some Terraform.",
-    ),
-    Opening(
-        id=104,
-        title="Harbour Software Engineer",
-        outcome=LOW,
-        text="Python on Kubernetes, with Kafka between the gauges and Terraform below them.",
-        location=HOME,
-    ),
-    Opening(
-        id=105,
-        title="Senior Frontend Engineer",
-        outcome=SKIPPED,
-        text="TypeScript and React for the charts, with a little Python behind them.",
-    ),
-    Opening(
-        id=106,
-        title="Senior Web Engineer",
-        outcome=SKIPPED,  # four strikes, which pass
-        text="Our WordPress site wants a rockstar who knows Python, too.",
-    ),
-    Opening(
-        id=107,
-        title="Senior Website Engineer",
-        outcome="strikes",
-        text="WordPress, PHP, and Python where nobody looks.",
-    ),
-    Opening(
-        id=108,
-        title="Senior Python Engineer, Contract",
-        outcome="job_type",
-        text="Python for the length of one winter.",
-        kind="Contract",
-    ),
-    Opening(id=109, title="Junior Python Engineer", outcome="seniority", text="Python from the beginning."),
-    Opening(
-        id=110,
-        title="Senior Naval Engineer",
-        outcome="keyword",
-        text="Python behind a fence: a security clearance is needed.",
-    ),
-    Opening(
-        id=111,
-        title="Senior Backend Engineer, Buoys",
-        outcome="salary",
-        text="Python and PostgreSQL on Kubernetes, for those who love buoys.",
-        salary=(70_000, 90_000),
-    ),
-    Opening(
-        id=112,
-        title="Senior Sales Engineer",
-        outcome="commission",
-        text="Python demos by the pier; the pay is commission only.",
-        salary=None,
-    ),
-    Opening(
-        id=113,
-        title="Senior Engineer, Hamburg",
-        outcome="work_mode",
-        text="Python and PostgreSQL on the Elbe.",
-        location="Hamburg, Germany (On-site)",
-    ),
-    Opening(
-        id=114,
-        title="Senior Archive Engineer",
-        outcome="age",
-        text="Python for logbooks that have been waiting for a while.",
-        posted="2026-01-05T09:00:00Z",
-    ),
-    Opening(
-        id=115,
-        title="Senior Mainframe Engineer",
-        outcome="technology",
-        text="Python around COBOL that has run since the lighthouse was built.",
-    ),
-    Opening(
-        id=116,
-        title="Senior Blockchain Engineer",
-        outcome=SKIPPED,  # by the stop list, before anything else is looked at
-        text="Python and tokens for moorings.",
-    ),
-)
-_KESTREL = (
-    Opening(
-        id=201,
-        title="Senior Robotics Engineer",
-        outcome=HIGH,
-        text="Go and Python for small robots, PostgreSQL for what they have seen.",
-        location="Portland, OR",
-    ),
-    Opening(id=202, title="Robotics Intern", outcome="seniority", text="Python, and a screwdriver."),
-)
-ADDED = Opening(
-    id=117,
-    title="Staff Platform Engineer",
-    outcome=HIGH,
-    text="Kubernetes for everybody, Go and Python for those who ask, PostgreSQL underneath.",
-)
+# What the others leave at its default.
+_DETAILS: dict[int, dict[str, Any]] = {
+    101: {"location": HOME},
+    104: {"location": HOME},
+    108: {"kind": "Contract"},
+    111: {"salary": (70_000, 90_000)},
+    112: {"salary": None},
+    113: {"location": "Hamburg, Germany (On-site)"},
+    114: {"posted": "2026-01-05T09:00:00Z"},
+    201: {"location": "Portland, OR"},
+}
+
+
+def _openings(lines: str) -> tuple[Opening, ...]:
+    """Parse jobs from lines: id, outcome, title and text, by bars."""
+    parts = (line.split("|") for line in lines.strip().splitlines())
+    return tuple(
+        Opening(id=int(id_), outcome=outcome, title=title, text=text, **_DETAILS.get(int(id_), {}))
+        for id_, outcome, title, text in parts
+    )
+
+
+# Job 106 has four strikes, which pass; 116 is on the stop list, before anything else is looked at.
+_DRIFTWOOD = _openings("""
+101|high|Senior Backend Engineer|Services in Python and Go, PostgreSQL below, Kubernetes around them.
+102|high|Senior Data Engineer|Pipelines in Python on PostgreSQL and Kubernetes.
+103|medium|Senior Systems Engineer|Python and PostgreSQL, Kubernetes for the rest, and some Terraform.
+104|low|Harbour Software Engineer|Python on Kubernetes, with Kafka between the gauges and Terraform below them.
+105|skipped|Senior Frontend Engineer|TypeScript and React for the charts, with a little Python behind them.
+106|skipped|Senior Web Engineer|Our WordPress site wants a rockstar who knows Python, too.
+107|strikes|Senior Website Engineer|WordPress, PHP, and Python where nobody looks.
+108|job_type|Senior Python Engineer, Contract|Python for the length of one winter.
+109|seniority|Junior Python Engineer|Python from the beginning.
+110|keyword|Senior Naval Engineer|Python behind a fence: a security clearance is needed.
+111|salary|Senior Backend Engineer, Buoys|Python and PostgreSQL on Kubernetes, for those who love buoys.
+112|commission|Senior Sales Engineer|Python demos by the pier; the pay is commission only.
+113|work_mode|Senior Engineer, Hamburg|Python and PostgreSQL on the Elbe.
+114|age|Senior Archive Engineer|Python for logbooks that have been waiting for a while.
+115|technology|Senior Mainframe Engineer|Python around COBOL that has run since the lighthouse was built.
+116|skipped|Senior Blockchain Engineer|Python and tokens for moorings.
+""")
+_SHARED = _DRIFTWOOD[1]
+_KESTREL = _openings("""
+201|high|Senior Robotics Engineer|Go and Python for small robots, PostgreSQL for what they have seen.
+202|seniority|Robotics Intern|Python, and a screwdriver.
+""")
+[ADDED] = _openings("""
+117|high|Staff Platform Engineer|Kubernetes for everybody, Go and Python for those who ask, PostgreSQL underneath.
+""")
 CHANGED = 111  # pays better after a mutation
 GONE = 103
 
@@ -167,13 +103,11 @@ def driftwood_openings(state: DemoState) -> Sequence[Opening]:
     if not state.new_chapters:
         return _DRIFTWOOD
     changed = [
-        _paid_better(opening) if opening.id == CHANGED else opening for opening in _DRIFTWOOD if opening.id != GONE
+        replace(opening, salary=(170_000, 200_000), outcome=HIGH) if opening.id == CHANGED else opening
+        for opening in _DRIFTWOOD
+        if opening.id != GONE
     ]
     return [*changed, ADDED]
-
-
-def _paid_better(opening: Opening) -> Opening:
-    return replace(opening, salary=(170_000, 200_000), outcome=HIGH)
 
 
 def kestrel_openings() -> Sequence[Opening]:

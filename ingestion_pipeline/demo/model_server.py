@@ -7,18 +7,17 @@ real model gives on demand (refusals, cut-offs, garbage, missing features).
 from __future__ import annotations
 
 import json
-import socketserver
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Self, cast
 
-LOOPBACK = "127.0.0.1"
-CLIENT_TIMEOUT_SECONDS = 5.0
+from ingestion_pipeline.demo.loopback import LOOPBACK, LoopbackHandler, serving
+
 CHARS_PER_TOKEN = 4
 MAX_QUESTION_BYTES = 20_000_000
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
@@ -172,14 +171,7 @@ class ScriptedModel:
             return list(self._requests)
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            server = stack.enter_context(_Server((LOOPBACK, self.port), partial(_Handler, self)))
-            self.port = server.server_port
-            thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="demo-model")
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-            self._running = stack.pop_all()
+        self.port = self._running.enter_context(serving(self.port, partial(_Handler, self), name="demo-model"))
         return self
 
     def __exit__(
@@ -191,16 +183,12 @@ class ScriptedModel:
         """Return status, headers and body for a request."""
         with self._lock:
             self._requests.append(request)
-        if request.needs in self._without:
-            return _sent(self._refusal(request), request)
-        return _sent(self._script(request), request)
-
-    def _refusal(self, request: ModelRequest) -> Fail:
+        if request.needs not in self._without:
+            return _sent(self._script(request), request)
         if request.needs == "responses":
-            return Fail(status=404, message="Not Found")
-        return Fail(
-            status=self._refusal_status, message="response_format.type: Input should be 'text' or 'json_object'"
-        )
+            return _sent(Fail(status=404, message="Not Found"), request)
+        message = "response_format.type: Input should be 'text' or 'json_object'"
+        return _sent(Fail(status=self._refusal_status, message=message), request)
 
 
 def _sent(reply: Reply, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:
@@ -220,7 +208,6 @@ def _response(say: Say, request: ModelRequest) -> dict[str, Any]:
     if say.refusal is not None:
         part = {"type": "refusal", "refusal": say.refusal}
     message = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-    inputs, outputs = _tokens(request.text), _tokens(say.text + (say.refusal or ""))
     return {
         "id": "resp_1",
         "object": "response",
@@ -229,65 +216,42 @@ def _response(say: Say, request: ModelRequest) -> dict[str, Any]:
         "status": "incomplete" if say.is_cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if say.is_cut else None,
         "output": [message | {"content": [part]}],
-        "usage": {
-            "input_tokens": inputs,
-            "input_tokens_details": {"cached_tokens": say.cached_tokens},
-            "output_tokens": outputs,
-            "total_tokens": inputs + outputs,
-        }
-        if say.has_usage
-        else None,
+        "usage": _usage(say, request, "input_tokens", "output_tokens"),
     }
 
 
 def _completion(say: Say, request: ModelRequest) -> dict[str, Any]:
     message = {"role": "assistant", "content": say.text, "refusal": say.refusal}
     ended = "length" if say.is_cut else "stop"
-    inputs, outputs = _tokens(request.text), _tokens(say.text + (say.refusal or ""))
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
         "model": request.model,
         "choices": [{"index": 0, "message": message, "finish_reason": ended}],
-        "usage": {
-            "prompt_tokens": inputs,
-            "prompt_tokens_details": {"cached_tokens": say.cached_tokens},
-            "completion_tokens": outputs,
-            "total_tokens": inputs + outputs,
-        }
-        if say.has_usage
-        else None,
+        "usage": _usage(say, request, "prompt_tokens", "completion_tokens"),
     }
 
 
-def _tokens(text: str) -> int:
-    return -(-len(text) // CHARS_PER_TOKEN)
+def _usage(say: Say, request: ModelRequest, input_name: str, output_name: str) -> dict[str, Any] | None:
+    if not say.has_usage:
+        return None
+    texts = (request.text, say.text + (say.refusal or ""))
+    inputs, outputs = (-(-len(text) // CHARS_PER_TOKEN) for text in texts)
+    return {
+        input_name: inputs,
+        f"{input_name}_details": {"cached_tokens": say.cached_tokens},
+        output_name: outputs,
+        "total_tokens": inputs + outputs,
+    }
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for answers under way, so that no socket is left open
-    request_queue_size = 1_024  # clients that are killed leave theirs in it
-
-    def server_bind(self) -> None:
-        """Bind without HTTPServer's reverse lookup of the address, which may ask a name server."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "ScriptedModel", ""
-    timeout = CLIENT_TIMEOUT_SECONDS
+class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
+    server_version = "ScriptedModel"
 
     def __init__(self, model: ScriptedModel, *arguments: Any) -> None:  # noqa: ANN401
         self._model = model
         super().__init__(*arguments)  # answers the request, then returns
-
-    def handle(self) -> None:
-        """Answer; ignore clients that hang up."""
-        with suppress(ConnectionError):
-            super().handle()
 
     def do_POST(self) -> None:
         """Answer a request; any other path is a 404."""
@@ -299,9 +263,6 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = ModelRequest(path=self.path, body=json.loads(body), headers=headers)
         self._send(*self._model.reply(request))
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-        """Keep no access log: `ScriptedModel.requests` has all."""
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.send_response(status)

@@ -1,7 +1,7 @@
 """Two scripted providers: one always answers, one fails on every other question.
 
 Their answers depend only on the question and the state of the site, so that the visibility of each
-business is known beforehand.
+business is known beforehand. An answer is None where the provider fails.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from ingestion_pipeline.demo import DEMO_SUFFIX
@@ -27,43 +26,28 @@ DEMO_PRICES = (
 NOBODY = "I do not know of anybody who does that."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoAnswer:
-    """An answer, and the businesses it names in order."""
-
-    text: str
-    names: tuple[str, ...] = ()
-
-
-def almanac(question: str, state: DemoState) -> DemoAnswer | None:
+def almanac(question: str, state: DemoState) -> str | None:
     """Return an answer that names the business first, after a mutation its competitors first."""
     business = _business_in_question(question, state)
-    if business is None:
-        return DemoAnswer(text=NOBODY)
-    if business.name in question:
-        return _direct(business)
-    first, second = business.competitors
-    order = (business.name, first, second)
-    if state.new_chapters:
-        order = (first, second, business.name)
+    if business is None or business.name in question:
+        return _direct_answer(business)
+    own, others = (business.name,), business.competitors
+    order = (*others, *own) if state.new_chapters else (*own, *others)
     listed = " ".join(f"{nth}. {name}, much praised." for nth, name in enumerate(order, 1))
-    return DemoAnswer(text=f"In this order: {listed}", names=order)
+    return f"In this order: {listed}"
 
 
-def weathercock(question: str, state: DemoState) -> DemoAnswer | None:
+def weathercock(question: str, state: DemoState) -> str | None:
     """Return an answer that names one competitor, after a mutation the business too, or fail."""
     if fails(question):
         return None
     business = _business_in_question(question, state)
-    if business is None:
-        return DemoAnswer(text=NOBODY)
-    if business.name in question:
-        return _direct(business)
+    if business is None or business.name in question:
+        return _direct_answer(business)
     rival = business.competitors[0]
     if state.new_chapters:
-        text = f"Some of those I know go to {rival}, some to {business.name}."
-        return DemoAnswer(text=text, names=(rival, business.name))
-    return DemoAnswer(text=f"Everybody I know goes to {rival}.", names=(rival,))
+        return f"Some of those I know go to {rival}, some to {business.name}."
+    return f"Everybody I know goes to {rival}."
 
 
 def fails(question: str) -> bool:
@@ -71,7 +55,7 @@ def fails(question: str) -> bool:
     return len(question) % 2 == 1
 
 
-Speaker = Callable[[str, DemoState], DemoAnswer | None]
+Speaker = Callable[[str, DemoState], str | None]
 SPEAKERS: Mapping[str, Speaker] = {ALMANAC: almanac, WEATHERCOCK: weathercock}
 
 
@@ -108,24 +92,19 @@ def _script(speaker: Speaker, home: Path) -> Callable[[ModelRequest], Reply]:
             return Fail(status=500, message=str(error))
         if answer is None:
             return Fail(status=500, message="the weathercock is stuck")
-        return Say(text=answer.text)
+        return Say(text=answer)
 
     return reply
 
 
 def _business_in_question(question: str, state: DemoState) -> Business | None:
     """Return the business whose name, industry or keywords are in the question."""
-    candidates = businesses(state).values()
-    return next(
-        (
-            business
-            for business in candidates
-            if any(word and word in question for word in (business.name, business.industry, *business.keywords))
-        ),
-        None,
-    )
+    for business in businesses(state).values():
+        if any(word and word in question for word in (business.name, business.industry, *business.keywords)):
+            return business
+    return None
 
 
-def _direct(business: Business) -> DemoAnswer:
-    text = f"{business.name} is well spoken of, and I would go there."
-    return DemoAnswer(text=text, names=(business.name,))
+def _direct_answer(business: Business | None) -> str:
+    """Return the answer about a business that the question names, or about none."""
+    return NOBODY if business is None else f"{business.name} is well spoken of, and I would go there."

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ingestion_pipeline.cli.output import Column, distance, echo, print_table, shortened
+from sqlalchemy import ColumnElement, Connection, Select, and_, distinct, exists, func, select
+
+from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
+from ingestion_pipeline.cli.output import counted, distance, echo, print_records, print_table, shortened
 from ingestion_pipeline.cli.websites import print_visibility
+from ingestion_pipeline.companies.company_states import ListingDecision, ListingStatus
+from ingestion_pipeline.companies.reports import list_matches, match_report
+from ingestion_pipeline.demo.hooks import HOOKS_HOST, Inbox
+from ingestion_pipeline.notices.tasks import DELIVER
+from ingestion_pipeline.operations.health import source_statuses
+from ingestion_pipeline.pages import ContentStore
+from ingestion_pipeline.reading.text.decoding import encoding_of
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Kind, Source, SourceStatus, registry
+from ingestion_pipeline.sources.health import UNHEALTHY
+from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
+from ingestion_pipeline.sources.recipients import ALERTS, Recipient
+from ingestion_pipeline.store.tables import (
+    ACTIVE,
+    GIVEN_UP,
+    UNSENT,
+    audit_log,
+    chapter_sources,
+    chapters,
+    companies,
+    datasets,
+    extractions,
+    hosts,
+    job_listings,
+    notices,
+    outbox,
+    pages,
+    snapshots,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.tasks.queue import REFUSED
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.websites.analysis_reports import latest_reports, visibility_rows
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import datetime
-
-    from sqlalchemy import Connection
-
-    from ingestion_pipeline.demo.hooks import Inbox
-    from ingestion_pipeline.demo.model_server import ScriptedModel
-    from ingestion_pipeline.settings import Settings
-    from ingestion_pipeline.sources import Source
-    from ingestion_pipeline.sources.recipients import Recipient
-    from ingestion_pipeline.store import Store
+SHOWN = 200  # characters of a result or a message
+SHOWN_REASON = 150  # characters of the reason of a health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +64,17 @@ class PolledSource:
 def print_summary(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
     """Print one line per source, then the totals."""
     polled = _polled(connection, source_ids, since=since)
-    columns = [
-        Column("source"),
-        Column("tier"),
-        Column("result"),
-        Column("new", is_number=True),
-        Column("details", is_flexible=True),
-    ]
     rows = [
-        [poll.source.id, poll.source.tier, poll.result, poll.new, shortened(poll.source.last_outcome or "", 200)]
+        [poll.source.id, poll.source.tier, poll.result, poll.new, shortened(poll.source.last_outcome or "", SHOWN)]
         for poll in polled
     ]
-    print_table(columns, rows)
+    print_table(("source", "tier", "result", "new", "details"), rows, numbers={"new"}, flexible={"details"})
     echo("\n" + sums(polled))
-    echo(_totals(connection, since=since))
+    is_new = func.count().filter(chapters.c.first_detected_at >= since)
+    total, new = connection.execute(select(func.count(), is_new).select_from(chapters)).one()
+    is_of_chapters = outbox.c.subject_kind.like("chapter%")
+    events = connection.execute(select(func.count()).where(is_of_chapters)).scalar_one()
+    echo(f"chapters in all: {total}, new among them: {new}; outbox rows: {events}")
 
 
 def sums(polled: Sequence[PolledSource]) -> str:
@@ -80,11 +104,6 @@ def poll_result(source: Source, *, since: datetime) -> str:
 
 
 def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[PolledSource]:
-    from sqlalchemy import func, select
-
-    from ingestion_pipeline.sources.lookup import sources_by_id
-    from ingestion_pipeline.store.tables import chapter_sources
-
     query = (
         select(chapter_sources.c.source_id, func.count().label("records"))
         .where(chapter_sources.c.detected_at >= since)
@@ -98,18 +117,6 @@ def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetim
     ]
 
 
-def _totals(connection: Connection, *, since: datetime) -> str:
-    from sqlalchemy import func, select
-
-    from ingestion_pipeline.store.tables import chapters, outbox
-
-    fresh = func.count().filter(chapters.c.first_detected_at >= since)
-    total, new = connection.execute(select(func.count(), fresh).select_from(chapters)).one()
-    is_of_chapters = outbox.c.subject_kind.like("chapter%")
-    rows = connection.execute(select(func.count()).where(is_of_chapters)).scalar_one()
-    return f"chapters in all: {total}, new among them: {new}; outbox rows: {rows}"
-
-
 def hint(ingest: str) -> str:
     """Return the commands to try after a run."""
     return (
@@ -121,63 +128,42 @@ def hint(ingest: str) -> str:
     )
 
 
-SHOWN_REASON = 150  # characters
-
-
-def record_changes(store: Store, settings: Settings) -> None:
-    """Store health changes and write their notices, as `maintain` does."""
-    from ingestion_pipeline.operations.alerts import record_health_changes
-
-    with store.begin() as connection:
-        record_health_changes(connection, settings, store.clock.now(connection))
-
-
 def print_health(connection: Connection, settings: Settings, source_ids: Collection[str], *, now: datetime) -> None:
     """Print the unhealthy sources, when that was reported, and how many have each health."""
-    from ingestion_pipeline.cli.output import distance
-    from ingestion_pipeline.operations.health import source_statuses
-    from ingestion_pipeline.sources.health import UNHEALTHY
-
     statuses = source_statuses(connection, settings, now=now, ids=source_ids)
     unwell = [status for status in statuses if status.health in UNHEALTHY]
     if unwell:
-        columns = [Column("source"), Column("health"), Column("reported"), Column("why", is_flexible=True)]
-        print_table(
-            columns,
-            [
-                [
-                    status.facts.id,
-                    status.health.value,
-                    distance(status.reported.since, now),
-                    shortened(status.assessment.reason, SHOWN_REASON),
-                ]
-                for status in unwell
-            ],
-        )
+        records = [
+            {
+                "source": status.facts.id,
+                "health": status.health.value,
+                "reported": distance(status.reported.since, now),
+                "why": shortened(status.assessment.reason, SHOWN_REASON),
+            }
+            for status in unwell
+        ]
+        print_records(records, flexible={"why"})
     counts = Counter(status.health.value for status in statuses)
     echo("health: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
-# the first three are of this run, the others of all runs
-NUMBERS = ("new", "sent", "messages", "waiting", "failed")
+# The first three are of this run, the others of all runs.
+NOTICE_NUMBERS = ("new", "sent", "messages", "waiting", "failed")
 
 
 def print_followers(connection: Connection, followers: Sequence[Recipient], *, since: datetime, now: datetime) -> None:
     """Print one line per follower: what this run sent, and what waits for how long."""
     counts = _counts(connection, since=since)
-    due = _due(connection)
-    columns = [
-        Column("follower"),
-        Column("mode"),
-        *(Column(name, is_number=True) for name in NUMBERS),
-        Column("next message"),
-    ]
+    query = select(tasks.c.dedupe_key, tasks.c.not_before).where(ACTIVE, tasks.c.kind == DELIVER)
+    due: dict[str, datetime] = {row.dedupe_key: row.not_before for row in connection.execute(query)}
     rows: list[list[object]] = []
     for follower in followers:
-        mine = counts.get(follower.id, dict.fromkeys(NUMBERS, 0))
+        mode = follower.mode.value if follower.mode.value != "immediate" else "at once"
+        language = f" ({follower.language})" if follower.language else ""
+        mine = counts.get(follower.id, dict.fromkeys(NOTICE_NUMBERS, 0))
         at = due.get(follower.id) if mine["waiting"] else None
-        rows.append([follower.id, _delivery_mode(follower), *mine.values(), distance(at, now)])
-    print_table(columns, rows)
+        rows.append([follower.id, mode + language, *mine.values(), distance(at, now)])
+    print_table(("follower", "mode", *NOTICE_NUMBERS, "next message"), rows, numbers=NOTICE_NUMBERS)
 
 
 def describe_received(
@@ -187,8 +173,6 @@ def describe_received(
 
     Return `otherwise` if nobody but the operators (`besides`) received anything.
     """
-    from ingestion_pipeline.demo.hooks import HOOKS_HOST, Inbox
-
     taken: list[str] = []
     recipients: set[str] = set()
     repeats = refused = 0
@@ -202,19 +186,15 @@ def describe_received(
     if not (taken or repeats or refused):
         return otherwise
     signed = f"{refused} refused as not genuine" if refused else "every signature was valid"
-    summary = f"{_counted(len(taken), 'message')}, {_counted(repeats, 'repeat')}; {signed}"
+    summary = f"{counted(len(taken), 'message')}, {counted(repeats, 'repeat')}; {signed}"
     quiet = [] if recipients - set(besides) or repeats or refused else [otherwise]
     return "\n".join([f"{HOOKS_HOST} took {summary}", *taken, *quiet])
 
 
 def explain_no_notices(connection: Connection, *, since: datetime) -> str:
     """Return why no follower received a message in this run."""
-    from sqlalchemy import and_, exists, select
 
-    from ingestion_pipeline.sources.recipients import ALERTS
-    from ingestion_pipeline.store.tables import chapters, notices
-
-    def is_any(condition: Any) -> bool:  # noqa: ANN401 - a SQL expression
+    def is_any(condition: ColumnElement[bool]) -> bool:
         return bool(connection.execute(select(exists().where(condition))).scalar_one())
 
     if is_any(and_(notices.c.created_at >= since, notices.c.subject_kind.not_in(ALERTS))):
@@ -224,17 +204,8 @@ def explain_no_notices(connection: Connection, *, since: datetime) -> str:
     return "no notices: nothing is new"
 
 
-def _delivery_mode(follower: Recipient) -> str:
-    mode = follower.mode.value if follower.mode.value != "immediate" else "at once"
-    return f"{mode} ({follower.language})" if follower.language else mode
-
-
 def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, int]]:
     """Return by follower: new, sent and messages of this run; waiting and failed in all."""
-    from sqlalchemy import distinct, func, select
-
-    from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, notices
-
     just_sent = notices.c.sent_at >= since
     columns = [
         func.count().filter(notices.c.created_at >= since),
@@ -244,38 +215,18 @@ def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, i
         func.count().filter(GIVEN_UP),
     ]
     query = select(notices.c.recipient, *columns).group_by(notices.c.recipient)
-    return {row[0]: dict(zip(NUMBERS, row[1:], strict=True)) for row in connection.execute(query).all()}
-
-
-def _due(connection: Connection) -> dict[str, datetime]:
-    """Return when each follower with pending notices is delivered to next."""
-    from sqlalchemy import select
-
-    from ingestion_pipeline.notices.tasks import DELIVER
-    from ingestion_pipeline.store.tables import ACTIVE, tasks
-
-    query = select(tasks.c.dedupe_key, tasks.c.not_before).where(ACTIVE, tasks.c.kind == DELIVER)
-    return {row.dedupe_key: row.not_before for row in connection.execute(query)}
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-LONGEST_REASON = 200
+    return {row[0]: dict(zip(NOTICE_NUMBERS, row[1:], strict=True)) for row in connection.execute(query).all()}
 
 
 def print_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
     """Print how each provider ranks each business, and what failed."""
-    from ingestion_pipeline.websites.analysis_reports import latest_reports, visibility_rows
-
     latest = latest_reports(connection, source_ids)
     reports = [latest[source_id] for source_id in source_ids if source_id in latest]
     ranked = [(report, row) for report in reports for row in visibility_rows(report)]
     print_visibility([(str(report.info.get("name")), row) for report, row in ranked])
     for report, row in ranked:
         if row.failure:
-            message = shortened(row.failure, LONGEST_REASON)
+            message = shortened(row.failure, SHOWN)
             echo(f"{report.source_id}: {row.provider} left {message}")
     for report in reports:
         if not report.analysis:
@@ -283,42 +234,25 @@ def print_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
             echo(f"{report.source_id} is {report.status.value}: {message}")
 
 
-def print_providers(running: Mapping[str, ScriptedModel]) -> None:
-    """Print which providers are asked about the demo's websites."""
-    names = " and ".join(running)
-    echo(f"its providers {names} answer about its websites, in runs without another provider")
-
-
 JOB_NUMBERS = ("jobs", "filtered", "skipped", "matched")
-LONGEST_OUTCOME = 200
 
 
 def boards_of(connection: Connection, company_sources: Sequence[str]) -> list[Source]:
     """Return the job boards discovered through the companies of these sources, by id."""
-    from ingestion_pipeline.sources import Kind
-    from ingestion_pipeline.sources.lookup import list_sources
-    from ingestion_pipeline.store.tables import sources
-
     named = sources.c.company_id.in_([source_id.partition(":")[2] for source_id in company_sources])
-    return sorted(list_sources(connection, named, kind=Kind.JOB_BOARD), key=lambda source: source.id)
+    return list_sources(connection, named, kind=Kind.JOB_BOARD)
 
 
 def approve(connection: Connection, company_sources: Sequence[str], *, now: datetime) -> list[str]:
     """Enable the boards of these companies that wait for approval; return their ids."""
-    from ingestion_pipeline.sources import SourceStatus, registry
-
     waiting = [
         board for board in boards_of(connection, company_sources) if board.status is SourceStatus.PENDING_VALIDATION
     ]
     for board in waiting:
         registry.enable(connection, board.id, actor="demo", reason="the demo approves it", now=now)
-        echo(f"{board.id} waited for approval ({_why(board)});")
+        echo(f"{board.id} waited for approval ({(board.status_reason or '').partition(';')[0]});")
         echo(f"  the demo approves it, as `ingest sources enable {board.id}` does")
     return [board.id for board in waiting]
-
-
-def _why(source: Source) -> str:
-    return (source.status_reason or "").partition(";")[0]
 
 
 def print_jobs(connection: Connection, company_sources: Sequence[str], *, since: datetime, now: datetime) -> None:
@@ -330,62 +264,35 @@ def print_jobs(connection: Connection, company_sources: Sequence[str], *, since:
     rows = rejected_rows(connection, [board.id for board in boards])
     if rows:
         echo("")
-        print_table([Column("no match"), Column("by"), Column("reason", is_flexible=True)], rows)
+        print_table(("no match", "by", "reason"), rows, flexible={"reason"})
     for line in refusals(connection, since=since, now=now):
         echo("\n" + line)
 
 
 def _print_companies(connection: Connection, company_sources: Sequence[str]) -> None:
-    from sqlalchemy import select
-
-    from ingestion_pipeline.store.tables import companies
-
     names = ("source_id", "quality", "tier", "score", "boards")
     query = select(*(companies.c[name] for name in names)).where(companies.c.source_id.in_(list(company_sources)))
-    companies_found = connection.execute(query.order_by(companies.c.source_id)).mappings()
-    rows = [
-        [row["source_id"], row["quality"].get("level"), row["tier"], row["score"], _board_list(row["boards"])]
-        for row in companies_found
-    ]
-    columns = [
-        Column("company"),
-        Column("data"),
-        Column("tier"),
-        Column("score", is_number=True),
-        Column("boards, and their confidence", is_flexible=True),
-    ]
-    print_table(columns, rows)
-
-
-def _board_list(boards: list[dict[str, Any]] | None) -> str:
-    return ", ".join(f"{board['platform']} ({board['confidence']})" for board in boards or [])
+    rows: list[list[object]] = []
+    for row in connection.execute(query.order_by(companies.c.source_id)):
+        discovered: list[dict[str, str]] = row.boards or []
+        boards = ", ".join(f"{board['platform']} ({board['confidence']})" for board in discovered)
+        rows.append([row.source_id, row.quality.get("level"), row.tier, row.score, boards])
+    headings = ("company", "data", "tier", "score", "boards, and their confidence")
+    print_table(headings, rows, numbers={"score"}, flexible=headings[-1:])
 
 
 def _print_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:
-    from ingestion_pipeline.companies.reports import match_report
-
     rows: list[list[object]] = []
     for board in boards:
         report = match_report(connection, board.id)
         counts = (report.listings, report.filtered, report.skipped, report.matched)
-        outcome = shortened(board.last_outcome or "", LONGEST_OUTCOME)
+        outcome = shortened(board.last_outcome or "", SHOWN)
         rows.append([board.id, poll_result(board, since=since), *counts, outcome])
-    columns = [
-        Column("board"),
-        Column("result"),
-        *(Column(name, is_number=True) for name in JOB_NUMBERS),
-        Column("details", is_flexible=True),
-    ]
-    print_table(columns, rows)
+    print_table(("board", "result", *JOB_NUMBERS, "details"), rows, numbers=JOB_NUMBERS, flexible={"details"})
 
 
 def rejected_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
     """Return the open listings that are no match: title, rule or score, reason."""
-    from sqlalchemy import select
-
-    from ingestion_pipeline.companies.company_states import ListingDecision, ListingStatus
-    from ingestion_pipeline.store.tables import job_listings
-
     jobs = job_listings.c
     query = select(jobs.title, jobs.filter_result, jobs.match_result).where(
         jobs.source_id.in_(list(source_ids)),
@@ -410,11 +317,6 @@ def rejection_reason(filtered: dict[str, Any], matched: dict[str, Any]) -> tuple
 
 def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[str]:
     """Return a line for each task that the spawn guard refused since then."""
-    from sqlalchemy import select
-
-    from ingestion_pipeline.store.tables import audit_log, tasks
-    from ingestion_pipeline.tasks.queue import REFUSED
-
     query = select(audit_log.c.detail).where(
         audit_log.c.action == REFUSED, audit_log.c.at >= since, audit_log.c.at <= now
     )
@@ -432,20 +334,259 @@ def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[
 
 def print_matches(connection: Connection, company_sources: Sequence[str]) -> None:
     """Print the matches of the companies' boards, best first, each with the reason."""
-    from ingestion_pipeline.companies.reports import list_matches
-
     boards = [board.id for board in boards_of(connection, company_sources)]
     matches = [match for board in boards for match in list_matches(connection, source_id=board)]
-    names = ("score", "priority", "title", "company", "reason")
-    columns = [
-        Column("score", is_number=True),
-        Column("priority"),
-        Column("title"),
-        Column("company"),
-        Column("reason", is_flexible=True),
-    ]
     if not matches:
         echo("no matches; `ingest explain job_listings:ID` shows why one is no match")
         return
     best = sorted(matches, key=lambda match: (-match["score"], match["listing_id"]))
-    print_table(columns, [[match[name] for name in names] for match in best])
+    names = ("score", "priority", "title", "company", "reason")
+    print_table(names, [[match[name] for name in names] for match in best], numbers={"score"}, flexible={"reason"})
+
+
+PAGE_NUMBERS = ("pages", "new", "changed", "unchanged", "failed")
+LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoPage:
+    """A page that this run visited: new, changed, unchanged or failed.
+
+    `needs_browser` if the stored page came from a browser; `is_rendered` if that was in this run.
+    """
+
+    source_id: str
+    url: str
+    result: str
+    failure: Mapping[str, str] | None = None
+    needs_browser: bool = False
+    is_rendered: bool = False
+
+
+def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
+    """Return whether a page of these catalogues has still to be visited."""
+    last = last_extractions(source_ids)
+    is_open = exists().where(pages.c.extraction_id.in_(last), pages.c.status.in_(OPEN_PAGES))
+    is_unfinished = extractions.c.finished_at.is_(None)
+    query = select(exists().where(extractions.c.id.in_(last), is_unfinished, is_open))
+    return bool(connection.execute(query).scalar_one())
+
+
+def print_catalogs(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
+    """Print one line per catalogue, one per failed page, and one about the browser."""
+    by_id = sources_by_id(connection, source_ids)
+    seen = visited_pages(connection, source_ids, since=since)
+    sources = [by_id[source_id] for source_id in source_ids if source_id in by_id]
+    unread = _sources_with_unread_pages(connection, source_ids)
+    rows: list[list[object]] = []
+    for source in sources:
+        words = Counter(page.result for page in seen if page.source_id == source.id)
+        counts = (words[name] for name in PAGE_NUMBERS[1:])
+        rows.append([source.id, words.total(), *counts, crawl_state(source, is_unread=source.id in unread)])
+    print_table(("catalogue", *PAGE_NUMBERS, "crawl"), rows, numbers=PAGE_NUMBERS)
+    for source in sources:
+        if source.status is SourceStatus.DISABLED:
+            echo("\n" + why_disabled(source))
+    if failed := [(page.url, page.failure) for page in seen if page.failure is not None]:
+        echo("")
+        reasons = [[failure["code"].replace("_", " "), _reason(url, failure["message"])] for url, failure in failed]
+        print_table(("failed page", "reason"), reasons, flexible={"reason"})
+    if note := browser_note(seen):
+        echo("\n" + note)
+
+
+def _sources_with_unread_pages(connection: Connection, source_ids: Collection[str]) -> set[str]:
+    """Return the sources with a downloaded page that was not extracted yet."""
+    query = (
+        select(extractions.c.source_id)
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .where(extractions.c.id.in_(last_extractions(source_ids)), pages.c.status == PageStatus.DOWNLOADED.value)
+    )
+    return set(connection.execute(query).scalars())
+
+
+def crawl_state(source: Source, *, is_unread: bool = False) -> str:
+    """Return in one word how the last crawl ended, or that the source is not crawled."""
+    if source.status.value in {"disabled", "open"}:
+        return source.status.value
+    if is_unread:
+        return "unread"
+    return "failed" if source.last_error_class else "complete"
+
+
+def why_disabled(source: Source) -> str:
+    """Return the short reason and the command that shows the long one."""
+    first = (source.status_reason or "").partition(": ")[0].partition(";")[0]
+    reason = first.removeprefix("disabled").lstrip(", ") or "by hand"
+    return f"{source.id} is disabled ({reason}); `ingest sources show {source.id}` shows more"
+
+
+def _reason(url: str, message: str) -> str:
+    """Return the message, with the page's URL unless it contains it."""
+    return shortened(message if url in message else f"{url}: {message}", LONGEST_REASON)
+
+
+def browser_note(seen: Sequence[DemoPage]) -> str:
+    """Return what the browser was used for; empty if no downloaded page needs one."""
+    rendered = [page.url for page in seen if page.is_rendered]
+    if rendered:
+        return f"rendered by a browser, because empty without JavaScript: {', '.join(rendered)}"
+    if unrendered := [page.url for page in seen if page.needs_browser]:
+        return f"no browser was needed: {', '.join(unrendered)} is unchanged"
+    return ""
+
+
+def visited_pages(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[DemoPage]:
+    """Return the pages of each source's last extraction that were visited since then."""
+    before, older = pages.alias("before"), extractions.alias("older")
+    was_there = exists().where(
+        before.c.key == pages.c.key,
+        before.c.snapshot_id.is_not(None),
+        before.c.extraction_id == older.c.id,
+        older.c.source_id == extractions.c.source_id,
+        older.c.id < extractions.c.id,
+    )
+    query = (
+        select(
+            extractions.c.source_id,
+            pages.c.url,
+            pages.c.outcome,
+            pages.c.failure,
+            snapshots.c.rendered_at,
+            was_there.label("was_there"),
+        )
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .outerjoin(snapshots, snapshots.c.id == pages.c.snapshot_id)
+        .where(extractions.c.id.in_(last_extractions(source_ids)), pages.c.visited_at >= since)
+        .order_by(pages.c.id)
+    )
+    results = {None: "failed", "same": "unchanged"}
+    return [
+        DemoPage(
+            source_id=row.source_id,
+            url=row.url,
+            result=results.get(row.outcome, "changed" if row.was_there else "new"),
+            failure=row.failure,
+            needs_browser=row.rendered_at is not None,
+            is_rendered=row.rendered_at is not None and row.rendered_at >= since,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def last_extractions(source_ids: Collection[str]) -> Select[tuple[int]]:
+    """Select the id of each source's last extraction."""
+    of_these = extractions.c.source_id.in_(list(source_ids))
+    return select(func.max(extractions.c.id)).where(of_these).group_by(extractions.c.source_id)
+
+
+def print_datasets(connection: Connection, source_ids: Sequence[str]) -> None:
+    """Print one line per extracted catalogue; nothing before the first dataset exists."""
+    rows = dataset_rows(connection, source_ids)
+    if any(row[-1] != "-" for row in rows):
+        echo("")
+        numbers = ("items", "flagged", "pages", "version")
+        print_table(("dataset", "extraction", *numbers, "state"), rows, numbers=numbers)
+
+
+def dataset_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
+    """Return each source's last extraction with the dataset it built or confirmed, if any.
+
+    Pages are those whose records are known: extracted now, or unchanged since they were.
+    """
+    pages_read = (
+        select(func.count(pages.c.item_count)).where(pages.c.extraction_id == extractions.c.id).scalar_subquery()
+    )
+    query = (
+        select(
+            extractions.c.source_id,
+            extractions.c.status,
+            datasets.c.item_count,
+            datasets.c.flagged_count,
+            pages_read,
+            datasets.c.version,
+            datasets.c.status.label("state"),
+        )
+        .outerjoin(datasets, datasets.c.id == extractions.c.dataset_id)
+        .where(extractions.c.id.in_(last_extractions(source_ids)))
+    )
+    by_source = {row.source_id: row for row in connection.execute(query)}
+    return [
+        ["-" if value is None else value for value in by_source[source_id]]
+        for source_id in source_ids
+        if source_id in by_source
+    ]
+
+
+SLOW_MS = 500  # other pages of the demo take a few
+PLAIN = frozenset({"utf-8", "ascii"})
+NAMES = {"cp932": "Shift_JIS"}  # the name that pages use; browsers decode it as this codec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadedPage:
+    """A page that this run downloaded: final URL, response time and charset."""
+
+    url: str
+    final_url: str
+    elapsed_ms: int
+    encoding: str
+
+
+def print_unusual_pages(
+    connection: Connection, settings: Settings, source_ids: Sequence[str], *, since: datetime
+) -> None:
+    """Print a line for each unusual page; nothing if this run downloaded none."""
+    content = ContentStore(settings.home / "content")
+    pages = downloaded_pages(connection, content, source_ids, since=since)
+    rows = [*unusual_pages(pages), *_delays(connection, [page.url for page in pages])]
+    if rows:
+        echo("")
+        print_table(("unusual", "details"), rows, flexible={"details"})
+
+
+def unusual_pages(pages: Sequence[DownloadedPage]) -> Iterator[list[object]]:
+    """Return what is unusual about each page and how it was handled."""
+    for page in pages:
+        if page.final_url != page.url:
+            details = f"{page.url} leads to {page.final_url}: each hop was checked and rate limited"
+            yield ["redirect", details]
+        if page.elapsed_ms >= SLOW_MS:
+            yield ["slow page", f"{page.url} took {page.elapsed_ms / 1_000:.1f} seconds"]
+        if page.encoding not in PLAIN:
+            name = NAMES.get(page.encoding, page.encoding)
+            yield ["charset", f"{page.url} is encoded in {name}, and stored as UTF-8"]
+
+
+def downloaded_pages(
+    connection: Connection, content: ContentStore, source_ids: Sequence[str], *, since: datetime
+) -> list[DownloadedPage]:
+    """Return the pages of each source's last extraction that are new in this run."""
+    query = (
+        select(pages.c.url, pages.c.elapsed_ms, snapshots)
+        .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
+        .where(
+            pages.c.extraction_id.in_(last_extractions(source_ids)),
+            pages.c.visited_at >= since,
+            pages.c.outcome == "new",
+        )
+        .order_by(pages.c.id)
+    )
+    return [
+        DownloadedPage(
+            url=row["url"],
+            final_url=row["final_url"] or row["url"],
+            elapsed_ms=row["elapsed_ms"] or 0 if row["rendered_at"] is None else 0,
+            encoding=encoding_of(content.get(row["body_hash"]), row["content_type"]),
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def _delays(connection: Connection, urls: Collection[str]) -> Iterator[list[object]]:
+    query = select(hosts.c.host, hosts.c.crawl_delay_seconds).where(
+        hosts.c.host.in_({host_of(url) for url in urls}), hosts.c.crawl_delay_seconds > 0
+    )
+    for host, seconds in connection.execute(query.order_by(hosts.c.host)):
+        details = f"robots.txt of {host} sets a crawl delay of {seconds:g} seconds, which was kept"
+        yield ["crawl delay", details]

@@ -9,31 +9,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from email.message import Message
 from email.utils import format_datetime, mktime_tz, parsedate_tz
 from functools import partial
 from html import escape
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import (
-    DEMO_SUFFIX,
-    businesses,
-    catalog_sites,
-    content,
-    job_openings,
-)
+from ingestion_pipeline.demo import DEMO_SUFFIX, businesses, catalog_sites, content, job_openings
 from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
+from ingestion_pipeline.demo.loopback import LoopbackHandler, serving
 from ingestion_pipeline.demo.providers import DEMO_PRICES, provider_setting
 from ingestion_pipeline.demo.series import DemoChapter, clockmaker_chapters
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
-from ingestion_pipeline.pages.http.local_server import LOOPBACK, publish, withdraw
+from ingestion_pipeline.pages.http.local_server import publish, withdraw
 
 LISTS_HOST = "lists.demo.test"
 ROWS_ON_A_PAGE = 10
@@ -68,22 +63,18 @@ def _row(chapter: DemoChapter, date: str) -> str:
 
 def _page(rows: Sequence[str], *, number: int, is_last: bool) -> DemoContent:
     older = "" if is_last else f'<a class="older" href="?page={number + 1}">Older parts</a>'
-    body = "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            "<title>The Clockmaker's Map</title></head>",
-            "<body><h1>The Clockmaker's Map</h1><table>",
-            *rows,
-            f"</table><p>{older}</p></body></html>",
-            "",
-        ]
-    )
+    lines = "\n".join(rows)
+    body = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<title>The Clockmaker's Map</title></head>
+<body><h1>The Clockmaker's Map</h1><table>
+{lines}
+</table><p>{older}</p></body></html>
+"""
     return DemoContent(body=body.encode(), content_type="text/html; charset=utf-8")
 
 
 FAILURES_AT_START = 2  # one fewer than the attempts of a transient failure: the third one succeeds
-CLIENT_TIMEOUT_SECONDS = 5.0  # a client that connects and sends nothing may delay closing this long
 
 ORCHARD_ADDRESS = (content.FLAKY_HOST, "/orchard.xml")
 PAGES: dict[tuple[str, str], Callable[[DemoState], DemoContent]] = {
@@ -133,24 +124,13 @@ class DemoSite:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            server = stack.enter_context(_Server((LOOPBACK, self.port), partial(_Handler, self)))
-            self.port = server.server_port
             self._requests.clear()
-            thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="demo-site")
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-            self._publish()
+            self.port = stack.enter_context(serving(self.port, partial(_Handler, self), name="demo-site"))
+            more = {"providers": provider_setting(self.providers), "prices": DEMO_PRICES} if self.providers else {}
+            publish(self.home, self.port, suffix=DEMO_SUFFIX, **more)
             stack.callback(withdraw, self.home)
             self._running = stack.pop_all()
         return self
-
-    def _publish(self) -> None:
-        if not self.providers:
-            publish(self.home, self.port, suffix=DEMO_SUFFIX)
-            return
-        providers = provider_setting(self.providers)
-        publish(self.home, self.port, suffix=DEMO_SUFFIX, providers=providers, prices=DEMO_PRICES)
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
@@ -226,31 +206,14 @@ def is_unchanged(page: DemoContent, headers: Message) -> bool:
     return since is not None and mktime_tz(since) >= page.last_modified.timestamp()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for answers under way, so that no socket is left open
-    request_queue_size = 64
-
-    def server_bind(self) -> None:
-        """Bind without HTTPServer's reverse lookup of the address, which may ask a name server."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "DemoSite", ""
-    timeout = CLIENT_TIMEOUT_SECONDS
+class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
+    server_version = "DemoSite"
 
     def __init__(
         self, site: DemoSite, request: socket.socket, address: tuple[str, int], server: socketserver.BaseServer
     ) -> None:
         self._site = site
         super().__init__(request, address, server)  # answers the request, then returns
-
-    def handle(self) -> None:
-        """Answer; ignore clients that hang up."""
-        with suppress(ConnectionError):
-            super().handle()
 
     def do_GET(self) -> None:
         """Send the page at the address, or 304 if it is unchanged."""
@@ -276,9 +239,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _host(self) -> str:
         return self.headers.get("Host", "").partition(":")[0].lower().rstrip(".")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
-        """Keep no access log: `DemoSite.requests` counts."""
 
     def _send(self, page: DemoContent) -> None:
         time.sleep(page.delay_seconds)

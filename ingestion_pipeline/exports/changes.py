@@ -14,10 +14,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select, text
 
-from ingestion_pipeline.exports.datasets import NothingPublished
 from ingestion_pipeline.exports.exporting import BadPath, ExportResult, file_name, open_export_rows
 from ingestion_pipeline.exports.files import Format, replacing, write
-from ingestion_pipeline.exports.request import ExportRequest
+from ingestion_pipeline.exports.request import ExportRequest, NothingPublished
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import export_cursors

@@ -11,11 +11,9 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, entity_types
 from ingestion_pipeline.engine.published import ExportColumn
-from ingestion_pipeline.exports.columns import Batches, Row
-from ingestion_pipeline.exports.datasets import Dataset, chosen_datasets
-from ingestion_pipeline.exports.files import Format, private_folder, replacing, write
+from ingestion_pipeline.exports.files import Batches, Format, Row, private_folder, replacing, write
 from ingestion_pipeline.exports.items import ITEM_ROWS, item_columns, item_rows
-from ingestion_pipeline.exports.request import ITEMS, ExportRequest
+from ingestion_pipeline.exports.request import ITEMS, Dataset, ExportRequest, chosen_datasets
 from ingestion_pipeline.exports.tables import PUBLISHED, table_columns, table_rows
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.urls import without_secrets
@@ -140,7 +138,7 @@ def export_published(
 
 
 def _published(connection: Connection, source_ids: Sequence[str]) -> list[Dataset]:
-    from ingestion_pipeline.exports.datasets import NothingPublished
+    from ingestion_pipeline.exports.request import NothingPublished
 
     if source_ids:
         each = [ExportRequest(name=ITEMS, source_id=source_id) for source_id in dict.fromkeys(source_ids)]

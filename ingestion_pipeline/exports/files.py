@@ -1,15 +1,16 @@
-"""Atomic file writes, and the CSV and JSON lines formats."""
+"""Exported values, the same in every format; atomic file writes; the CSV and JSON lines formats."""
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal, InvalidOperation
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, assert_never
@@ -18,9 +19,49 @@ from uuid import uuid4
 import orjson
 
 from ingestion_pipeline.engine.published import ColumnType, ExportColumn
-from ingestion_pipeline.exports.columns import Batches, Row, json_text, shortest
-from ingestion_pipeline.exports.frames import write_parquet
 from ingestion_pipeline.pages.content.store import sync_each
+
+# A Parquet column has one number of digits behind the point for all its rows.
+DECIMAL_DIGITS, DECIMAL_PLACES = 38, 9
+_PLACES = Decimal(1).scaleb(-DECIMAL_PLACES)
+_TOO_LARGE = Decimal(10) ** (DECIMAL_DIGITS - DECIMAL_PLACES)
+
+Row = Sequence[Any]
+Batches = Iterator[Sequence[Row]]
+
+
+def exact(value: object) -> Decimal | None:
+    """Return the value as a number rounded to nine places; None if it is none.
+
+    A number of thirty digits before the point is None too.
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        number = value if isinstance(value, Decimal) else Decimal(str(value))
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number) >= _TOO_LARGE:
+        return None
+    exponent = number.as_tuple().exponent
+    is_short = isinstance(exponent, int) and -DECIMAL_PLACES <= exponent <= 0
+    return number if is_short else _rounded(number)
+
+
+def _rounded(number: Decimal) -> Decimal:
+    return number.quantize(_PLACES, context=Context(prec=DECIMAL_DIGITS))
+
+
+def shortest(number: Decimal) -> str:
+    """Return its digits without an exponent and without trailing zeros."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def json_text(value: object) -> str:
+    """Return the value as JSON, the same text for the same value."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
 
 ABANDONED_SECONDS = 3_600  # active writers have written within this time
 
@@ -82,6 +123,8 @@ def write(form: Format, file: Path, columns: Sequence[ExportColumn], batches: Ba
         case Format.JSONL:
             return _write_jsonl(file, columns, batches)
         case Format.PARQUET:
+            from ingestion_pipeline.exports.frames import write_parquet  # it takes its values from here
+
             return write_parquet(file, columns, batches)
         case _:
             assert_never(form)

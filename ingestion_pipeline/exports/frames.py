@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.engine.published import ColumnType, ExportColumn
-from ingestion_pipeline.exports.columns import DECIMAL_DIGITS, DECIMAL_PLACES, Batches, Row, json_text
+from ingestion_pipeline.exports.files import DECIMAL_DIGITS, DECIMAL_PLACES, Batches, Row, json_text
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs] - it has its types inside

@@ -22,18 +22,13 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     entity_type,
 )
 from ingestion_pipeline.engine.published import Contract, ContractRule, newest_of
-from ingestion_pipeline.exports.columns import exact
 from ingestion_pipeline.exports.contracts import Case, findings
-from ingestion_pipeline.exports.datasets import newest_published
+from ingestion_pipeline.exports.files import exact
 from ingestion_pipeline.exports.items import ITEM_ROWS, PROVED_NAMES
+from ingestion_pipeline.exports.request import newest_published
 from ingestion_pipeline.reading.evidence.grounding import Status
 from ingestion_pipeline.sources.health import Finding
-from ingestion_pipeline.store.tables import (
-    data_items,
-    datasets,
-    extractions,
-    pages,
-)
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 
 RUN_ROWS_AT_ONCE = 1_000  # rows that are in memory
 IDS_AT_ONCE = 500  # sources of one statement

@@ -17,9 +17,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
 from ingestion_pipeline.engine.published import ColumnType, ExportColumn, PublishedTable
-from ingestion_pipeline.exports.columns import Batches, exact
-from ingestion_pipeline.exports.datasets import Dataset
-from ingestion_pipeline.exports.request import ITEMS, ExportRequest
+from ingestion_pipeline.exports.files import Batches, exact
+from ingestion_pipeline.exports.request import ITEMS, Dataset, ExportRequest
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots

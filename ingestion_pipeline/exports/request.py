@@ -1,14 +1,19 @@
-"""Export requests: what can be exported, by name, and with which options."""
+"""Export requests: what can be exported, with which options, and which datasets that selects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type, entity_types
 from ingestion_pipeline.exports.tables import TABLES
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.store.tables import datasets, extractions, sources
 
 ITEMS = "data_items"  # of every entity type; an entity type's own name gives its items alone
 
@@ -76,3 +81,128 @@ def known_names(entities: Path | None = None) -> list[str]:
 def item_names(entities: Path | None = None) -> list[str]:
     """Return the names that give items of datasets."""
     return [ITEMS, *entity_types(entities)]
+
+
+PUBLISHED = "published"  # datasets.status
+NAMED_AT_MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A version of a source's items, with the URL that its links are relative to."""
+
+    id: int
+    source_id: str
+    source_url: str
+    version: int
+    status: str
+    entity_type: str
+
+
+class NothingPublished(LookupError):
+    """No requested dataset is published; the message lists what exists."""
+
+
+class UnknownDataset(LookupError):
+    """A version or dataset that does not exist."""
+
+
+def chosen_datasets(connection: Connection, request: ExportRequest) -> list[Dataset]:
+    """Return the requested datasets by source, at least one.
+
+    Raises NothingPublished, UnknownDataset or UnknownSource if there is none.
+    """
+    if request.source_id and request.source_id not in sources_by_id(connection, [request.source_id]):
+        raise UnknownSource(request.source_id)
+    statement = _datasets_statement(request)
+    if request.dataset_id is not None:
+        statement = statement.where(datasets.c.id == request.dataset_id)
+    elif request.version is not None:
+        statement = statement.where(datasets.c.version == request.version)
+    else:
+        statement = statement.where(datasets.c.id.in_(newest_published()))
+        if request.since is not None:
+            statement = statement.where(*_published_since(request.since))
+    chosen = _read(connection, statement)
+    if not chosen:
+        raise _nothing_found_error(connection, request)
+    return chosen
+
+
+def newest_published() -> Select[Any]:
+    """Select the ids of the newest published dataset of each source."""
+    newer = datasets.alias("newer")
+    is_outdated = (
+        select(newer.c.id)
+        .where(
+            newer.c.source_id == datasets.c.source_id, newer.c.status == PUBLISHED, newer.c.version > datasets.c.version
+        )
+        .exists()
+    )
+    return select(datasets.c.id).where(datasets.c.status == PUBLISHED, ~is_outdated)
+
+
+def _published_since(since: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions: written since, and not only confirmed as unchanged."""
+    a_little = since - timedelta(minutes=1)  # tolerance: the publisher's clock may be behind
+    confirmed, published = datasets.c.confirmed_at, datasets.c.published_at
+    is_news = or_(confirmed.is_(None), confirmed < a_little, published >= a_little)
+    return datasets.c.modified_at >= since, is_news
+
+
+def _datasets_statement(request: ExportRequest) -> Select[*tuple[Any, ...]]:
+    statement = (
+        select(
+            datasets.c.id,
+            datasets.c.source_id,
+            sources.c.url.label("source_url"),
+            datasets.c.version,
+            datasets.c.status,
+            datasets.c.entity_type,
+        )
+        .join(sources, sources.c.id == datasets.c.source_id)
+        .order_by(datasets.c.source_id, datasets.c.version)
+    )
+    if request.source_id is not None:
+        statement = statement.where(datasets.c.source_id == request.source_id)
+    if request.name != ITEMS:
+        statement = statement.where(datasets.c.entity_type == request.name)
+    return statement
+
+
+def _read(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[Dataset]:
+    return [Dataset(**row) for row in connection.execute(statement).mappings()]
+
+
+def _nothing_found_error(connection: Connection, request: ExportRequest) -> LookupError:
+    whose = f" of {request.source_id}" if request.source_id else ""
+    what = "items" if request.name == ITEMS else f"items of the type {request.name}"
+    there_is = _describe_available(connection, request)
+    if request.dataset_id is not None:
+        return UnknownDataset(f"dataset {request.dataset_id} holds no {what}{whose}; {there_is}")
+    if request.version is not None:
+        return UnknownDataset(f"there is no version {request.version} with {what}{whose}; {there_is}")
+    return NothingPublished(f"no {what}{whose} are published yet; {there_is}")
+
+
+def _describe_available(connection: Connection, request: ExportRequest) -> str:
+    """Return what an operator can do instead: other versions, or running extractions."""
+    existing = _read(connection, _datasets_statement(request))
+    if existing:
+        versions = [f"version {dataset.version} of {dataset.source_id} is {dataset.status}" for dataset in existing]
+        more = ", ..." if len(existing) > NAMED_AT_MOST else ""
+        listed = f"{', '.join(versions[:NAMED_AT_MOST])}{more}"
+        return f"{listed}; --source ID --version N exports one anyway"
+    running = select(extractions.c.status, func.count()).group_by(extractions.c.status)
+    if request.name != ITEMS:
+        running = running.where(extractions.c.entity_type == request.name)
+    if request.source_id is not None:
+        running = running.where(extractions.c.source_id == request.source_id)
+    counts = [f"{count} {status}" for status, count in connection.execute(running.order_by("status"))]
+    if counts:
+        more = "`ingest extractions list` shows what they wait for"
+        return f"extractions: {', '.join(counts)}; {more}"
+    if request.name == ITEMS:
+        return "nothing was extracted so far"
+    asks = f"`entity: {request.name}` in a catalogue's config requests it"
+    return f"nothing was extracted so far for it; {asks}"

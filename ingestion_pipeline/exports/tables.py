@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.engine.published import ColumnType, ExportColumn, PublishedTable
-from ingestion_pipeline.exports.columns import Batches, exact
+from ingestion_pipeline.exports.files import Batches, exact
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store import tables

@@ -32,8 +32,7 @@ from ingestion_pipeline.sources.health import (
 )
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
-from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import REPEATED, STALE_FACTOR, interval
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED, STALE_FACTOR, expectation, interval
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.status import Watched, reason, watched_by_id
 from ingestion_pipeline.store.bulk import making_rows, row_source

@@ -15,8 +15,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_budget
-from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import REPEATED
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED, expectation
 
 
 def materialization(event: AssetEvent) -> dg.AssetMaterialization:

@@ -14,12 +14,10 @@ from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_me
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.orchestration.checks import changed_checks, checks_of
-from ingestion_pipeline.orchestration.contracts import published_items
+from ingestion_pipeline.orchestration.checks import changed_checks, checks_of, published_items
 from ingestion_pipeline.orchestration.events import with_current_expectations
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.orchestration.resources import SETS, RunContextParam, register_keys
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind
 

@@ -19,10 +19,10 @@ from ingestion_pipeline.operations.health import (
     store_states,
 )
 from ingestion_pipeline.operations.metrics import Numbers, numbers
-from ingestion_pipeline.orchestration.contracts import SHOWN_SOURCES, changed_contract, column_schema, health_findings
+from ingestion_pipeline.orchestration.checks import SHOWN_SOURCES, changed_contract, column_schema, health_findings
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
 from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.orchestration.steps import OWNERS
 from ingestion_pipeline.sources.health import Health
 
 NAME = "source_health"

@@ -1,6 +1,8 @@
-"""The jobs `deliver_notices`, `maintain` and `add_source`."""
+"""The jobs without partitions: deliver notices, maintain, add a source, replay dead letters, export datasets."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -8,24 +10,36 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from ingestion_pipeline.bootstrap import open_channels
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
+from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.exports.changes import export_all_or_changes
+from ingestion_pipeline.exports.exporting import ExportResult, export_published
+from ingestion_pipeline.exports.files import Format, private_folder
+from ingestion_pipeline.exports.request import ITEMS, ExportRequest
+from ingestion_pipeline.exports.tables import TABLES
+from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
+from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
-from ingestion_pipeline.orchestration import resources
-from ingestion_pipeline.orchestration.checks import CHECKS, changed_checks
-from ingestion_pipeline.orchestration.contracts import changed_contracts
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.checks import CHECKS, changed_checks, changed_contracts, column_schema
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.health import refreshed
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.partitions import register_keys, set_names
-from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.orchestration.resources import RunContextParam, register_keys, set_names
+from ingestion_pipeline.orchestration.steps import OWNERS
 from ingestion_pipeline.registry import declared as begin_declared
-from ingestion_pipeline.registry import definition_check
+from ingestion_pipeline.registry import definition_check, requeue_dead_letters
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.definition import TIERS, definition_of
 from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
+from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, ReplayResult, open_ids
+from ingestion_pipeline.tasks.errors import ErrorClass
+from ingestion_pipeline.tasks.worker import Worker
 
 MAINTENANCE_RUNS_SECONDS = 3 * 86_400  # one run each five minutes
 ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -198,4 +212,195 @@ def add_source() -> None:
     register()
 
 
-JOBS: list[Any] = [deliver_notices, maintain, add_source]
+@dg.asset(
+    name="notices",
+    group_name="notices",
+    kinds={"http", "sql"},
+    owners=OWNERS,
+    deps=["chapters"],
+    description=(
+        "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
+        " and delivers what is due: by webhook, mail or your own services, within the limits of"
+        " each recipient."
+    ),
+    metadata={"dagster/column_schema": column_schema("notices")},
+)
+def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> dg.MaterializeResult:
+    """Expand and deliver; a recipient that cannot be reached does not fail the run."""
+    run = context.run
+    with heartbeat.working(run_context, run_id=run.run_id, job=run.job_name) as worker:
+        done = asyncio.run(_deliver(run_context, worker))
+    heartbeat.end_run(run_context.store, run_id=run.run_id)
+    with run_context.store.read() as connection:
+        left = count_notices(connection)
+    context.log.info("delivery finished %s", key_values(asdict(done)))
+    counts = {
+        "expanded": done.expanded.notices,
+        "muted": done.expanded.muted,
+        "messages": done.messages,
+        "sent": done.sent,
+        "retried": done.retried,
+        "failed": done.failed,
+        "pending": left["pending"],
+        "failed_in_all": left["failed"],
+    }
+    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
+    if done.delay_seconds is not None:
+        metadata["median_delay_seconds"] = dg.MetadataValue.float(done.delay_seconds)
+    return dg.MaterializeResult(metadata=metadata)
+
+
+async def _deliver(ctx: RunContext, worker: Worker) -> Delivered:
+    async with open_channels(ctx.settings) as channels:
+        return await run_deliveries(ctx, worker, channels)
+
+
+CLASSES = [error_class.value for error_class in ErrorClass]
+SHOWN = 50  # of the table; the log has them all
+
+
+class Replay(dg.Config):
+    """Which dead letters to replay: by ids, or all open ones of a class, a source, or both."""
+
+    ids: list[int] = Field(default_factory=list, description="as `ingest dead-letters list` shows")
+    error_class: str = Field(default="", description=f"all open ones of it: {', '.join(CLASSES)}")
+    source: str = Field(default="", description="all open ones of it: a source's id")
+    dry_run: bool = Field(default=False, description="only report what would happen to each")
+    actor: str = Field(default="dagster", description="actor for the audit log")
+
+
+# The config that the Launchpad opens with: a dry run.
+CAREFUL: dict[str, Any] = {"ops": {"replay": {"config": {"error_class": "transient", "dry_run": True}}}}
+
+
+@dg.op
+def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunContextParam) -> None:
+    """Requeue the work of each dead letter; one that cannot run again stays open with a reason."""
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
+        try:
+            done = _replayed(run_context, config)
+        except (LookupError, ValueError) as error:
+            raise dg.Failure(f"nothing was replayed: {error}", allow_retries=False) from error
+    for outcome in done:
+        context.log.info("dead letter %d: %s", outcome.dead_letter_id, outcome.outcome)
+    again = sum(outcome.runs_again for outcome in done)
+    context.add_output_metadata(
+        {
+            "to_replay" if config.dry_run else "replayed": again,
+            "left_open": len(done) - again,
+            "letters": dg.MetadataValue.md(_table(done)),
+        }
+    )
+
+
+def _replayed(ctx: RunContext, config: Replay) -> list[ReplayResult]:
+    chosen = DeadLetterFilter(error_class=config.error_class or None, source_id=config.source or None)
+    if bool(config.ids) == (chosen != DeadLetterFilter()):
+        raise ValueError("select dead letters: either `ids`, or `error_class` and/or `source`")
+    if chosen.error_class not in (None, *CLASSES):
+        raise ValueError(f"error_class: {config.error_class!r} is none of {', '.join(CLASSES)}")
+    ids = config.ids
+    if not ids:
+        with ctx.store.read() as connection:
+            ids = open_ids(connection, chosen)
+    return list(requeue_dead_letters(ctx.store, ids, actor=config.actor, dry_run=config.dry_run))
+
+
+def _table(done: list[ReplayResult]) -> str:
+    rows = [f"| {replayed.dead_letter_id} | {replayed.outcome} |" for replayed in done[:SHOWN]]
+    more = [f"\n{len(done) - SHOWN} more are in the log"] if len(done) > SHOWN else []
+    return "\n".join(["| dead letter | outcome |", "|---:|---|", *rows, *more])
+
+
+@dg.job(
+    config=CAREFUL,
+    description=(
+        "Queue failed work again, by ids, error class or source. The default config is a dry"
+        " run of the transient ones: it reports what would happen, and changes nothing."
+    ),
+)
+def replay_dead_letters() -> None:
+    """Run `replay`."""
+    replay()
+
+
+LISTED = 100  # files in the metadata; the log has all
+
+
+class Export(dg.Config):
+    """What is written; by default every table and dataset, as Parquet."""
+
+    format: str = Field(default=Format.PARQUET.value, description=f"one of {', '.join(Format)}")
+    sources: list[str] = Field(
+        default_factory=list, description="ids of sources; none: all that have a published dataset"
+    )
+    evidence: bool = Field(default=False, description="also columns with the evidence of each field")
+    names: list[str] = Field(
+        default_factory=list,
+        description="what is exported, as for `ingest export`; none: every table that has rows, and"
+        " every published dataset (with `sources` only these)",
+    )
+    since_last: bool = Field(default=False, description="only changes since the last export, into new files")
+
+
+@dg.op
+def write_datasets(context: dg.OpExecutionContext, config: Export, run_context: RunContextParam) -> dg.Output[None]:
+    """Write all rows, or those that changed; each file is replaced atomically."""
+    try:
+        form = Format(config.format)
+    except ValueError as error:
+        problem = f"there is no format {config.format!r}; there are: {', '.join(Format)}"
+        raise dg.Failure(problem, allow_retries=False) from error
+    with whole_run(run_context, run_id=context.run_id, job=context.job_name):
+        try:
+            written = list(_written(run_context, config, form))
+        except (LookupError, ValueError, UnknownEntityType, BadEntityType) as error:
+            raise dg.Failure(str(error), allow_retries=False) from error
+    for exported in written:
+        context.log.info("file exported path=%s rows=%s", exported.path, exported.rows)
+    if not written:
+        context.log.info("nothing to export; no file written")
+    return dg.Output(None, metadata=_metadata(written))
+
+
+def _written(ctx: RunContext, config: Export, form: Format) -> Iterator[ExportResult]:
+    """Export the tables, then the datasets; a table without rows gives no file."""
+    folder = private_folder(ctx.settings.home / "exports")
+    entities = entity_folder(ctx.settings)
+    everything = [*TABLES, ITEMS] if not config.sources else [ITEMS]
+    for name in config.names or everything:
+        if name == ITEMS and not config.since_last:
+            yield from export_published(
+                ctx.store, folder, form, source_ids=config.sources, evidence=config.evidence, entities=entities
+            )
+            continue
+        for source_id in config.sources or [None]:
+            evidence = config.evidence and name not in TABLES
+            request = ExportRequest(name=name, source_id=source_id, evidence=evidence, entities=entities)
+            exported = export_all_or_changes(ctx.store, request, form, folder, since_last=config.since_last)
+            if exported is not None:
+                yield exported
+
+
+def _metadata(written: list[ExportResult]) -> dict[str, dg.MetadataValue]:
+    columns = {"source": "string", "version": "int", "rows": "int", "path": "string"}
+    schema = dg.TableSchema(columns=[dg.TableColumn(name, kind) for name, kind in columns.items()])
+    records: list[dg.TableRecord] = []
+    for exported in written[:LISTED]:
+        dataset = exported.datasets[0] if exported.datasets else None
+        values = (dataset and dataset.source_id, dataset and dataset.version, exported.rows, str(exported.path))
+        records.append(dg.TableRecord(dict(zip(columns, values, strict=True))))
+    return {
+        "files": dg.MetadataValue.int(len(written)),
+        "rows": dg.MetadataValue.int(sum(exported.rows for exported in written)),
+        "written": dg.MetadataValue.table(records, schema=schema),
+    }
+
+
+@dg.job(description="Write every table and published dataset to a file in INGESTION_HOME/exports.")
+def export_datasets() -> None:
+    """Run `write_datasets`."""
+    write_datasets()
+
+
+JOBS: list[Any] = [deliver_notices, maintain, add_source, replay_dead_letters, export_datasets]

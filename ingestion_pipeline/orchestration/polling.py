@@ -19,19 +19,18 @@ from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_ba
 from ingestion_pipeline.engine.polling.poll_handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.system_spec import PolledAsset, all_failed
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import fail, network_problem
-from ingestion_pipeline.orchestration.checks import changed_checks, reported_checks
-from ingestion_pipeline.orchestration.contracts import written_contracts
-from ingestion_pipeline.orchestration.events import (
-    is_fresh,
-    run_numbers,
-    why_late,
-    with_expectations,
+from ingestion_pipeline.orchestration.checks import changed_checks, reported_checks, written_contracts
+from ingestion_pipeline.orchestration.events import is_fresh, run_numbers, why_late, with_expectations
+from ingestion_pipeline.orchestration.resources import SETS, RunContextParam, register_keys
+from ingestion_pipeline.orchestration.steps import (
+    admit,
+    fail,
+    ingest_job,
+    network_problem,
+    partitioned_asset,
+    requested_keys,
+    shard_of,
 )
-from ingestion_pipeline.orchestration.partitioned_assets import ingest_job, partitioned_asset
-from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.requested import admit, requested_keys, shard_of
-from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.registry import kind_specs, system_of
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind, Tier

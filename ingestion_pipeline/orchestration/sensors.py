@@ -16,9 +16,8 @@ from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices
-from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.polling import POLL_JOBS
-from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.orchestration.resources import SETS, SOURCES, RunContextParam, differences
 from ingestion_pipeline.orchestration.schedules import run_for
 from ingestion_pipeline.orchestration.work import DRAINING_JOBS, WORK_JOBS
 from ingestion_pipeline.registry import declared as begin_declared

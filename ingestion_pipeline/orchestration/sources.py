@@ -4,13 +4,11 @@ import dagster as dg
 from pydantic import Field
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.checks import column_schema
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.partitioned_assets import MANY, OWNERS
-from ingestion_pipeline.orchestration.partitions import SOURCES, register_keys
-from ingestion_pipeline.orchestration.requested import requested_keys
-from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.orchestration.resources import SOURCES, RunContextParam, register_keys
+from ingestion_pipeline.orchestration.steps import MANY, OWNERS, requested_keys
 from ingestion_pipeline.registry import approval_problems, definition_check
 from ingestion_pipeline.registry import declared as declare
 from ingestion_pipeline.sources import Source, SourceStatus

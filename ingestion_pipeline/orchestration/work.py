@@ -10,14 +10,20 @@ from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkScope, WorkSpec
 from ingestion_pipeline.orchestration import heartbeat, resources
-from ingestion_pipeline.orchestration.check_events import fail, network_problem
-from ingestion_pipeline.orchestration.checks import changed_checks, checks_of
-from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
+from ingestion_pipeline.orchestration.checks import changed_checks, checks_of, column_schema, written_contracts
 from ingestion_pipeline.orchestration.events import with_current_expectations
-from ingestion_pipeline.orchestration.partitioned_assets import MANY, OWNERS, ingest_job
-from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.requested import StepContext, admit, requested_keys, shard_of
-from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.orchestration.resources import SETS, RunContextParam, register_keys
+from ingestion_pipeline.orchestration.steps import (
+    MANY,
+    OWNERS,
+    StepContext,
+    admit,
+    fail,
+    ingest_job,
+    network_problem,
+    requested_keys,
+    shard_of,
+)
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings.logs import key_values
 from ingestion_pipeline.sources import Kind

@@ -17,13 +17,12 @@ from sqlalchemy import Connection, case, func, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import scheduling_inputs
+from ingestion_pipeline.sources.poll_results import audit_status, scheduling_inputs
 from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls
 from ingestion_pipeline.sources.scheduling import tiers
 from ingestion_pipeline.sources.scheduling.budget import current_budget
 from ingestion_pipeline.sources.scheduling.change_model import change_model_from_json, changes_found, with_changes
 from ingestion_pipeline.sources.source import Source, SourceStatus
-from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.task import Task, TaskStatus, rearmed
@@ -163,15 +162,7 @@ def fail(connection: Connection, walk: FailedCrawl, *, now: datetime, settings: 
             "next_check_at": state.next_check_at,
             "strike_count": sources.c.strike_count + 1,
         }
-        if state.status is not source.status:
-            audit(
-                connection,
-                actor="system",
-                action=f"source.{state.status.value}",
-                subject=source_id,
-                now=now,
-                detail={"reason": state.status_reason},
-            )
+        audit_status(connection, source, state, now=now)
         connection.execute(
             update(tasks)
             .where(tasks.c.kind == POLL, tasks.c.source_id == source_id, tasks.c.status == TaskStatus.PENDING.value)

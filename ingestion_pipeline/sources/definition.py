@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, field_validator
 
-from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.file_model import BadField, FileModel, Flag, expect, quoted, validated
 from ingestion_pipeline.sources.platforms import DEFAULTS, READERS, recognize_platform
+from ingestion_pipeline.sources.registry import BY_FILE
 from ingestion_pipeline.sources.source import SERIES_ID, SOURCE_ID, Definition, Kind, Source, Tier
 from ingestion_pipeline.urls import checked_url, secret_parameter, without_credentials
 
@@ -136,7 +136,9 @@ class SourceEntry(FileModel):
         there_are = f"for {kind} there are: {', '.join(accepted) or 'none yet'}"
         if platform and platform not in accepted:
             raise ValueError(f"{quoted(platform)} is no platform; {there_are}")
-        if (reader := platform or _recognized(kind, url or "")) not in accepted:
+        recognized = recognize_platform(url or "")
+        found = recognized.name if recognized and recognized.name in accepted else DEFAULTS.get(kind)
+        if (reader := platform or found) not in accepted:
             raise ValueError(f"is missing and the URL does not show it; {there_are}")
         return reader
 
@@ -171,13 +173,6 @@ def _without_mistakes(raw: Mapping[str, Any], bad: Sequence[BadField]) -> Source
     stand_ins = {"id": f"{kind}:unknown", "url": "https://unknown.invalid/"}
     good = {key: value for key, value in raw.items() if key not in wrong}
     return validated(SourceEntry, good | {key: stand_ins[key] for key in wrong & stand_ins.keys()})[0]
-
-
-def _recognized(kind: Kind, url: str) -> str | None:
-    recognized = recognize_platform(url)
-    if recognized and recognized.name in READERS.get(kind, ()):
-        return recognized.name
-    return DEFAULTS.get(kind)
 
 
 def declaration(source: Source) -> dict[str, Any]:

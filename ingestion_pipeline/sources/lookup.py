@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, RowMapping, Select, and_, case, func, select
 
 from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
-from ingestion_pipeline.sources.poll_tasks import POLL
+from ingestion_pipeline.sources.poll_tasks import POLL, UNPOLLED
 from ingestion_pipeline.sources.source import INTERNED_KINDS, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.store.tables import follows, sources, tasks
 from ingestion_pipeline.tasks.task import TaskStatus
@@ -67,7 +67,6 @@ def _stated(values: dict[str, Any]) -> Source:
 
 
 ROWS_AT_ONCE = 5_000
-_UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
 class SourceLine(NamedTuple):
@@ -95,7 +94,7 @@ def listed_sources(connection: Connection, *, kind: Kind | None = None) -> Itera
 def _query() -> Select[Any]:
     """Return the query; `next_check_at` is computed as by `Watched.next_check_at`."""
     next_check_at = case(
-        (sources.c.status.in_(_UNPOLLED), None),
+        (sources.c.status.in_(UNPOLLED), None),
         (tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before),
         else_=sources.c.next_check_at,
     )

@@ -10,14 +10,12 @@ from pathlib import Path
 from sqlalchemy import Connection, and_, false, func, select, update
 
 from ingestion_pipeline.sources.canonical_series import series_assignments
-from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.definition import Check, declaration, definition_of
-from ingestion_pipeline.sources.files import read_file, read_folder
+from ingestion_pipeline.sources.files import FileProblem, read_file, read_folder
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.recipients import Recipient
-from ingestion_pipeline.sources.registry import REMOVED, Registered, register
+from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, Registered, register
 from ingestion_pipeline.sources.source import BY_HAND, Definition, Kind, Source
-from ingestion_pipeline.sources.yaml_document import FileProblem
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources

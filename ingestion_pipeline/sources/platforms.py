@@ -35,11 +35,11 @@ class Shape:
     parameter: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardShape:
-    """A platform, and the board on it if the URL names one."""
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform and the token that names the board, series or tenant on it."""
 
-    platform: str
+    name: str
     token: str | None
 
 
@@ -61,7 +61,7 @@ class _Shapes:
     parameters: Mapping[str, str]
 
 
-def board_at(host: str, path: str, query: str) -> BoardShape | None:
+def board_at(host: str, path: str, query: str) -> Platform | None:
     """Return the board at a canonical URL; None for the vendors' own pages and for other sites.
 
     Tokens keep their case, since some platforms distinguish boards by it, and are returned
@@ -75,7 +75,7 @@ def board_at(host: str, path: str, query: str) -> BoardShape | None:
             return board if _may_be(board.token, shape, shapes) else None
     named = (shapes.parameters[name] for name in parameters if name in shapes.parameters)
     platform = next(named, None)
-    return BoardShape(platform=platform, token=None) if platform else None
+    return Platform(platform, None) if platform else None
 
 
 def platforms() -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def platforms() -> tuple[str, ...]:
     return tuple(_table().platforms)
 
 
-def _fits(shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]) -> BoardShape | None:
+def _fits(shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]) -> Platform | None:
     on_host = shape.host.fullmatch(host)
     if on_host is None or len(segments) < len(shape.segments):
         return None
@@ -98,7 +98,7 @@ def _fits(shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[
         token = parameters.get(shape.parameter)
         if not token:
             return None
-    return BoardShape(platform=shape.platform, token=token.strip() if token else None)
+    return Platform(shape.platform, token.strip() if token else None)
 
 
 def _is_segment(expected: str, segment: str) -> bool:
@@ -188,14 +188,6 @@ _FEED = re.compile(r"(\.(xml|rss|atom|rdf)|/(feed|rss|atom))/?$")
 _SITEMAP = re.compile(r"/[^/]*sitemap[^/]*$")  # ends like a feed, but is none
 
 
-@dataclass(frozen=True, slots=True)
-class Platform:
-    """A platform and the token that names the board, series or tenant on it."""
-
-    name: str
-    token: str | None
-
-
 def recognize_platform(url: str) -> Platform | None:
     """Return the platform of the URL, or None; nothing is fetched and nothing is raised."""
     try:
@@ -208,7 +200,7 @@ def recognize_platform(url: str) -> Platform | None:
         match = _MANGADEX_ID.search(path)
         return Platform("mangadex", match["token"] if match else None)
     if board := board_at(host, parts.path, parts.query):
-        return Platform(board.platform, board.token)
+        return board
     if _FEED.search(path) and not _SITEMAP.search(path):
         return Platform("rss", None)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -177,22 +177,12 @@ def _if(condition: Any, moment: datetime) -> Any:  # noqa: ANN401 - SQL expressi
 log = logging.getLogger(__name__)
 
 
-def log_successes(polls: Iterable[tuple[Task, bool]]) -> None:
-    """Log each successful poll: at INFO if it found changes, else at DEBUG."""
-    for task, is_changed in polls:
-        _log(task, logging.INFO if is_changed else logging.DEBUG, "succeeded", None)
+def log_poll(task: Task, level: int, result: str, error: WorkError | None) -> None:
+    """Log the poll, a failed one with error class and code, never with what a page or a server sent.
 
-
-def log_failures(polls: Iterable[tuple[Task, WorkError]]) -> None:
-    """Log each failed poll with error class and code, never with what a page or a server sent.
-
-    At INFO, not WARNING: sources fail every day, and their health says whether anybody has to act.
+    A failure is at INFO, not WARNING: sources fail every day, and their health says whether anybody
+    has to act.
     """
-    for task, error in polls:
-        _log(task, logging.INFO, "failed", error)
-
-
-def _log(task: Task, level: int, result: str, error: WorkError | None) -> None:
     if not log.isEnabledFor(level):
         return
     code = error.code if error is not None else None
@@ -252,7 +242,8 @@ def succeed(
         moves.append(rearmed(poll.task, not_before=state.next_check_at, priority=state.priority))
     pinned = write_successes(connection, rows, now=now) if rows else []
     claims.apply(connection, moves, now=now)
-    log_successes([(poll.task, poll.changed) for poll in polls])
+    for poll in polls:
+        log_poll(poll.task, logging.INFO if poll.changed else logging.DEBUG, "succeeded", None)
     if pinned:
         ensure_polls(connection, pinned, now=now)
         make_due(connection, pinned, now=now)
@@ -284,7 +275,8 @@ def fail(
                 lost.append(poll)
     moves += _dead_letter(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
-    log_failures([(poll.task, poll.error) for poll in polls])
+    for poll in polls:
+        log_poll(poll.task, logging.INFO, "failed", poll.error)
     return decisions
 
 
@@ -317,19 +309,18 @@ def _dead_letter(
         state = _state_after_dead_letter(poll, now=now, settings=settings, random=random)
         rows.append(_failure_row(poll, state))
         moves.append(move_after_strike(poll.task, poll.error, state))
-        if state.status is not poll.source.status:
-            audit(
-                connection,
-                actor="system",
-                action=f"source.{state.status.value}",
-                subject=poll.source.id,
-                now=now,
-                detail={"reason": state.status_reason},
-            )
+        audit_status(connection, poll.source, state, now=now)
     if rows:
         _write_failures(connection, rows, now=now)
         add_dead_letters(connection, polls, now=now)
     return moves
+
+
+def audit_status(connection: Connection, source: Source, state: PollState, *, now: datetime) -> None:
+    """Write an audit line if the source's status changes."""
+    if state.status is not source.status:
+        action, detail = f"source.{state.status.value}", {"reason": state.status_reason}
+        audit(connection, actor="system", action=action, subject=source.id, now=now, detail=detail)
 
 
 def _state_after_dead_letter(

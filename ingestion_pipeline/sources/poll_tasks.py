@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, case, exists, func, insert, literal, or_, select, update
+from sqlalchemy import ColumnExpressionArgument, Connection, case, exists, func, insert, literal, or_, select, update
 
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.bulk import one_of
@@ -37,7 +37,7 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     statuses = {row.id: row.status for row in connection.execute(query)}
     disabled = [source_id for source_id in statuses if statuses[source_id] in UNPOLLED]
     enabled = list(statuses.keys() - disabled)
-    _skip_polls(connection, disabled, now=now)
+    _take_back(connection, disabled, ACTIVE, status=TaskStatus.SKIPPED.value, error="source disabled", updated_at=now)
     requeued = (
         update(tasks)
         .where(
@@ -58,39 +58,30 @@ _RESET_VALUES: dict[str, Any] = {"attempts": 0, "stage": ASKED, "error_class": N
 
 def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
     """Restart these polls, due now; a running one loses its claim and its results."""
-    connection.execute(
-        update(tasks)
-        .where(ACTIVE, tasks.c.kind == POLL, one_of(connection, tasks.c.source_id, ids))
-        .values(
-            status=TaskStatus.PENDING.value,
-            not_before=now,
-            fence=tasks.c.fence + 1,
-            lease_owner=None,
-            lease_until=None,
-            updated_at=now,
-            **_RESET_VALUES,
-        )
+    _take_back(
+        connection, ids, ACTIVE, status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_RESET_VALUES
     )
 
 
 def interrupt_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
     """Release the claims of those polls that are running, so that they start again."""
+    running = tasks.c.status == TaskStatus.PROCESSING.value
+    _take_back(
+        connection, ids, running, status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_RESET_VALUES
+    )
+
+
+def _take_back(
+    connection: Connection,
+    ids: Collection[str],
+    condition: ColumnExpressionArgument[bool],
+    **values: Any,  # noqa: ANN401 - of any column
+) -> None:
+    """Change these polls; a worker that is polling one now loses its claim, and its results."""
     connection.execute(
         update(tasks)
-        .where(
-            tasks.c.kind == POLL,
-            tasks.c.status == TaskStatus.PROCESSING.value,
-            one_of(connection, tasks.c.source_id, ids),
-        )
-        .values(
-            status=TaskStatus.PENDING.value,
-            not_before=now,
-            fence=tasks.c.fence + 1,
-            lease_owner=None,
-            lease_until=None,
-            updated_at=now,
-            **_RESET_VALUES,
-        )
+        .where(condition, tasks.c.kind == POLL, one_of(connection, tasks.c.source_id, ids))
+        .values(fence=tasks.c.fence + 1, lease_owner=None, lease_until=None, **values)
     )
 
 
@@ -167,19 +158,3 @@ def insert_polls(connection: Connection, ids: Collection[str], *, now: datetime)
 
 def _tier_priority() -> Any:  # noqa: ANN401 - a SQL expression
     return case(*((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority)
-
-
-def _skip_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
-    # fence + 1: a worker that is polling the source now loses its claim, and its results.
-    connection.execute(
-        update(tasks)
-        .where(ACTIVE, tasks.c.kind == POLL, one_of(connection, tasks.c.source_id, ids))
-        .values(
-            status=TaskStatus.SKIPPED.value,
-            error="source disabled",
-            fence=tasks.c.fence + 1,
-            lease_owner=None,
-            lease_until=None,
-            updated_at=now,
-        )
-    )

@@ -9,10 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select, update
 
-from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.sources.registry import REMOVED
+from ingestion_pipeline.sources.registry import BY_FILE, REMOVED
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import ACTIVE, OPEN, dead_letters, hosts, outbox, sources, tasks
@@ -74,10 +73,7 @@ def watched_sources(connection: Connection, *, kind: Kind | None = None) -> list
 
 def watched_source(connection: Connection, source_id: str) -> Watched | None:
     """Return one source with its poll."""
-    source = sources_by_id(connection, [source_id]).get(source_id)
-    if source is None:
-        return None
-    return Watched(source=source, poll=_polls(connection, source_id).get(source_id))
+    return watched_by_id(connection, [source_id]).get(source_id)
 
 
 def watched_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Watched]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, insert
 
-from ingestion_pipeline.demo.catalog_report import (
+from ingestion_pipeline.demo.commands import bundled_model, demo_prices, demo_settings, model_settings
+from ingestion_pipeline.demo.report import (
     DemoPage,
     DownloadedPage,
     browser_note,
@@ -18,7 +19,6 @@ from ingestion_pipeline.demo.catalog_report import (
     unusual_pages,
     why_disabled,
 )
-from ingestion_pipeline.demo.commands import bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.settings.groups import price_table
 from ingestion_pipeline.sources import SourceStatus

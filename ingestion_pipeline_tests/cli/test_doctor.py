@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, text, update
 
-from ingestion_pipeline.cli import doctor_checks as checks
+from ingestion_pipeline.cli import doctor as checks
 from ingestion_pipeline.demo.commands import demo_files
 from ingestion_pipeline.pages.content.store import ContentStore
-from ingestion_pipeline.sources.files import SourceFile
-from ingestion_pipeline.sources.yaml_document import FileProblem
+from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import schema_revision
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks

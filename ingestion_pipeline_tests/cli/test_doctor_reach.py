@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from ingestion_pipeline.cli.doctor_checks import DoctorCheck, allow_list, model_server, versions
+from ingestion_pipeline.cli.doctor import DoctorCheck, allow_list, model_server, versions
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import a_source
 from ingestion_pipeline_tests.cli.conftest import Ingest

@@ -89,7 +89,7 @@ def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
     text = f"invoice{character}fdp.exe"
 
     echo(text)
-    print_table([Column("title")], [[text]])
+    print_table(["title"], [[text]])
     print_facts({"title": text})
     print_json({"title": text})
     CommandRefused(text).show()
@@ -123,7 +123,7 @@ def test_a_value_is_wrapped_but_a_path_is_not(capsys: pytest.CaptureFixture[str]
 
 
 def test_wide_characters_keep_the_table_within_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table([Column("id"), Column("title", is_flexible=True)], [["x" * 60, "第" * 100]])
+    print_table(["id", "title"], [["x" * 60, "第" * 100]], flexible={"title"})
 
     captured = capsys.readouterr().out
     assert captured.count("x") == 60

@@ -150,6 +150,6 @@ def _count_mentions(business: Business, speaker: Speaker, state: DemoState, prom
     return ExpectedVisibility(
         questions=len(questions),
         answered=len(answers),
-        mentioned=sum(business.name in answer.names for answer in answers),
-        competitors={name: sum(name in answer.names for answer in answers) for name in business.competitors},
+        mentioned=sum(business.name in answer for answer in answers),
+        competitors={name: sum(name in answer for answer in answers) for name in business.competitors},
     )

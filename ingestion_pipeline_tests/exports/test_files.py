@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from ingestion_pipeline.engine.published import ExportColumn
-from ingestion_pipeline.exports.columns import Row
 from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
-from ingestion_pipeline.exports.files import ABANDONED_SECONDS, Format, harmless, replacing, write
+from ingestion_pipeline.exports.files import ABANDONED_SECONDS, Format, Row, harmless, replacing, write
 from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources

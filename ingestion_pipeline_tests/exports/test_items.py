@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.exports.datasets import NothingPublished, UnknownDataset
 from ingestion_pipeline.exports.exporting import open_export_rows
-from ingestion_pipeline.exports.request import BadRequest, ExportRequest, UnknownExport
+from ingestion_pipeline.exports.request import (
+    BadRequest,
+    ExportRequest,
+    NothingPublished,
+    UnknownDataset,
+    UnknownExport,
+)
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON

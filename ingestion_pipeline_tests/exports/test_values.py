@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.exports.columns import exact, shortest
+from ingestion_pipeline.exports.files import exact, shortest
 from ingestion_pipeline.exports.items import Ids, absolute, could_be_taken
 
 # Few letters and many numbers: ids that repeat, and ids that look like another's suffix.

@@ -17,7 +17,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.scheduling.budget import PollingBudget
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
-from ingestion_pipeline.sources.scheduling.explanation import expectation
+from ingestion_pipeline.sources.scheduling.tiers import expectation
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,

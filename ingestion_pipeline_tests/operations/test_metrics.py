@@ -12,8 +12,7 @@ from sqlalchemy import insert, update
 from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.operations.alerts import record_heartbeat
 from ingestion_pipeline.operations.health import source_statuses
-from ingestion_pipeline.operations.metrics import exposition, metric_text, numbers
-from ingestion_pipeline.operations.queues import Backlog, backlog, queues
+from ingestion_pipeline.operations.metrics import Backlog, backlog, exposition, metric_text, numbers, queues
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import batch_items, model_calls, runs, sources, tasks

@@ -12,7 +12,7 @@ from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.orchestration.contracts import NAME, changed_contracts, written_contracts
+from ingestion_pipeline.orchestration.checks import NAME, changed_contracts, written_contracts
 from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, pages, series, sources
 from ingestion_pipeline_tests.builders import NOON, a_definition

@@ -22,10 +22,10 @@ from ingestion_pipeline.sources.scheduling.change_model import (
     change_model_from_json,
     changes_found,
     hour_of_week,
+    next_check,
     outlook,
     with_changes,
 )
-from ingestion_pipeline.sources.scheduling.next_check import next_check
 from ingestion_pipeline_tests.builders import NOON, a_checked_source
 
 START = NOON.timestamp()

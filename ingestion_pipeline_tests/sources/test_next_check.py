@@ -25,8 +25,7 @@ from ingestion_pipeline.sources.scheduling.budget import (
     prior_rate,
 )
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
-from ingestion_pipeline.sources.scheduling.explanation import expectation
-from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success, is_stale
+from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success, expectation, is_stale
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources

@@ -12,10 +12,9 @@ from sqlalchemy import RowMapping, func, select, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
-from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
-from ingestion_pipeline.sources.registry import Registered, SourceExists
+from ingestion_pipeline.sources.registry import BY_FILE, Registered, SourceExists
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier
 from ingestion_pipeline.store import FixedClock, Store

@@ -7,9 +7,8 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.sources import Source, SourceStatus
-from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.poll_tasks import make_due
-from ingestion_pipeline.sources.registry import REMOVED, disable, register
+from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, disable, register
 from ingestion_pipeline.sources.status import Poll, Watched, reason, totals, watched_source, watched_sources
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks

@@ -9,8 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, text
 
-from ingestion_pipeline.sources.declared_rows import BY_FILE, random_ids
-from ingestion_pipeline.sources.registry import Registered, StoredSource, is_unchanged, register
+from ingestion_pipeline.sources.registry import BY_FILE, Registered, StoredSource, is_unchanged, random_ids, register
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON, a_definition

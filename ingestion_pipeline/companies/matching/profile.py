@@ -17,7 +17,7 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints, ValidationInfo, field_validator
 
 from ingestion_pipeline.sources.file_model import BadField, FileModel, expect, quoted, validated
-from ingestion_pipeline.sources.yaml_document import (
+from ingestion_pipeline.sources.files import (
     FileProblem,
     compose,
     construct,

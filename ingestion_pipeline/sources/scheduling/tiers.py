@@ -3,7 +3,7 @@
 A tier follows the last *new record*, not the last poll: a healthy source without new records cools
 down (HOT for a day, WARM for a week, then COLD), unless it has many followers. A source with a
 pinned tier is checked at that tier's interval. Any other is checked when a change is expected
-(`next_check.py`); a source without a history uses the rates of its kind and platform.
+(`change_model.py`); a source without a history uses the rates of its kind and platform.
 
 A source whose file says `tier: auto`, or nothing, has no pinned tier.
 
@@ -14,13 +14,24 @@ somebody enables it. A rate limit is never a strike and is not handled here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import sqrt
 from random import Random
+from typing import Any
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.scheduling.change_model import DAY, ChangeModel, outlook
-from ingestion_pipeline.sources.scheduling.next_check import NextCheck, next_check
+from ingestion_pipeline.sources.scheduling.budget import PollingBudget
+from ingestion_pipeline.sources.scheduling.change_model import (
+    DAY,
+    ChangeModel,
+    NextCheck,
+    Outlook,
+    change_model_from_json,
+    next_check,
+    outlook,
+)
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 _SYSTEM_PREFIXES = ("disabled, ", "disabled after ")  # of reasons that no operator gave
@@ -79,7 +90,7 @@ def after_success(
         status=SourceStatus.ACTIVE,
         status_reason=None,
         failure_count=0,
-        next_check_at=now + _jittered(_interval(source.kind, tier, settings), settings, random),
+        next_check_at=now + _jittered(interval(source.kind, tier, settings), settings, random),
     )
     if inputs is None or not is_adaptive(source, inputs.change_model, settings):
         return state
@@ -143,7 +154,7 @@ def after_strike(source: Source, *, now: datetime, settings: Settings, random: R
     failures = source.failure_count + 1
     if failures >= BREAKER_FAILURES:
         return _open(source, failures, now=now, settings=settings, random=random)
-    wait = _interval(source.kind, source.tier, settings) * 2 ** (failures - 1)
+    wait = interval(source.kind, source.tier, settings) * 2 ** (failures - 1)
     return PollState(
         tier=source.tier,
         status=SourceStatus.ACTIVE,
@@ -163,7 +174,7 @@ def after_blocked_page(source: Source, why: str, *, now: datetime, settings: Set
         status=SourceStatus.DISABLED,
         status_reason=f"{_SYSTEM_PREFIXES[0]}{why}; `ingest sources enable` ends it",
         failure_count=source.failure_count,
-        next_check_at=now + _interval(source.kind, source.tier, settings),
+        next_check_at=now + interval(source.kind, source.tier, settings),
     )
 
 
@@ -203,21 +214,95 @@ def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
     if source.status in {SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION}:
         return False
     since = source.last_success_at or source.created_at
-    interval = _interval(source.kind, source.tier, settings)
+    expected = interval(source.kind, source.tier, settings)
     if source.checks_per_day:
-        interval = max(interval, timedelta(days=1 / source.checks_per_day))
-    return now - since > interval * STALE_FACTOR
+        expected = max(expected, timedelta(days=1 / source.checks_per_day))
+    return now - since > expected * STALE_FACTOR
 
 
 def interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:
     """Return how long such a source waits for its next check."""
-    return _interval(kind, tier, settings)
-
-
-def _interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:
     return timedelta(seconds=settings.interval_seconds(kind.value, tier.value))
 
 
-def _jittered(interval: timedelta, settings: Settings, random: Random) -> timedelta:
+def _jittered(wait: timedelta, settings: Settings, random: Random) -> timedelta:
     share = settings.polling.jitter_share
-    return interval * random.uniform(1 - share, 1 + share)
+    return wait * random.uniform(1 - share, 1 + share)
+
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+LIKELY = 2.0  # times as likely as on average is mentioned
+
+
+def expectation(source: Source, budget: PollingBudget, *, now: datetime) -> dict[str, Any]:
+    """Return the estimate under stable keys: changes a day, confidence from 0 to 1, the reason."""
+    model = change_model_from_json(source.change_model)
+    ahead = outlook(
+        model,
+        now=now.timestamp(),
+        since=source.created_at.timestamp(),
+        prior_rate=budget.prior_rate(source.kind, source.platform),
+    )
+    return {
+        "expected_changes_per_day": round(ahead.rate * DAY, 4),
+        "change_confidence": confidence(model),
+        "planned_checks_per_day": source.checks_per_day and round(source.checks_per_day, 2),
+        "checked_when": explain_next_check(source, model, ahead, budget, now=now),
+    }
+
+
+def confidence(model: ChangeModel) -> float:
+    """Return 0 without any known gap; eight gaps, old ones counting less, give two thirds."""
+    return round(1 - 1 / sqrt(1 + model.changes), 2)
+
+
+def explain_next_check(
+    source: Source, model: ChangeModel, ahead: Outlook, budget: PollingBudget, *, now: datetime
+) -> str:
+    """Return in a sentence why the source is checked when it is."""
+    if source.tier_pinned:
+        return f"at the interval of {source.tier.upper()}, which is pinned"
+    if not is_adaptive(source, model, budget.settings):
+        return f"at the interval of {source.tier.upper()}, {_why_not(source, budget)}"
+    age = now.timestamp() - ahead.last_at
+    parts = [f"a change is expected about every {_span(1 / ahead.rate)}"]
+    if not model.changes:
+        parts.append(f"as of others like it, for no two of its own are known in {_span(age)}")
+        return _with_request_cost(parts, source, budget)
+    if likely := _likely(model):
+        parts.append(f"mostly {likely} UTC")
+    if age > ahead.quiet_from:
+        parts.append(f"silent for {_span(age)}, longer than ever: checked less and less")
+    elif age * ahead.rate > 1:
+        parts.append(f"overdue, silent for {_span(age)}: checked more closely")
+    return _with_request_cost(parts, source, budget)
+
+
+def _with_request_cost(parts: Sequence[str], source: Source, budget: PollingBudget) -> str:
+    cost = budget.request_cost(source.kind)
+    return ", ".join(parts) + f"; a request is worth {cost:.0f} s of expected delay"
+
+
+def _why_not(source: Source, budget: PollingBudget) -> str:
+    if not budget.settings.polling.adaptive:
+        return "since polling.adaptive is off"
+    if source.kind in REPEATED:
+        return "as every source of its kind"
+    return "until a few changes of it are known"
+
+
+def _likely(model: ChangeModel) -> str:
+    week = model.week
+    if week is None:
+        return ""
+    days = [sum(week[24 * index : 24 * index + 24]) / 24 for index in range(7)]
+    hours = [sum(week[index::24]) / 7 for index in range(24)]
+    named = [DAYS[index] for index, weight in enumerate(days) if weight >= LIKELY]
+    at = [f"{index:02}" for index, weight in enumerate(hours) if weight >= LIKELY]
+    return " ".join([*named, *(["at " + "-".join((at[0], at[-1])) + " h"] if at else [])])
+
+
+def _span(seconds: float) -> str:
+    if seconds >= 2 * DAY:
+        return f"{seconds / DAY:.1f} days"
+    return f"{seconds / 3_600:.1f} hours"
