@@ -25,7 +25,7 @@ def notices() -> None:
 @json_option
 def list_(*, status: str | None, recipient: str | None, as_json: bool) -> None:
     """Show the newest notices."""
-    from ingestion_pipeline.notices.status import LISTED, list_notices
+    from ingestion_pipeline.notices.queries import LISTED, list_notices
 
     with opened() as (_, store), store.read() as connection:
         rows = list_notices(connection, status=status, recipient=recipient)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ingestion_pipeline.notices.rows import Addressee
+    from ingestion_pipeline.notices.queries import Addressee
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.file_model import BadField
 
@@ -108,7 +108,7 @@ def secret(*, recipient_id: str, secret: str | None) -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """Show every recipient, what they follow and their deliveries."""
-    from ingestion_pipeline.notices.status import list_recipients
+    from ingestion_pipeline.notices.queries import list_recipients
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import AssetCheck
-from ingestion_pipeline.notices.status import undelivered
+from ingestion_pipeline.notices.queries import undelivered
 from ingestion_pipeline.orchestration.check_events import evaluation_metadata, last_reported
 from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.registry import definition_check, kind_specs, systems

@@ -8,7 +8,7 @@ import dagster as dg
 from ingestion_pipeline.bootstrap import open_channels
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
-from ingestion_pipeline.notices.status import count_notices
+from ingestion_pipeline.notices.queries import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitioned_assets import OWNERS
