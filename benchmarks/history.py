@@ -14,7 +14,7 @@ from random import Random
 from sqlalchemy import Connection, bindparam, func, select, text
 
 from benchmarks.figure import Meter
-from ingestion_pipeline.series import rows
+from ingestion_pipeline.series import chapter_rows
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 from ingestion_pipeline.store.types import UtcDateTime
@@ -94,11 +94,11 @@ def _look_up(connection: Connection, sources: list[int]) -> None:
     """As ingestion asks for what a listing has to be compared with."""
     for one in sources:
         keys = {(series_name(one), str(n)) for n in range(1, CHAPTERS_EACH + 1)}
-        ids = rows.chapter_ids(connection, keys)
+        ids = chapter_rows.chapter_ids(connection, keys)
         if len(ids) != CHAPTERS_EACH:
             raise RuntimeError(f"{len(ids)} of {CHAPTERS_EACH} chapters of {series_name(one)}")
         pairs = {(f"series:{series_name(one)}", id_) for id_ in ids.values()}
-        if len(rows.stored_links(connection, pairs)) != CHAPTERS_EACH:
+        if len(chapter_rows.stored_links(connection, pairs)) != CHAPTERS_EACH:
             raise RuntimeError(f"links of {series_name(one)} are missing")
 
 

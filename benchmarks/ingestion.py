@@ -20,8 +20,8 @@ from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
-from ingestion_pipeline.series.ingestion import ingest_listings
-from ingestion_pipeline.series.plan import SourceListing
+from ingestion_pipeline.series.chapter_ingestion import ingest_listings
+from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register

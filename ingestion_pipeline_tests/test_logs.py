@@ -64,8 +64,8 @@ def test_text_logging_is_left_to_the_collector(
 ) -> None:
     configure("INFO", "json")
     configure("INFO", "text")
-    log_successes([(a_task(), False)])
-    log_failures([(a_task(), Transient("no", code="timeout"))])
+    log_poll(a_task(), logging.DEBUG, "succeeded", None)
+    log_poll(a_task(), logging.INFO, "failed", Transient("no", code="timeout"))
 
     assert caplog.messages == ["poll failed source=series:solo code=timeout"]
     assert capsys.readouterr().err == ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ingestion_pipeline.notices.rows import Addressee
+    from ingestion_pipeline.notices.queries import Addressee
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.file_model import BadField
 
@@ -107,7 +107,7 @@ def secret(*, recipient_id: str, secret: str | None) -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """Show every recipient, what they follow and their deliveries."""
-    from ingestion_pipeline.notices.status import list_recipients
+    from ingestion_pipeline.notices.queries import list_recipients
 
     with reading() as (_, connection, now):
         rows = list_recipients(connection)
@@ -222,7 +222,7 @@ def notices() -> None:
 @json_option
 def notices_list(*, status: str | None, recipient: str | None, as_json: bool) -> None:
     """Show the newest notices."""
-    from ingestion_pipeline.notices.status import LISTED, list_notices
+    from ingestion_pipeline.notices.queries import LISTED, list_notices
 
     with reading() as (_, connection, _):
         rows = list_notices(connection, status=status, recipient=recipient)

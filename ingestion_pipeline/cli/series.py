@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ingestion_pipeline.series.lookup import ChapterFacts
+    from ingestion_pipeline.series.queries import ChapterFacts
 
 SHOWN = 20  # chapters of `show`; --json has all
 
@@ -29,7 +29,7 @@ def series() -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """Show every series."""
-    from ingestion_pipeline.series.lookup import list_series
+    from ingestion_pipeline.series.queries import list_series
 
     with reading() as (_, connection, now):
         rows = list_series(connection)
@@ -56,7 +56,7 @@ def list_(*, as_json: bool) -> None:
 @json_option
 def show(*, series_id: str, as_json: bool) -> None:
     """Show one series: sources, gaps, chapters."""
-    from ingestion_pipeline.series.lookup import chapters_of_series, get_series
+    from ingestion_pipeline.series.queries import chapters_of_series, get_series
 
     with reading() as (_, connection, _):
         facts = asdict(get_series(connection, series_id)) | _relations(connection, series_id)
@@ -75,7 +75,7 @@ def show(*, series_id: str, as_json: bool) -> None:
 
 def _relations(connection: Connection, series_id: str) -> dict[str, Any]:
     from ingestion_pipeline.series.checks import gaps
-    from ingestion_pipeline.series.lookup import merged_from
+    from ingestion_pipeline.series.queries import merged_from
     from ingestion_pipeline.sources.canonical_series import series_assignments, sources_of
 
     series_of = series_assignments(connection, sources_of(connection, [series_id]))
@@ -111,7 +111,7 @@ def merge(*, old: str, new: str, dry_run: bool) -> None:
     Everything of FROM moves into INTO, and the name FROM means INTO from then on. Nobody is
     notified of a chapter a second time.
     """
-    from ingestion_pipeline.series.operator_changes import merge as merge_series
+    from ingestion_pipeline.series.series_changes import merge as merge_series
 
     with changing(dry_run=dry_run) as (_, connection, now):
         moved = merge_series(connection, old, new, actor=actor(), now=now)
@@ -136,7 +136,7 @@ def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None)
     They take along what they have of SERIES, and stay there whatever their files say. Undoes a
     merge where NEW was merged into SERIES. Follows and notices stay with SERIES.
     """
-    from ingestion_pipeline.series.operator_changes import split as split_series
+    from ingestion_pipeline.series.series_changes import split as split_series
 
     leaving = list(dict.fromkeys(source_ids))
     with changing() as (_, connection, now):
@@ -159,7 +159,7 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
     It is not the latest, fills no gap, and nobody is notified of it, whoever lists it, until it is
     restored. NUMBER is a number, or the key that `show` gives to an unnumbered chapter.
     """
-    from ingestion_pipeline.series.operator_changes import withdraw as withdraw_chapter
+    from ingestion_pipeline.series.series_changes import withdraw as withdraw_chapter
 
     with changing() as (_, connection, now):
         judged = withdraw_chapter(connection, series_id, number, reason=reason, actor=actor(), now=now)
@@ -174,7 +174,7 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
 @click.argument("number")
 def restore(*, series_id: str, number: str) -> None:
     """Undo a withdrawal."""
-    from ingestion_pipeline.series.operator_changes import restore as restore_chapter
+    from ingestion_pipeline.series.series_changes import restore as restore_chapter
 
     with changing() as (_, connection, now):
         judged = restore_chapter(connection, series_id, number, actor=actor(), now=now)

@@ -200,7 +200,7 @@ def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
 
 def follower_secrets(store: Store) -> SecretOf:
     """Return a lookup of each follower's current signing key in the database."""
-    from ingestion_pipeline.notices.rows import addressee
+    from ingestion_pipeline.notices.queries import addressee
 
     def secret_of(follower: str) -> str | None:
         with store.read() as connection:

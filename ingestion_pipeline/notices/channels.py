@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from ingestion_pipeline.notices.message import Message
-from ingestion_pipeline.notices.rows import Addressee
+from ingestion_pipeline.notices.queries import Addressee
 from ingestion_pipeline.pages.http.guard import Guard
 from ingestion_pipeline.pages.http.request import BLOCKED_FOR, status_error
 from ingestion_pipeline.sources.recipients import OWN_SERVICES, is_webhook

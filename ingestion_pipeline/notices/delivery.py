@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection
@@ -26,12 +25,12 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done, skipped
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.notices import rows
+from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.channels import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import message_of, unreadable
 from ingestion_pipeline.notices.planning import Nothing, Plan, Send, WaitUntil, memory, plan
-from ingestion_pipeline.notices.rows import Addressee, Sealed
+from ingestion_pipeline.notices.queries import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
@@ -138,7 +137,7 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
         message = message_of(
             sealed.delivery_id,
             to.id,
-            list(zip(sealed.kinds, sealed.payloads, strict=True)),
+            sealed.entries,
             text_chapters=self._text_chapters,
         )
         task_state = item.task.state
@@ -152,20 +151,20 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
             now = self._store.clock.now(connection)
             if not claims.held(connection, [(task.id, task.fence)]):
                 raise LostClaim(f"the deliveries to {task.dedupe_key} are another worker's now")
-            to = rows.addressee(connection, task.dedupe_key)
+            to = queries.addressee(connection, task.dedupe_key)
             if to is None:
                 return finished(task)
-            delivery_id = rows.unfinished_delivery(connection, to.id)
+            delivery_id = queries.unfinished_delivery(connection, to.id)
             if delivery_id is None:
                 match decided := self._plan(connection, to.id, now):
                     case Send(ids):
                         delivery_id = str(uuid4())
-                        rows.seal(connection, ids, delivery_id)
+                        queries.seal(connection, ids, delivery_id)
                     case WaitUntil() | Nothing():
                         return _after(task, decided, now)
-            sealed = rows.sealed_message(connection, to.id, delivery_id)
+            sealed = queries.sealed_message(connection, to.id, delivery_id)
             if set_aside := self._set_aside(connection, task, sealed, now=now):
-                sealed = rows.sealed_message(connection, to.id, delivery_id)
+                sealed = queries.sealed_message(connection, to.id, delivery_id)
             move = None if sealed.ids else self._next(connection, task, now)
         self.set_aside += set_aside
         return (SealedMessage(to=to, sealed=sealed), now) if move is None else move
@@ -193,9 +192,11 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
         if item.message is None:
             raise ValueError(f"task {item.task.id} has sent no message")
         to, sealed = item.message.to, item.message.sealed
-        rows.mark_reached(connection, to.id, now=now)
-        rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
-        self.delays += [_delay(payload, now) for payload in sealed.payloads]
+        queries.mark_reached(connection, to.id, now=now)
+        queries.mark_sent(connection, to.id, sealed.delivery_id, now=now)
+        self.delays += [
+            (now - datetime.fromisoformat(payload["detected_at"])).total_seconds() for _, payload in sealed.entries
+        ]
         return EndedTask(
             move=self._next(connection, item.task, now), count="messages", amounts={"sent": len(sealed.ids)}
         )
@@ -209,21 +210,26 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
         to, sealed, error = message.to, message.sealed, failure.error
         log.warning("delivery failed recipient=%s: %s", to.id, error.text)
         if not isinstance(failure.decision, DeadLetterTask):
-            rows.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
-            rows.note_error(connection, to.id, sealed.delivery_id, error.text)
-            is_retry = isinstance(failure.decision, Retry)
-            return ended.with_move(state=_state(failure.task, sealed, error)) if is_retry else ended
+            queries.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
+            queries.note_error(connection, to.id, sealed.delivery_id, error.text)
+            if not isinstance(failure.decision, Retry):
+                return ended
+            # what the channel needs for the next attempt of this message
+            left = getattr(error, "state", None)
+            state = failure.task.state if left is None else {"delivery_id": sealed.delivery_id, **left}
+            return ended.with_move(state=state)
         move = self._give_up(connection, failure.task, message, error, now=now)
-        entry = DeadLetterEntry(task=_dead_letter_task(failure.task, sealed), error=error, stack=failure.stack)
+        payload = {**failure.task.payload, "delivery_id": sealed.delivery_id, "notices": len(sealed.ids)}
+        entry = DeadLetterEntry(task=replace(failure.task, payload=payload), error=error, stack=failure.stack)
         return EndedTask(move=move, count="messages_failed", amounts={"failed": len(sealed.ids)}, dead_letter=entry)
 
     def _unfinished(self, connection: Connection, task: Task) -> SealedMessage | None:
         """Return the message that a lost worker left."""
-        to = rows.addressee(connection, task.dedupe_key)
-        delivery_id = rows.unfinished_delivery(connection, task.dedupe_key)
+        to = queries.addressee(connection, task.dedupe_key)
+        delivery_id = queries.unfinished_delivery(connection, task.dedupe_key)
         if to is None or delivery_id is None:
             return None
-        return SealedMessage(to=to, sealed=rows.sealed_message(connection, to.id, delivery_id))
+        return SealedMessage(to=to, sealed=queries.sealed_message(connection, to.id, delivery_id))
 
     def _give_up(
         self, connection: Connection, task: Task, message: SealedMessage, error: WorkError, *, now: datetime
@@ -231,36 +237,35 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
         to, failures = message.to, message.to.failures + 1
         pause = min(self._limits.pause_seconds * 2 ** min(failures - 1, 62), self._limits.longest_pause_seconds)
         until = now + timedelta(seconds=pause)
-        rows.mark_unreached(connection, to.id, failures=failures, not_before=until, error=error.text)
-        rows.mark_failed(connection, to.id, message.sealed.delivery_id, error.text)
-        has_more = rows.unfinished_delivery(connection, to.id) or rows.pending_notices(connection, to.id)
+        queries.mark_unreached(connection, to.id, failures=failures, not_before=until, error=error.text)
+        queries.mark_failed(connection, to.id, message.sealed.delivery_id, error.text)
+        has_more = queries.unfinished_delivery(connection, to.id) or queries.pending_notices(connection, to.id)
         return replace(_rearmed(task, until, error) if has_more else failed(task, error), state=None)
 
     def _set_aside(self, connection: Connection, task: Task, sealed: Sealed, *, now: datetime) -> int:
         """Dead-letter the notices that no message can be made of, and only those; return how many."""
-        entries = list(zip(sealed.kinds, sealed.payloads, strict=True))
-        broken = unreadable(entries, text_chapters=self._text_chapters)
+        broken = unreadable(sealed.entries, text_chapters=self._text_chapters)
         if not broken:
             return 0
         reasons = {sealed.ids[at]: reason for at, reason in broken.items()}
-        named = "; ".join(f"notice {sealed.ids[at]} ({sealed.kinds[at]}): {why}" for at, why in broken.items())
+        named = "; ".join(f"notice {sealed.ids[at]} ({sealed.entries[at][0]}): {why}" for at, why in broken.items())
         error = Permanent(f"no message can be made of {named}", code="bad_notice")
-        rows.set_aside(connection, reasons)
+        queries.set_aside(connection, reasons)
         payload = {**task.payload, "notices": sorted(reasons)}
         add_dead_letters(connection, [DeadLetterEntry(task=replace(task, payload=payload), error=error)], now=now)
         log.warning("notices dead-lettered recipient=%s: %s", task.dedupe_key, error.text)
         return len(reasons)
 
     def _plan(self, connection: Connection, recipient: str, now: datetime) -> Plan:
-        pending = rows.pending_notices(connection, recipient)
+        pending = queries.pending_notices(connection, recipient)
         if not pending:
             return Nothing()
-        sent = rows.sent_messages(connection, recipient, since=now - memory(self._limits))
+        sent = queries.sent_messages(connection, recipient, since=now - memory(self._limits))
         return plan(pending, sent, limits=self._limits, now=now)
 
     def _next(self, connection: Connection, task: Task, now: datetime) -> Move:
         """Return the task's move to the recipient's next message, or to its end."""
-        if rows.unfinished_delivery(connection, task.dedupe_key) is not None:
+        if queries.unfinished_delivery(connection, task.dedupe_key) is not None:
             return _rearmed(task, now)
         return _after(task, self._plan(connection, task.dedupe_key, now), now)
 
@@ -301,21 +306,3 @@ def _after(task: Task, decided: Plan, now: datetime) -> Move:
 def _rearmed(task: Task, at: datetime, error: WorkError | None = None) -> Move:
     move = rearmed(task, not_before=at, priority=task.priority, error=error)
     return replace(move, state=None)
-
-
-def _state(task: Task, sealed: Sealed, error: Exception) -> Mapping[str, Any] | None:
-    """Return the state that the channel needs for the next attempt of this message."""
-    left = getattr(error, "state", None)
-    if left is None:
-        return task.state
-    return {"delivery_id": sealed.delivery_id, **left}
-
-
-def _dead_letter_task(task: Task, sealed: Sealed) -> Task:
-    """Return the task with message id and number of notices in its payload."""
-    details = {"delivery_id": sealed.delivery_id, "notices": len(sealed.ids)}
-    return replace(task, payload={**task.payload, **details})
-
-
-def _delay(payload: Mapping[str, Any], now: datetime) -> float:
-    return (now - datetime.fromisoformat(payload["detected_at"])).total_seconds()

@@ -13,9 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    CTE,
+    ColumnElement,
     Connection,
     Integer,
     RowMapping,
+    Select,
     String,
     Text,
     and_,
@@ -28,7 +31,7 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.notices.message import KINDS, insert_subject_notices
+from ingestion_pipeline.notices.message import KINDS
 from ingestion_pipeline.notices.tasks import CHAPTER, IS_ANNOUNCED, wake
 from ingestion_pipeline.sources.canonical_series import canonical_series_ids, series_aliases
 from ingestion_pipeline.sources.recipients import Mode
@@ -68,35 +71,27 @@ def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Exp
     rows = _unhandled(connection)
     if not rows:
         return Expanded()
-    at = min(row["created_at"] for row in rows) + grouping
-    chapters, of_chapters = _notify_chapters(connection, rows)
-    of_others = insert_subject_notices(connection, rows)
-    modes = [*of_chapters, *of_others]
+    events = [row for row in rows if row["subject_kind"] in KINDS]
+    chapters, of_chapters = _notify_chapters(connection, [row for row in rows if row["subject_kind"] not in KINDS])
+    of_events = _insert_subject_notices(connection, events)
     subjects = {CHAPTER: chapters} if of_chapters else {}
-    wake(connection, subjects | (_other_subjects(rows) if of_others else {}), at=at)
-    _mark_handled(connection, [row["id"] for row in rows], now=now)
-    muted = modes.count(Mode.MUTED.value)
-    return Expanded(handled=len(rows), notices=len(modes), muted=muted)
+    for row in events if of_events else ():
+        subjects.setdefault(row["subject_kind"], set()).add(row["subject_id"])
+    wake(connection, subjects, at=min(row["created_at"] for row in rows) + grouping)
+    connection.execute(update(outbox).where(outbox.c.id.in_([row["id"] for row in rows])).values(handled_at=now))
+    modes = [*of_chapters, *of_events]
+    return Expanded(handled=len(rows), notices=len(modes), muted=modes.count(Mode.MUTED.value))
 
 
 def _notify_chapters(connection: Connection, rows: Sequence[RowMapping]) -> tuple[set[str], list[str]]:
     """Insert the notices of chapters; return the chapter ids and the modes of new notices."""
-    news = _news(row for row in rows if row["subject_kind"] not in KINDS)
+    news = _news(rows)
     announced = _announced(connection, news)
     modes: list[str] = []
     for also in sorted({item.also for item in news.values()}):
         batch = [chapter for chapter in announced if news[chapter.chapter_id].also == also]
-        modes += _insert_notices(connection, batch, also) if batch else []
+        modes += _insert_chapter_notices(connection, batch, also) if batch else []
     return {str(chapter.chapter_id) for chapter in announced}, modes
-
-
-def _other_subjects(rows: Sequence[RowMapping]) -> dict[str, set[str]]:
-    """Return the subjects that are not chapters, by kind."""
-    subjects: dict[str, set[str]] = {}
-    for row in rows:
-        if row["subject_kind"] in KINDS:
-            subjects.setdefault(row["subject_kind"], set()).add(row["subject_id"])
-    return subjects
 
 
 def _unhandled(connection: Connection) -> list[RowMapping]:
@@ -109,10 +104,6 @@ def _unhandled(connection: Connection) -> list[RowMapping]:
         .with_for_update(skip_locked=True)
     )
     return list(connection.execute(query).mappings())
-
-
-def _mark_handled(connection: Connection, ids: Sequence[int], *, now: datetime) -> None:
-    connection.execute(update(outbox).where(outbox.c.id.in_(ids)).values(handled_at=now))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +138,7 @@ class _Announced:
 
     chapter_id: int
     followed: str
+    series_id: str
     language: str | None
     rank: int
     announced_at: datetime
@@ -178,6 +170,7 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
                 _Announced(
                     chapter_id=row["id"],
                     followed=name,
+                    series_id=series_id,
                     language=language or None,
                     rank=int(name != series_id),
                     announced_at=news[row["id"]].announced_at,
@@ -286,44 +279,26 @@ _BATCH_COLUMNS = {
 }
 
 
-def _insert_notices(connection: Connection, announced: Sequence[_Announced], also: Sequence[str]) -> list[str]:
+def _insert_chapter_notices(
+    connection: Connection, announced: Sequence[_Announced], also: Sequence[str]
+) -> Sequence[str]:
     """Insert one notice per follower and chapter that has none; return the new ones' modes.
 
-    Who followed later is not notified, except those in `also`. Rows are inserted in one order, so
-    that two deliverers of one chapter wait for each other instead of deadlocking.
+    Who followed later is not notified, except those in `also`.
     """
-    given_rows = [
-        (
-            entry.chapter_id,
-            entry.followed,
-            entry.payload["series_id"],
-            entry.language,
-            entry.rank,
-            entry.announced_at,
-            entry.followed_by,
-            entry.payload,
-        )
-        for entry in announced
-    ]
-    batch = row_source(connection, _BATCH_COLUMNS, given_rows, "given")
-    mode = func.coalesce(follows.c.mode, recipients.c.mode)
-    columns = {
-        "recipient": recipients.c.id,
-        "subject_kind": literal(CHAPTER),
-        "subject_id": cast(batch.c.chapter_id, Text),
-        "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
-        "mode": mode,
-        "series_id": batch.c.series_id,
-        "payload": batch.c.payload,
-        "created_at": batch.c.announced_at,
-    }
+    rows = [tuple(getattr(entry, name) for name in _BATCH_COLUMNS) for entry in announced]
+    batch = row_source(connection, _BATCH_COLUMNS, rows, "given")
     is_due = follows.c.created_at <= batch.c.followed_by
     if also:
         named = row_source(connection, {"id": String(120)}, [(id_,) for id_ in also], "named")
         is_due = or_(is_due, follows.c.recipient_id.in_(select(named.c.id)))
+    columns = {
+        "subject_kind": literal(CHAPTER),
+        "subject_id": cast(batch.c.chapter_id, Text),
+        "series_id": batch.c.series_id,
+    }
     reached = (
-        select(*(value.label(name) for name, value in columns.items()))
-        .select_from(batch)
+        _select_notices(batch, columns, mode=func.coalesce(follows.c.mode, recipients.c.mode))
         .join(follows, and_(follows.c.series_id == batch.c.followed, is_due))
         .join(recipients, recipients.c.id == follows.c.recipient_id)
         .where(
@@ -332,10 +307,56 @@ def _insert_notices(connection: Connection, announced: Sequence[_Announced], als
         )
         .order_by(recipients.c.id, batch.c.chapter_id, batch.c.rank)
     )
+    return _insert_notices(connection, reached)
+
+
+_SUBJECT_COLUMNS = {"kind": String(40), "subject_id": Text(), "announced_at": UtcDateTime(), "payload": Json}
+
+
+def _insert_subject_notices(connection: Connection, rows: Sequence[RowMapping]) -> Sequence[str]:
+    """Insert a notice of each event for each recipient of the kind who has none; return their modes.
+
+    Recipients that were added after the event are left out.
+    """
+    if not rows:
+        return []
+    values = [(row["subject_kind"], row["subject_id"], row["created_at"], row["payload"]) for row in rows]
+    batch = row_source(connection, _SUBJECT_COLUMNS, values, "given")
+    columns = {"subject_kind": batch.c.kind, "subject_id": batch.c.subject_id}
+    subscribes = cast(recipients.c.kinds, Text).like('%"' + batch.c.kind + '"%')
+    reached = (
+        _select_notices(batch, columns, mode=recipients.c.mode)
+        .join(recipients, recipients.c.created_at <= batch.c.announced_at)
+        .where(subscribes)
+        .order_by(recipients.c.id, batch.c.subject_id)
+    )
+    return _insert_notices(connection, reached)
+
+
+def _select_notices(
+    batch: CTE, columns: Mapping[str, ColumnElement[Any]], *, mode: ColumnElement[str]
+) -> Select[*tuple[Any, ...]]:
+    """Select notices from the batch: these columns, and those that all notices have."""
+    shared = {
+        "recipient": recipients.c.id,
+        "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
+        "mode": mode,
+        "payload": batch.c.payload,
+        "created_at": batch.c.announced_at,
+    }
+    return select(*(value.label(name) for name, value in {**columns, **shared}.items())).select_from(batch)
+
+
+def _insert_notices(connection: Connection, reached: Select[*tuple[Any, ...]]) -> Sequence[str]:
+    """Insert the notices that do not exist; return the modes of the new ones.
+
+    Rows are inserted in one order, so that two deliverers of one subject wait for each other instead of
+    deadlocking.
+    """
     statement = (
         insert_into(connection, notices)
-        .from_select(list(columns), reached)
+        .from_select([column.name for column in reached.selected_columns], reached)
         .on_conflict_do_nothing(index_elements=["recipient", "subject_kind", "subject_id"])
         .returning(notices.c.mode)
     )
-    return list(connection.execute(statement).scalars())
+    return connection.execute(statement).scalars().all()

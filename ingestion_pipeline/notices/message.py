@@ -13,13 +13,11 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, String, Text, case, cast, select
+from sqlalchemy import Connection
 
-from ingestion_pipeline.sources.recipients import ALERTS, SYSTEM_ALERTS, Mode
-from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.sources.recipients import ALERTS, SYSTEM_ALERTS
 from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.tables import notices, outbox, recipients
-from ingestion_pipeline.store.types import Json, UtcDateTime
+from ingestion_pipeline.store.tables import outbox
 
 EXTRACTION = "extraction"
 RECIPE = "recipe"
@@ -65,46 +63,6 @@ def write_notices(
     return len(connection.execute(once.returning(outbox.c.id)).all())
 
 
-_BATCH_COLUMNS = {"kind": String(40), "subject_id": Text(), "announced_at": UtcDateTime(), "payload": Json}
-
-
-def insert_subject_notices(connection: Connection, rows: Sequence[RowMapping]) -> list[str]:
-    """Insert a notice for each recipient of the kind who has none; return their modes.
-
-    Recipients that were added after the event are left out.
-    """
-    subject_rows = [row for row in rows if row["subject_kind"] in KINDS]
-    if not subject_rows:
-        return []
-    given_rows = [(row["subject_kind"], row["subject_id"], row["created_at"], row["payload"]) for row in subject_rows]
-    batch = row_source(connection, _BATCH_COLUMNS, given_rows, "given")
-    mode = recipients.c.mode
-    columns = {
-        "recipient": recipients.c.id,
-        "subject_kind": batch.c.kind,
-        "subject_id": batch.c.subject_id,
-        "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
-        "mode": mode,
-        "payload": batch.c.payload,
-        "created_at": batch.c.announced_at,
-    }
-    subscribes = cast(recipients.c.kinds, Text).like('%"' + batch.c.kind + '"%')
-    reached = (
-        select(*(value.label(name) for name, value in columns.items()))
-        .select_from(batch)
-        .join(recipients, recipients.c.created_at <= batch.c.announced_at)
-        .where(subscribes)
-        .order_by(recipients.c.id, batch.c.subject_id)  # the lock order of chapters, too
-    )
-    statement = (
-        insert_into(connection, notices)
-        .from_select(list(columns), reached)
-        .on_conflict_do_nothing(index_elements=["recipient", "subject_kind", "subject_id"])
-        .returning(notices.c.mode)
-    )
-    return list(connection.execute(statement).scalars())
-
-
 # Control characters that a foreign title must not contain: line breaks and terminal commands.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 TITLE_CHARS = 200
@@ -120,69 +78,49 @@ class Message:
     body: bytes
 
 
-def chapters_message(
-    delivery_id: str, recipient_id: str, chapters: Sequence[Mapping[str, Any]], *, text_chapters: int
-) -> Message:
-    """Return a message of these chapters (payloads of notices, in order), by series.
-
-    The text names the first `text_chapters`, the JSON all of them.
-    """
-    series = _by_series(chapters)
-    title = _title(series, len(chapters))
-    text = "\n".join(_lines(series, len(chapters), text_chapters))
-    content = {
-        "type": "chapters.new",
-        "id": delivery_id,
-        "recipient": recipient_id,
-        "title": title,
-        "text": text,
-        "count": len(chapters),
-        "series": _series_facts(series),
-    }
-    return Message(id=delivery_id, title=title, text=text, body=_json(content))
-
-
 def message_of(
     delivery_id: str, recipient_id: str, entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int
 ) -> Message:
     """Return a message of these notices (kind and payload, in order).
 
-    Chapters alone make a chapters message; otherwise the events come first, then the chapters.
+    Chapters alone make a chapters message; otherwise the events come first, then the chapters, by series.
+    The text names the first `text_chapters`, the JSON all of them.
     """
     chapters = [payload for kind, payload in entries if kind not in KINDS]
     events = [(kind, payload) for kind, payload in entries if kind in KINDS]
-    if not events:
-        return chapters_message(delivery_id, recipient_id, chapters, text_chapters=text_chapters)
     series = _by_series(chapters)
     lines = "\n".join(_lines(series, len(chapters), text_chapters))
-    first = _plain(events[0][1]["title"])
-    title = first if len(entries) == 1 else f"{first}, and {len(entries) - 1} more"
-    text = "\n\n".join([*(_event_text(event) for _, event in events), *filter(None, [lines])])
-    content = {
-        "type": "events",
-        "id": delivery_id,
-        "recipient": recipient_id,
-        "title": title,
-        "text": text,
-        "count": len(entries),
-        "events": [{"kind": kind, **payload} for kind, payload in events],
-        "series": _series_facts(series),
-    }
-    return Message(id=delivery_id, title=title, text=text, body=_json(content))
+    if events:
+        first = _plain(events[0][1]["title"])
+        title = first if len(entries) == 1 else f"{first}, and {len(entries) - 1} more"
+        text = "\n\n".join([*(_event_text(event) for _, event in events), *filter(None, [lines])])
+        more: dict[str, Any] = {"events": [{"kind": kind, **payload} for kind, payload in events]}
+    else:
+        title, text, more = _title(series, len(chapters)), lines, {}
+    more["series"] = [
+        {"id": id_, "title": name, "chapters": [_chapter(chapter) for chapter in listed]}
+        for id_, (name, listed) in series.items()
+    ]
+    kind = "events" if events else "chapters.new"
+    return _message(kind, delivery_id, recipient_id, title, text, count=len(entries), **more)
+
+
+def _message(kind: str, delivery_id: str, recipient_id: str, title: str, text: str, **more: object) -> Message:
+    content = {"type": kind, "id": delivery_id, "recipient": recipient_id, "title": title, "text": text, **more}
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    return Message(id=delivery_id, title=title, text=text, body=body)
 
 
 def unreadable(entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int) -> dict[int, str]:
     """Return, by position, why no message can be made of a notice; empty if one can of all."""
+    if _reason(entries, text_chapters) is None:
+        return {}
+    return {at: reason for at, entry in enumerate(entries) if (reason := _reason([entry], text_chapters=1))}
+
+
+def _reason(entries: Sequence[tuple[str, Mapping[str, Any]]], text_chapters: int) -> str | None:
     try:
         _try(entries, text_chapters)
-    except Exception:
-        return {at: reason for at, entry in enumerate(entries) if (reason := _reason(entry))}
-    return {}
-
-
-def _reason(notice: tuple[str, Mapping[str, Any]]) -> str | None:
-    try:
-        _try([notice], text_chapters=1)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
@@ -203,15 +141,7 @@ def _event_text(payload: Mapping[str, Any]) -> str:
 def example_message(delivery_id: str, recipient_id: str) -> Message:
     """Return the message of `ingest recipients test`, of type `test`."""
     title, text = "A test message", f"Notices for {recipient_id} arrive here."
-    content = {"type": "test", "id": delivery_id, "recipient": recipient_id, "title": title, "text": text}
-    return Message(id=delivery_id, title=title, text=text, body=_json(content))
-
-
-def _series_facts(series: _Series) -> list[dict[str, Any]]:
-    return [
-        {"id": id_, "title": name, "chapters": [_chapter(chapter) for chapter in chapters]}
-        for id_, (name, chapters) in series.items()
-    ]
+    return _message("test", delivery_id, recipient_id, title, text)
 
 
 _Series = dict[str, tuple[str, list[Mapping[str, Any]]]]
@@ -222,10 +152,10 @@ def _by_series(chapters: Iterable[Mapping[str, Any]]) -> _Series:
     by_id: dict[str, list[Mapping[str, Any]]] = {}
     for chapter in chapters:
         by_id.setdefault(chapter["series_id"], []).append(chapter)
-    return {id_: (group[-1]["series_title"], sorted(group, key=_place)) for id_, group in by_id.items()}
+    return {id_: (group[-1]["series_title"], sorted(group, key=_number)) for id_, group in by_id.items()}
 
 
-def _place(chapter: Mapping[str, Any]) -> Decimal:
+def _number(chapter: Mapping[str, Any]) -> Decimal:
     return Decimal("Infinity" if chapter["number"] is None else chapter["number"])
 
 
@@ -264,7 +194,3 @@ def _chapter(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(text: str) -> str:
     return _CONTROLS.sub(" ", text).strip()[:TITLE_CHARS]
-
-
-def _json(content: object) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

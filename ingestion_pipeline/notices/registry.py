@@ -16,7 +16,7 @@ from sqlalchemy import Connection, and_, delete, func, insert, select, union, up
 
 from ingestion_pipeline.notices import tasks
 from ingestion_pipeline.notices.channels import new_secret
-from ingestion_pipeline.notices.rows import Addressee, addressee, lock_notices
+from ingestion_pipeline.notices.queries import Addressee, addressee, change_notices
 from ingestion_pipeline.sources.canonical_series import canonical_series_ids
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
@@ -30,7 +30,7 @@ _SYSTEM = "system"
 class UnknownRecipient(LookupError):
     """No recipient has this id."""
 
-    def __init__(self, recipient_id: str, existing_ids: Iterable[str] = ()) -> None:
+    def __init__(self, recipient_id: str, existing_ids: Iterable[str]) -> None:
         suggestion = _suggestion(recipient_id, existing_ids)
         super().__init__(f"there is no recipient {recipient_id!r}{suggestion}; `ingest recipients list` shows all")
 
@@ -38,7 +38,7 @@ class UnknownRecipient(LookupError):
 class UnknownFollowedSeries(LookupError):
     """Neither a series nor a source has this name."""
 
-    def __init__(self, series_id: str, existing_ids: Iterable[str] = ()) -> None:
+    def __init__(self, series_id: str, existing_ids: Iterable[str]) -> None:
         suggestion = _suggestion(series_id, existing_ids)
         super().__init__(
             f"there is no series {series_id!r}{suggestion}; add a source of it first, or use a name"
@@ -75,7 +75,7 @@ def add(
 
 def change_secret(connection: Connection, recipient_id: str, *, actor: str, now: datetime, secret: str | None) -> str:
     """Set the secret that signs the webhook, or a new one, from the next message on."""
-    _require(connection, recipient_id)
+    get_addressee(connection, recipient_id)
     secret = secret or new_secret()
     connection.execute(update(recipients).where(recipients.c.id == recipient_id).values(secret=secret, updated_at=now))
     _audit(connection, actor, "recipient.secret", recipient_id, now, {})
@@ -84,7 +84,7 @@ def change_secret(connection: Connection, recipient_id: str, *, actor: str, now:
 
 def remove(connection: Connection, recipient_id: str, *, actor: str, now: datetime) -> int:
     """Remove the recipient; return how many pending notices were muted. Sent ones stay."""
-    _require(connection, recipient_id)
+    get_addressee(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
     tasks.cancel(connection, recipient_id, now=now)
     muted = _mute(connection, recipient_id, None, "recipient removed")
@@ -96,7 +96,7 @@ def remove(connection: Connection, recipient_id: str, *, actor: str, now: dateti
 
 def follow(connection: Connection, recipient_id: str, requested: Follow, *, actor: str, now: datetime) -> bool:
     """Let the recipient follow the series; return False if they already do, in the same way."""
-    _require(connection, recipient_id)
+    get_addressee(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
     series_names = _series_names(connection)
     if requested.series not in series_names:
@@ -116,7 +116,7 @@ def follow(connection: Connection, recipient_id: str, requested: Follow, *, acto
 
 def unfollow(connection: Connection, recipient_id: str, series_id: str, *, actor: str, now: datetime) -> int:
     """End the follow; return how many pending notices were muted."""
-    _require(connection, recipient_id)
+    get_addressee(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
     followed = _follows_of(connection, recipient_id)
     if series_id not in followed:
@@ -164,9 +164,7 @@ def _declare(connection: Connection, recipient: Recipient, *, now: datetime) -> 
         _insert(connection, recipient, new_secret() if is_webhook(recipient.address) else None, now=now)
     changed = origin is not None and _update(connection, recipient, now=now)
     before = _follows_of(connection, recipient.id)
-    declared = {
-        declared_follow.series: declared_follow for declared_follow in _canonical_follows(connection, recipient.follows)
-    }
+    declared = {entry.series: entry for entry in _canonical_follows(connection, recipient.follows)}
     for name, declared_follow in declared.items():
         current = before.get(name)
         if current is None or (current[1] != BY_HAND and current != (declared_follow, recipient.origin)):
@@ -243,9 +241,7 @@ def _mute(connection: Connection, recipient_id: str, series_id: str | None, why:
     is_theirs = notices.c.recipient == recipient_id
     if series_id is not None:
         is_theirs &= (notices.c.series_id == series_id) & notices.c.delivery_id.is_(None)
-    lock_notices(connection, UNSENT, is_theirs)
-    statement = update(notices).where(UNSENT, is_theirs)
-    return connection.execute(statement.values(status="muted", error=why)).rowcount
+    return change_notices(connection, UNSENT, is_theirs, status="muted", error=why)
 
 
 def _mute_muted_series(connection: Connection, recipient_id: str) -> None:
@@ -259,9 +255,7 @@ def _mute_muted_series(connection: Connection, recipient_id: str) -> None:
     in_muted_series = and_(
         notices.c.recipient == recipient_id, notices.c.series_id.in_(muted), notices.c.delivery_id.is_(None)
     )
-    lock_notices(connection, UNSENT, in_muted_series)
-    statement = update(notices).where(UNSENT, in_muted_series)
-    connection.execute(statement.values(status="muted", error="muted since"))
+    change_notices(connection, UNSENT, in_muted_series, status="muted", error="muted since")
 
 
 def _origin(connection: Connection, recipient_id: str) -> str | None:
@@ -271,16 +265,10 @@ def _origin(connection: Connection, recipient_id: str) -> str | None:
 
 def get_addressee(connection: Connection, recipient_id: str) -> Addressee:
     """Return where the recipient's messages go; raise if there is no such recipient."""
-    _require(connection, recipient_id)
     to = addressee(connection, recipient_id)
-    assert to is not None  # noqa: S101 - it was required
+    if to is None:
+        raise UnknownRecipient(recipient_id, connection.execute(select(recipients.c.id)).scalars())
     return to
-
-
-def _require(connection: Connection, recipient_id: str) -> None:
-    if _origin(connection, recipient_id) is None:
-        existing_ids = connection.execute(select(recipients.c.id)).scalars()
-        raise UnknownRecipient(recipient_id, existing_ids)
 
 
 def _follows_of(connection: Connection, recipient_id: str) -> dict[str, tuple[Follow, str]]:

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, RowMapping, Text, and_, cast, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.notices import rows
+from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.message import KINDS
+from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
@@ -31,7 +32,6 @@ from ingestion_pipeline.tasks.dead_letters import lock_dead_letters
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 
-DELIVER = "deliver"
 CHAPTER = "chapter"
 CHAPTER_LANGUAGE = "chapter_language"  # an existing chapter, in a language that is new to it
 # Outbox rows that become notices. By the bare column SQLite would scan all rows that were ever
@@ -40,6 +40,12 @@ _KIND = func.coalesce(outbox.c.subject_kind, "")
 IS_ANNOUNCED = _KIND.in_([CHAPTER, CHAPTER_LANGUAGE, *KINDS])
 PRIORITY = 1
 TASKS_AT_ONCE = 5_000
+
+_IS_THEIRS = notices.c.recipient == recipients.c.id
+# Recipients with a pending notice: by recipient, not by notice, since one who waits for a digest may have thousands.
+_HAS_NEWS = exists().where(UNSENT, _IS_THEIRS).correlate(recipients)
+_IS_DELIVERY = and_(ACTIVE, tasks.c.kind == DELIVER)
+_HAS_NO_TASK = ~exists().where(_IS_DELIVERY, tasks.c.dedupe_key == cast(recipients.c.id, Text)).correlate(recipients)
 
 
 def wake(connection: Connection, subjects: Mapping[str, Collection[str]], *, at: datetime) -> None:
@@ -59,8 +65,7 @@ def wake(connection: Connection, subjects: Mapping[str, Collection[str]], *, at:
     connection.execute(
         update(tasks)
         .where(
-            ACTIVE,
-            tasks.c.kind == DELIVER,
+            _IS_DELIVERY,
             theirs,
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.attempts == 0,
@@ -90,16 +95,16 @@ def _lock(connection: Connection, theirs: ColumnElement[bool]) -> None:
     A statement of its own: a worker that serves a recipient right now has not seen our new notices,
     and only the next statement sees what it leaves behind.
     """
-    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DELIVER, theirs)
+    query = select(tasks.c.id).where(_IS_DELIVERY, theirs)
     connection.execute(query.order_by(tasks.c.id).with_for_update())
 
 
 def ensure_tasks(connection: Connection, *, now: datetime, grouping: timedelta) -> int:
     """Create missing tasks of recipients with pending notices; return how many."""
-    oldest_at = select(func.min(notices.c.created_at)).where(UNSENT, _is_theirs())
+    oldest_at = select(func.min(notices.c.created_at)).where(UNSENT, _IS_THEIRS)
     query = (
         select(recipients.c.id, oldest_at.scalar_subquery(), recipients.c.not_before)
-        .where(_has_news(), _has_no_task())
+        .where(_HAS_NEWS, _HAS_NO_TASK)
         .order_by(recipients.c.id)
         .limit(TASKS_AT_ONCE)
     )
@@ -122,7 +127,7 @@ def make_due(connection: Connection, recipient: str, *, now: datetime) -> None:
     _lock(connection, theirs)
     connection.execute(
         update(tasks)
-        .where(ACTIVE, tasks.c.kind == DELIVER, theirs, tasks.c.status == TaskStatus.PENDING.value)
+        .where(_IS_DELIVERY, theirs, tasks.c.status == TaskStatus.PENDING.value)
         .values(not_before=now, attempts=0, error_class=None, error_code=None, error=None)
     )
 
@@ -131,7 +136,7 @@ def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
     """Cancel the task of a removed recipient; a worker that has it loses its claim."""
     connection.execute(
         update(tasks)
-        .where(ACTIVE, tasks.c.kind == DELIVER, tasks.c.dedupe_key == recipient)
+        .where(_IS_DELIVERY, tasks.c.dedupe_key == recipient)
         .values(
             status=TaskStatus.CANCELLED.value,
             error="recipient removed",
@@ -149,42 +154,18 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     unhandled = select(outbox.c.id).where(
         UNHANDLED, IS_ANNOUNCED, or_(has_followers, and_(_KIND.in_(KINDS), has_recipients))
     )
-    due = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now))
-    forgotten = select(recipients.c.id).where(_has_news(), _has_no_task())
+    is_lost = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now)
+    is_claimable = or_(tasks.c.status == TaskStatus.PENDING.value, is_lost)
+    due = select(tasks.c.id).where(_IS_DELIVERY, tasks.c.not_before <= now, is_claimable)
+    forgotten = select(recipients.c.id).where(_HAS_NEWS, _HAS_NO_TASK)
     queries = (unhandled, due, forgotten)
     return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
 
 def next_due(connection: Connection) -> datetime | None:
     """Return when the first pending task is due."""
-    query = select(func.min(tasks.c.not_before)).where(
-        ACTIVE, tasks.c.kind == DELIVER, tasks.c.status == TaskStatus.PENDING.value
-    )
+    query = select(func.min(tasks.c.not_before)).where(_IS_DELIVERY, tasks.c.status == TaskStatus.PENDING.value)
     return connection.execute(query).scalar_one()
-
-
-def _is_claimable(now: datetime) -> ColumnElement[bool]:
-    return or_(
-        tasks.c.status == TaskStatus.PENDING.value,
-        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
-    )
-
-
-def _is_theirs() -> ColumnElement[bool]:
-    return notices.c.recipient == recipients.c.id
-
-
-def _has_news() -> ColumnElement[bool]:
-    """Match recipients with a pending notice.
-
-    By recipient, not by notice: one who waits for a digest may have thousands.
-    """
-    return exists().where(UNSENT, _is_theirs()).correlate(recipients)
-
-
-def _has_no_task() -> ColumnElement[bool]:
-    theirs = tasks.c.dedupe_key == cast(recipients.c.id, Text)
-    return ~exists().where(ACTIVE, tasks.c.kind == DELIVER, theirs).correlate(recipients)
 
 
 def requeue_messages(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
@@ -193,11 +174,11 @@ def requeue_messages(connection: Connection, dead_letter: RowMapping, now: datet
     The dead letter's task is not needed: a recipient with a pending notice gets a new one.
     """
     recipient: str = dead_letter["payload"]["recipient"]
-    if rows.addressee(connection, recipient) is None:
+    if queries.addressee(connection, recipient) is None:
         return "its recipient was removed"
     make_due(connection, recipient, now=now)
     connection.execute(update(recipients).where(recipients.c.id == recipient).values(not_before=None))
-    rows.reopen(connection, recipient)
+    queries.reopen(connection, recipient)
     ensure_tasks(connection, now=now, grouping=timedelta(0))
     _close_others(connection, recipient, now=now)
     return "queued"

@@ -20,7 +20,7 @@ from ingestion_pipeline.exports.files import Format, private_folder
 from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import TABLES
 from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
-from ingestion_pipeline.notices.status import count_notices
+from ingestion_pipeline.notices.queries import count_notices
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import heartbeat, resources
 from ingestion_pipeline.orchestration.checks import CHECKS, changed_checks, changed_contracts, column_schema

@@ -6,7 +6,6 @@ package does not fetch anything itself.
 Fetching does not belong here.
 """
 
-from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of
-from ingestion_pipeline.series.numbers import canonical_number, chapter_number, missing_numbers, number_text
+from ingestion_pipeline.series.numbers import chapter_number
 
-__all__ = ["Chapter", "Release", "canonical_number", "chapter_number", "chapters_of", "missing_numbers", "number_text"]
+__all__ = ["chapter_number"]

@@ -1,30 +1,184 @@
-"""Outbox rows and notices of chapters when chapters are merged, split or withdrawn.
+"""Outbox rows and notices of chapters: what ingestion announces, and what becomes of it when series change.
 
 Followers are never notified twice of a chapter, and no pending notification is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.series import latest
-from ingestion_pipeline.series.latest import CHAPTER_LANGUAGE
+from ingestion_pipeline.series.chapter import Chapter
+from ingestion_pipeline.series.chapter_plan import ChapterKey, ChapterPlan
+from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE, among, chapters_by_key, mark_unannounced
 from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, series
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, series, sources
 from ingestion_pipeline.store.types import Id, Json
 
+CHAPTER_LANGUAGE = "chapter_language"
 KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
 WITHDRAWN = "the chapter was withdrawn"  # error of a muted notice; `restore` matches it
-
 _NO_FOLLOWERS = datetime(1970, 1, 1, tzinfo=UTC)  # nobody followed by then
-
 _Pairs = Mapping[int, int]  # duplicate chapter: surviving chapter
+CHAPTER_COLUMNS = (chapters.c.id, chapters.c.series_id, chapters.c.key, chapters.c.number, chapters.c.title)
+
+
+def chapter_payload(row: Any, source_id: str) -> dict[str, Any]:  # noqa: ANN401 - any such row
+    """Return the outbox payload of a chapter, from a row of its `CHAPTER_COLUMNS`."""
+    return {
+        "series_id": row.series_id,
+        "chapter_id": row.id,
+        "number": None if row.number is None else f"{row.number:f}",
+        "title": row.title,
+        "source_id": source_id,
+    }
+
+
+def announce(
+    connection: Connection,
+    news: Mapping[tuple[str, str], str],
+    *,
+    revealed: Collection[tuple[str, str]] = (),
+    now: datetime,
+) -> None:
+    """Write one outbox row per chapter (series, key), naming the source that listed it.
+
+    A `revealed` chapter is sent to those who followed the series when it was first detected.
+    """
+    rows = [
+        {
+            "subject_kind": "chapter",
+            "subject_id": str(row.id),
+            "payload": chapter_payload(row, news[row.series_id, row.key])
+            | ({"followed_by": row.first_detected_at.isoformat()} if (row.series_id, row.key) in revealed else {}),
+            "created_at": now,
+        }
+        for row in chapters_by_key(connection, news, *CHAPTER_COLUMNS, chapters.c.first_detected_at)
+    ]
+    put_in_outbox(connection, rows)
+
+
+def put_in_outbox(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Upsert these outbox rows; a row that was handled is handled again."""
+    if not rows:
+        return
+    statement = insert_into(connection, outbox)
+    again = {name: statement.excluded[name] for name in ("payload", "created_at")}
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["subject_kind", "subject_id"], set_=again | {"handled_at": None}
+        ),
+        rows,
+    )
+
+
+Pair = tuple[int, str]  # chapter id, language
+# The source that brings a language, and when a silent first sync listed it before.
+NewLanguages = dict[Pair, tuple[str, datetime | None]]
+
+
+def new_languages(
+    connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int], created: Container[ChapterKey]
+) -> NewLanguages:
+    """Return languages that are new to existing chapters, before the plans are written.
+
+    Silent syncs do not count. A chapter that is itself new is announced as such, and a renumbered
+    one is not news.
+    """
+    brought: dict[Pair, list[str]] = {}
+    for plan in plans:
+        if not plan.announces_all:
+            continue
+        for chapter_id, chapter in _existing_chapters(plan, ids, created):
+            for language in {release.language for release in chapter.releases if release.language}:
+                brought.setdefault((chapter_id, language), []).append(plan.listing.source.id)
+    if not brought:
+        return {}
+    existing = _languages(connection, {chapter_id for chapter_id, _ in brought})
+    # the announced languages of a chapter whose sources were all split off are unknown
+    chapters_with_languages = {chapter_id for chapter_id, _ in existing}
+    return {
+        pair: news
+        for pair, source_ids in brought.items()
+        if pair[0] in chapters_with_languages and (news := _news(source_ids, existing.get(pair, {})))
+    }
+
+
+def _news(source_ids: Sequence[str], existing: Mapping[str, datetime | None]) -> tuple[str, datetime | None] | None:
+    """Return the source that brings a new language; None if a source announced it before."""
+    if None in existing.values():
+        return None
+    first = next((id_ for id_ in source_ids if id_ not in existing), None)
+    earliest = min((at for at in existing.values() if at is not None), default=None)
+    return (first, earliest) if first is not None else None
+
+
+def _existing_chapters(
+    plan: ChapterPlan, ids: Mapping[ChapterKey, int], created: Container[ChapterKey]
+) -> list[tuple[int, Chapter]]:
+    """Return the chapters the plan writes that existed before, with their ids."""
+    new = [
+        (ids[plan.series_id, chapter.key], chapter)
+        for chapter in plan.new_links
+        if (plan.series_id, chapter.key) not in created and chapter.key not in plan.renumbered
+    ]
+    return [*new, *((link.chapter_id, chapter) for chapter, link in plan.changed_links)]
+
+
+def _languages(
+    connection: Connection, chapter_ids: set[int]
+) -> dict[tuple[int, str | None], dict[str, datetime | None]]:
+    """Return the sources that list or listed each (chapter, language); None is a language, too.
+
+    The value is the time at which a silent first sync added it to an existing chapter, else None.
+    """
+    link = chapter_sources.c
+    came_with_first_sync = (link.detected_at <= sources.c.synced_at) & (link.detected_at > chapters.c.first_detected_at)
+    query = (
+        select(link.chapter_id, link.source_id, link.releases, link.detected_at, came_with_first_sync)
+        .join(chapters, chapters.c.id == link.chapter_id)
+        .outerjoin(sources, sources.c.id == link.source_id)
+        .where(link.chapter_id.in_(sorted(chapter_ids)))
+    )
+    languages: dict[tuple[int, str | None], dict[str, datetime | None]] = {}
+    for chapter_id, source_id, releases, detected_at, is_suppressed in connection.execute(query):
+        for release in releases:
+            holders = languages.setdefault((chapter_id, release["language"]), {})
+            holders[source_id] = detected_at if is_suppressed else None
+    return languages
+
+
+def announce_languages(connection: Connection, languages: NewLanguages, *, now: datetime) -> None:
+    """Write one outbox row per chapter and language, only once; none for a rejected chapter."""
+    if not languages:
+        return
+    query = select(*CHAPTER_COLUMNS).where(
+        chapters.c.id.in_({chapter_id for chapter_id, _ in languages}), chapters.c.rejected_at.is_(None)
+    )
+    chapters_by_id = {row.id: row for row in connection.execute(query)}
+    new = [
+        {
+            "subject_kind": CHAPTER_LANGUAGE,
+            "subject_id": f"{chapter_id}:{language}",
+            "payload": chapter_payload(chapters_by_id[chapter_id], source_id)
+            | {"language": language}
+            # news that a silent sync suppressed are for those who followed at that time
+            | ({"followed_by": suppressed_at.isoformat()} if suppressed_at else {}),
+            "created_at": now,
+        }
+        for (chapter_id, language), (source_id, suppressed_at) in sorted(languages.items(), key=itemgetter(0))
+        if chapter_id in chapters_by_id
+    ]
+    if new:
+        insert = insert_into(connection, outbox).on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
+        connection.execute(insert, new)
 
 
 def lock(connection: Connection, staying: Collection[int], *, old: str, new: str) -> None:
@@ -55,44 +209,50 @@ def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
 
 
 def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> None:
-    duplicates = _rows_about(connection, outbox, pairs.keys())
     survivors = {_subject(row): row for row in _rows_about(connection, outbox, pairs.values())}
-    moved: list[tuple[Any, ...]] = []
+    moved: list[RowMapping] = []
     dropped: list[int] = []
     reopened: list[int] = []
-    for row in duplicates:
-        subject = _subject(row, pairs)
-        survivor = survivors.get(subject)
+    for row in _rows_about(connection, outbox, pairs.keys()):
+        survivor = survivors.get(_subject(row, pairs))
         if survivor is None:
-            moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
+            moved.append(row)
             continue
         dropped.append(row["id"])
         if row["handled_at"] is None and survivor["handled_at"] is not None:
             # else followers of the duplicate's series would not be notified
             reopened.append(survivor["id"])
-    connection.execute(delete(outbox).where(_among(connection, outbox.c.id, dropped)))
-    again = update(outbox).where(_among(connection, outbox.c.id, reopened))
+    again = update(outbox).where(among(connection, outbox.c.id, reopened))
     connection.execute(again.values(handled_at=None))
-    _rewrite(connection, outbox, moved)
+    _replace(connection, outbox, moved, dropped, pairs, series_id)
 
 
 def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> int:
-    duplicates = _rows_about(connection, notices, pairs.keys())
     survivors = {(row["recipient"], *_subject(row)): row for row in _rows_about(connection, notices, pairs.values())}
-    moved: list[tuple[Any, ...]] = []
+    moved: list[RowMapping] = []
     dropped: list[int] = []
-    for row in duplicates:
-        subject = _subject(row, pairs)
-        survivor = survivors.get((row["recipient"], *subject))
-        if survivor is not None and not _replaces(row, survivor):
+    for row in _rows_about(connection, notices, pairs.keys()):
+        survivor = survivors.get((row["recipient"], *_subject(row, pairs)))
+        if survivor is None or _replaces(row, survivor):
+            moved.append(row)
+            dropped += [] if survivor is None else [survivor["id"]]
+        else:
             dropped.append(row["id"])
-            continue
-        if survivor is not None:
-            dropped.append(survivor["id"])
-        moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
-    connection.execute(delete(notices).where(_among(connection, notices.c.id, dropped)))
-    _rewrite(connection, notices, moved)
+    _replace(connection, notices, moved, dropped, pairs, series_id)
     return len(dropped)
+
+
+def _replace(
+    connection: Connection,
+    table: Table,
+    moved: Sequence[RowMapping],
+    dropped: Sequence[int],
+    pairs: _Pairs,
+    series_id: str,
+) -> None:
+    """Delete the dropped rows, then move the others to the chapters that survive."""
+    connection.execute(delete(table).where(among(connection, table.c.id, dropped)))
+    _rewrite(connection, table, [(row, _subject(row, pairs)[1]) for row in moved], series_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,45 +278,34 @@ def unseen(connection: Connection, old: str, new: str) -> list[Unseen]:
 
 
 def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
-    since = _followers_of_only(connection, mine, but_not=other)
+    both = select(follows.c.recipient_id).where(follows.c.series_id == other)
+    followers = select(follows.c.recipient_id, follows.c.created_at).where(
+        follows.c.series_id == mine, follows.c.recipient_id.not_in(both.scalar_subquery())
+    )
+    since = connection.execute(followers.order_by(follows.c.recipient_id)).all()
     if not since:
         return []
     ours, query = chapters.alias(), select(series.c.latest_chapter).where(series.c.id == mine)
     highest = connection.execute(query).scalar_one_or_none()
     is_ours = exists().where(ours.c.series_id == mine, ours.c.key == chapters.c.key)
-    is_there = exists().where(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     theirs = chapters.c.series_id == other
     began = select(func.min(chapters.c.first_detected_at)).where(theirs).scalar_subquery()
     is_backlog = or_(chapters.c.first_detected_at <= began, chapters.c.unannounced)
     query = select(chapters.c.id, chapters.c.number, chapters.c.first_detected_at, is_backlog)
-    rows = connection.execute(query.where(theirs, ~is_ours, is_there, chapters.c.rejected_at.is_(None)))
+    rows = connection.execute(query.where(theirs, ~is_ours, IS_AVAILABLE, chapters.c.rejected_at.is_(None)))
     owed: list[Unseen] = []
     for id_, number, detected_at, is_old in rows:
         is_later = None not in (highest, number) and number > highest
         recipients = [
-            recipient
-            for recipient, followed_at in since.items()
-            if is_later or (not is_old and followed_at <= detected_at)
+            recipient for recipient, followed_at in since if is_later or (not is_old and followed_at <= detected_at)
         ]
         owed += [Unseen(chapter_id=id_, recipients=recipients)] if recipients or is_old else []
     return owed
 
 
-def _followers_of_only(connection: Connection, series_id: str, *, but_not: str) -> dict[str, datetime]:
-    """Return since when each recipient follows the series; who follows both is left out."""
-    others = select(follows.c.recipient_id).where(follows.c.series_id == but_not)
-    query = select(follows.c.recipient_id, follows.c.created_at).where(
-        follows.c.series_id == series_id, follows.c.recipient_id.not_in(others.scalar_subquery())
-    )
-    rows = connection.execute(query.order_by(follows.c.recipient_id))
-    return {recipient: at for recipient, at in rows}  # noqa: C416 - rows to a dict
-
-
 def announce_unseen(connection: Connection, owed: Sequence[Unseen], *, series_id: str, now: datetime) -> None:
     """Add these followers to the chapters' outbox rows, beside those the rows already reach."""
-    latest.mark_unannounced(
-        connection, [unseen_chapter.chapter_id for unseen_chapter in owed if not unseen_chapter.recipients]
-    )
+    mark_unannounced(connection, [chapter.chapter_id for chapter in owed if not chapter.recipients])
     owed = [chapter for chapter in owed if chapter.recipients]
     rows = {row["subject_id"]: row for row in _rows_about(connection, outbox, {chapter.chapter_id for chapter in owed})}
     values: list[dict[str, Any]] = []
@@ -173,23 +322,18 @@ def announce_unseen(connection: Connection, owed: Sequence[Unseen], *, series_id
         values.append(
             {"subject_kind": "chapter", "subject_id": str(chapter.chapter_id), "payload": payload, "created_at": now}
         )
-    latest.put_in_outbox(connection, values)
-
-
-def takes_precedence(duplicate: str, survivor: str) -> bool:
-    """Return whether the duplicate's notice replaces the survivor's; a sent notice stays sent."""
-    if duplicate == "sent":
-        return survivor != "sent"
-    return duplicate == "pending" and survivor == "failed"
+    put_in_outbox(connection, values)
 
 
 def _replaces(duplicate: RowMapping, survivor: RowMapping) -> bool:
-    if duplicate["status"] == survivor["status"] == "pending":
-        return is_sealed(duplicate) and not is_sealed(survivor)
-    return takes_precedence(duplicate["status"], survivor["status"])
+    """Return whether the duplicate's notice replaces the survivor's; a sent notice stays sent."""
+    status, other = duplicate["status"], survivor["status"]
+    if status == other == "pending":
+        return _is_sealed(duplicate) and not _is_sealed(survivor)
+    return (status == "sent" and other != "sent") or (status == "pending" and other == "failed")
 
 
-def is_sealed(row: RowMapping) -> bool:
+def _is_sealed(row: RowMapping) -> bool:
     """Return whether the notice is part of a message, which is only ever sent unchanged."""
     return row.get("delivery_id") is not None
 
@@ -206,20 +350,12 @@ def move_to_series(connection: Connection, old: str, new: str) -> int:
             table.c.subject_kind.in_(KINDS), is_waiting
         )
         rows = connection.execute(query).mappings().all()
-        theirs = [row for row in rows if row["payload"].get("series_id") == old]
-        renamed = [(row["id"], row["subject_id"], _payload(row, row["subject_id"], new)) for row in theirs]
-        _rewrite(connection, table, renamed)
-    return _move_follows(connection, old, new)
-
-
-def _move_follows(connection: Connection, old: str, new: str) -> int:
+        theirs = [(row, row["subject_id"]) for row in rows if row["payload"].get("series_id") == old]
+        _rewrite(connection, table, theirs, new)
     already = select(follows.c.recipient_id).where(follows.c.series_id == new)
-    theirs = follows.c.series_id == old
-    moved = (
-        update(follows).where(theirs, follows.c.recipient_id.not_in(already.scalar_subquery())).values(series_id=new)
-    )
-    count = connection.execute(moved).rowcount
-    connection.execute(delete(follows).where(theirs))
+    is_moved = (follows.c.series_id == old) & follows.c.recipient_id.not_in(already.scalar_subquery())
+    count = connection.execute(update(follows).where(is_moved).values(series_id=new)).rowcount
+    connection.execute(delete(follows).where(follows.c.series_id == old))
     return count
 
 
@@ -306,24 +442,15 @@ def _chapter_id(subject_id: str) -> int:
     return int(subject_id.partition(":")[0])
 
 
-def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]:
-    is_final = row.get("handled_at") is not None or row.get("status", "pending") != "pending"
-    if is_final or is_sealed(row):
-        return row["payload"]
-    return row["payload"] | {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
-
-
-def _among(connection: Connection, column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
-    """Return a condition for any number of ids: chapters times followers exceed every IN list."""
-    batch = row_source(connection, {"id": Id}, [(id_,) for id_ in ids], "among")
-    return column.in_(select(batch.c.id))
-
-
-def _rewrite(connection: Connection, table: Table, changed: Sequence[tuple[Any, ...]]) -> None:
-    if not changed:
-        return
-    columns = {"id": Id, "subject_id": Text(), "payload": Json}
-    batch = row_source(connection, columns, changed, "given")
-    connection.execute(
-        update(table).where(table.c.id == batch.c.id).values(subject_id=batch.c.subject_id, payload=batch.c.payload)
-    )
+def _rewrite(connection: Connection, table: Table, moved: Sequence[tuple[RowMapping, str]], series_id: str) -> None:
+    """Give each row its new subject id, and the payload of what is still to be sent its new ids."""
+    changed: list[tuple[Any, ...]] = []
+    for row, subject_id in moved:
+        is_final = row.get("handled_at") is not None or row.get("status", "pending") != "pending" or _is_sealed(row)
+        ids: dict[str, Any] = {} if is_final else {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
+        changed.append((row["id"], subject_id, row["payload"] | ids))
+    if changed:
+        columns = {"id": Id, "subject_id": Text(), "payload": Json}
+        batch = row_source(connection, columns, changed, "given")
+        values = {"subject_id": batch.c.subject_id, "payload": batch.c.payload}
+        connection.execute(update(table).where(table.c.id == batch.c.id).values(values))

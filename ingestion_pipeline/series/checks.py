@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, distinct, func, select
 
+from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE
 from ingestion_pipeline.series.numbers import is_special, missing_numbers
-from ingestion_pipeline.series.reporting import chapter_numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
 from ingestion_pipeline.sources.health import MAX_SUMMARY_FINDINGS, Finding
@@ -34,6 +34,21 @@ def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
             )
             findings.append(Finding(subject=id_, message=f"missing: {listed}"))
     return findings
+
+
+def chapter_numbers(connection: Connection, series_id: str | None = None) -> dict[str, list[Decimal]]:
+    """Return the numbers of available chapters, ascending, by series; none withdrawn."""
+    query = (
+        select(chapters.c.series_id, chapters.c.number)
+        .where(chapters.c.number.is_not(None), chapters.c.rejected_at.is_(None), IS_AVAILABLE)
+        .order_by(chapters.c.series_id, chapters.c.number)
+    )
+    if series_id is not None:
+        query = query.where(chapters.c.series_id == series_id)
+    numbers: dict[str, list[Decimal]] = {}
+    for id_, number in connection.execute(query):
+        numbers.setdefault(id_, []).append(number)
+    return numbers
 
 
 def quarantined(connection: Connection) -> list[Finding]:

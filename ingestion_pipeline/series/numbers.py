@@ -82,11 +82,6 @@ def volume_text(label: str, series_title: str | None = None) -> str | None:
     return str(int(match[1] or match[2] or match[3])) if match else None
 
 
-def canonical_number(number: Decimal) -> Decimal:
-    """Return the canonical form: 45, 45.0 and 45.00 become 45; 1E+2 becomes 100."""
-    return Decimal(number_text(number))
-
-
 def number_text(number: Decimal) -> str:
     """Return the number as people write it: no exponent, no trailing zeros."""
     text = format(number, "f")
@@ -100,26 +95,11 @@ def is_special(number: Decimal) -> bool:
     return any(number % 1 == Decimal(f"0.{decimals}") for _, decimals in _KINDS)
 
 
-def gap_between(higher: Decimal | None, lower: Decimal | None) -> int:
-    """Return how many whole chapters lie between two neighbours; 0 if a number is unknown."""
-    if higher is None or lower is None:
-        return 0
-    return max(0, int(higher) - int(lower) - 1)
-
-
-def missing_count(numbers: Iterable[Decimal | None]) -> int:
-    """Return how many whole chapters are absent below the highest, counted from chapter 1."""
-    return sum(len(gap) for gap in _gaps(numbers))
-
-
 def missing_numbers(numbers: Iterable[Decimal | None]) -> tuple[int, ...]:
-    """Return the absent whole chapters, lowest first, at most `MAX_LISTED` of them."""
-    return tuple(islice((number for gap in _gaps(numbers) for number in gap), MAX_LISTED))
-
-
-def _gaps(numbers: Iterable[Decimal | None]) -> list[range]:
+    """Return the absent whole chapters below the highest, from 1, at most `MAX_LISTED` of them."""
     whole = [0, *sorted({int(number) for number in numbers if number is not None and number >= 1})]
-    return [range(low + 1, high) for low, high in pairwise(whole) if high > low + 1]
+    missing = (number for low, high in pairwise(whole) for number in range(low + 1, high))
+    return tuple(islice(missing, MAX_LISTED))
 
 
 def _plain(label: str) -> str:

@@ -7,29 +7,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.published import (
+    ADDRESS,
+    POLL_ORIGIN,
+    Contract,
+    PublishedTable,
+    joined_to_poll,
+    required,
+    written_by_polls,
+)
 from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, PolledAsset, SystemSpec
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
-from ingestion_pipeline.series import checks, published
+from ingestion_pipeline.series import checks
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
-from ingestion_pipeline.series.events import chapter_events
-from ingestion_pipeline.series.ingestion import ingest_listings
-from ingestion_pipeline.series.plan import SourceListing
+from ingestion_pipeline.series.chapter_events import chapter_events
+from ingestion_pipeline.series.chapter_ingestion import ingest_listings
+from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.series.platforms import SeriesFeed, platform
-from ingestion_pipeline.series.platforms import platform as platform_named
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.source import Kind
-from ingestion_pipeline.store.tables import chapter_sources, chapters, series
+from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, series
 
 
 def feed_to_bytes(parsed: ParsedFeed[Release]) -> bytes:
@@ -49,20 +57,16 @@ def feed_to_bytes(parsed: ParsedFeed[Release]) -> bytes:
 
 def feed_from_bytes(stored: bytes) -> ParsedFeed[Release]:
     """Parse what `feed_to_bytes` wrote."""
-    document = _loaded(stored)
+    try:
+        document: Any = orjson.loads(stored)
+    except orjson.JSONDecodeError:  # a lone surrogate, or no JSON at all
+        document = json.loads(stored)
     return ParsedFeed(
         records=[release_from_dict(fields) for fields in document["releases"]],
         problems=[Problem(**fields) for fields in document["problems"]],
         is_complete=document["is_complete"],
         notes=document["notes"],
     )
-
-
-def _loaded(stored: bytes) -> dict[str, Any]:
-    try:
-        return cast("dict[str, Any]", orjson.loads(stored))
-    except orjson.JSONDecodeError:  # a lone surrogate, or no JSON at all
-        return cast("dict[str, Any]", json.loads(stored))
 
 
 class SeriesSystem:
@@ -83,9 +87,7 @@ class SeriesSystem:
     def pace(self, source: Source, settings: Settings) -> Pace:
         """Return the platform's published rate, else our own floor."""
         rate = platform(source.platform or "").rate
-        if rate is None:
-            return Pace(delay_seconds=settings.hosts.delay_seconds)
-        return Pace(delay_seconds=1 / rate.per_second, burst=rate.burst)
+        return rate or Pace(delay_seconds=settings.hosts.delay_seconds)
 
     def honours_robots(self, source: Source) -> bool:
         """Return False for documented APIs, and where an operator decided so."""
@@ -125,13 +127,13 @@ class SeriesSystem:
 
 
 def read_saved(
-    platform: str,
+    name: str,
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
 ) -> SavedBodyResult:
     """Return the releases of the body and the problems; a bad config raises ValueError."""
-    feed = platform_named(platform).configure(saved.url, config)
+    feed = platform(name).configure(saved.url, config)
     return SavedBodyResult.of(
         lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at), release_as_dict
     )
@@ -148,6 +150,44 @@ def _facts(connection: Connection, source: Source, settings: Settings) -> dict[s
     canonical = series_assignments(connection, [source.id])[source.id]
     return {"effective_series": canonical.series_id, "series_why": canonical.why}
 
+
+_link = chapter_sources.alias("first_link")
+# Of the sources that have the chapter, the link of the one that had it first.
+_FIRST_LINK = (
+    select(chapter_sources.c.id)
+    .where(chapter_sources.c.chapter_id == chapters.c.id)
+    .order_by(chapter_sources.c.available.desc(), chapter_sources.c.id)
+    .limit(1)
+    .correlate(chapters)
+    .scalar_subquery()
+)
+_CHAPTER_SOURCES = PublishedTable(
+    table=chapter_sources,
+    without=frozenset({"fingerprint"}),
+    source_id=chapter_sources.c.source_id,
+    rows=joined_to_poll(chapter_sources),
+    origin=POLL_ORIGIN,
+)
+_PUBLISHED = (
+    PublishedTable(table=series),
+    PublishedTable(
+        table=chapters,
+        rows=chapters.outerjoin(_link, _link.c.id == _FIRST_LINK).outerjoin(
+            ingestions, ingestions.c.id == _link.c.ingestion_id
+        ),
+        origin=(_link.c.source_id, _link.c.ingestion_id, *POLL_ORIGIN),
+        meanings={
+            "source_id": "of the sources that have it, the one that had it first; null: no source has the chapter",
+        },
+    ),
+    _CHAPTER_SOURCES,
+)
+_CONTRACT = Contract(
+    asset="chapters",
+    table=_CHAPTER_SOURCES,
+    rules={"chapter_id": [required("the chapter is gone; `ingest series` moves links")], "url": [ADDRESS]},
+    written=written_by_polls(chapter_sources),
+)
 
 SYSTEM = SystemSpec(
     name="series",
@@ -171,8 +211,8 @@ SYSTEM = SystemSpec(
         ),
     ),
     tables=(series, chapters, chapter_sources),
-    published=published.TABLES,
-    contracts=published.CONTRACTS,
+    published=_PUBLISHED,
+    contracts=(_CONTRACT,),
     checks=(
         AssetCheck(
             asset="chapters",

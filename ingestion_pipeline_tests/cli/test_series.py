@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed
-from ingestion_pipeline.series.ingestion import ingest_listings
-from ingestion_pipeline.series.plan import SourceListing
+from ingestion_pipeline.series.chapter_ingestion import ingest_listings
+from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store

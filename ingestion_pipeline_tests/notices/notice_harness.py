@@ -17,7 +17,7 @@ from ingestion_pipeline.notices.channels import AppriseChannel, Channels, Webhoo
 from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import Message
-from ingestion_pipeline.notices.rows import Addressee
+from ingestion_pipeline.notices.queries import Addressee
 from ingestion_pipeline.pages.http.guard import Guard, Resolver
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient

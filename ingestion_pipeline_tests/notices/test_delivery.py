@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, update
 from standardwebhooks.webhooks import Webhook
 
-from ingestion_pipeline.notices.status import Undelivered, undelivered
+from ingestion_pipeline.notices.queries import Undelivered, undelivered
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store import FixedClock

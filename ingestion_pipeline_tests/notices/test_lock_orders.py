@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.notices import registry, rows
+from ingestion_pipeline.notices import queries, registry
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.series.operator_changes import merge
+from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import follows, notices, tasks
@@ -72,7 +72,7 @@ def test_sealing_a_message_locks_its_notices_by_id(harness: NoticeHarness) -> No
     move_to_end(harness.store, notices, first)
 
     def seal(connection: Connection) -> None:
-        rows.seal(connection, [first, second], "d-1")
+        queries.seal(connection, [first, second], "d-1")
 
     held = NOTICES.where(notices.c.id == second)
     assert rows_locked_while_waiting(harness.store, seal, held=held, among=NOTICES) == [first]

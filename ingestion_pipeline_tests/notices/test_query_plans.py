@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from ingestion_pipeline.notices import rows, tasks
+from ingestion_pipeline.notices import queries, tasks
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
@@ -22,12 +22,12 @@ GROUPING = NOON - NOON
 @pytest.mark.parametrize(
     ("query", "index"),
     [
-        (lambda c: rows.unfinished_delivery(c, "ann"), "ix_notices_pending"),
-        (lambda c: rows.pending_notices(c, "ann"), "ix_notices_pending"),
-        (lambda c: rows.sealed_message(c, "ann", "d"), "ix_notices_pending"),
-        (lambda c: rows.mark_sent(c, "ann", "d", now=NOON), "ix_notices_pending"),
-        (lambda c: rows.reopen(c, "ann"), "ix_notices_failed"),
-        (lambda c: rows.sent_messages(c, "ann", since=NOON), "ix_notices_recipient_sent_at"),
+        (lambda c: queries.unfinished_delivery(c, "ann"), "ix_notices_pending"),
+        (lambda c: queries.pending_notices(c, "ann"), "ix_notices_pending"),
+        (lambda c: queries.sealed_message(c, "ann", "d"), "ix_notices_pending"),
+        (lambda c: queries.mark_sent(c, "ann", "d", now=NOON), "ix_notices_pending"),
+        (lambda c: queries.reopen(c, "ann"), "ix_notices_failed"),
+        (lambda c: queries.sent_messages(c, "ann", since=NOON), "ix_notices_recipient_sent_at"),
         (lambda c: expand(c, now=NOON, grouping=GROUPING), "ix_outbox_unhandled"),
         (lambda c: tasks.is_work_waiting(c, now=NOON), "ix_outbox_unhandled"),
         (lambda c: tasks.is_work_waiting(c, now=NOON), "ix_notices_pending"),

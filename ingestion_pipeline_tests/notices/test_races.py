@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from ingestion_pipeline.notices import rows
+from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.series.operator_changes import merge
+from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
@@ -59,7 +59,7 @@ def test_a_merge_during_a_delivery_keeps_the_sealed_notice(harness: NoticeHarnes
 
     with ThreadPoolExecutor(1) as pool:
         with harness.store.begin() as connection:
-            rows.seal(connection, [sealed.id], "d-1")
+            queries.seal(connection, [sealed.id], "d-1")
             merging = pool.submit(merge_now)
             wait_until_blocked(harness.store)
         merging.result(60)

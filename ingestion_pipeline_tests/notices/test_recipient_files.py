@@ -6,7 +6,7 @@ import pytest
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.registry import DeclaredRecipients
-from ingestion_pipeline.series.operator_changes import merge
+from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, NoticeHarness

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, insert, select, update
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.series.operator_changes import merge, restore, withdraw
+from ingestion_pipeline.series.series_changes import merge, restore, withdraw
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import chapters, notices, series
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness

@@ -12,8 +12,7 @@ import pytest
 
 from ingestion_pipeline.engine.asset_events import MAX_PICTURE_BYTES, MAX_TITLE_CHARS, picture, plain
 from ingestion_pipeline.orchestration.events import materialization
-from ingestion_pipeline.series.events import chapter_event, chapter_table
-from ingestion_pipeline.series.reporting import ListedChapter, SourceReport
+from ingestion_pipeline.series.chapter_events import ListedChapter, SourceReport, chapter_event, chapter_table
 from ingestion_pipeline_tests.builders import NOON
 
 REPORT = SourceReport(
@@ -29,7 +28,6 @@ REPORT = SourceReport(
     withdrawn=4,
     total=20,
     latest_chapter=Decimal("20.5"),
-    last_changed_at=NOON,
     newest=[],
     delay_minutes=12.345,
 )

@@ -18,9 +18,9 @@ from sqlalchemy import Connection, RowMapping, Table, insert, select, text, upda
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.series.chapter import Release
-from ingestion_pipeline.series.ingestion import ingest_listings
-from ingestion_pipeline.series.operator_changes import Merged, Split, merge, split
-from ingestion_pipeline.series.plan import SourceListing
+from ingestion_pipeline.series.chapter_ingestion import ingest_listings
+from ingestion_pipeline.series.chapter_plan import SourceListing
+from ingestion_pipeline.series.series_changes import Merged, Split, merge, split
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.canonical_series import series_assignments

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.series.plan import reason_to_quarantine
+from ingestion_pipeline.series.chapter_plan import reason_to_quarantine
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases

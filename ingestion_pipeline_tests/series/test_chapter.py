@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.series.chapter import Release, chapters_of, fingerprint, release_as_dict, release_from_dict
+from ingestion_pipeline.series.chapter import (
+    Release,
+    chapter_of,
+    chapters_of,
+    fingerprint,
+    release_as_dict,
+    release_from_dict,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -98,8 +105,8 @@ def test_a_chapter_takes_its_facts_from_its_titled_then_its_earliest_release() -
 
     chapters, _ = chapters_of([untitled, late, early], source_id="series:a")
 
-    assert (chapters[0].title, chapters[0].url) == ("Early", "https://a.test/early")
-    assert chapters[0].published_at == NOON
+    assert (chapters[0].leading.title, chapters[0].leading.url) == ("Early", "https://a.test/early")
+    assert chapters[0].leading.published_at == NOON
 
 
 def test_text_is_cleaned_for_every_database() -> None:
@@ -107,8 +114,8 @@ def test_text_is_cleaned_for_every_database() -> None:
 
     chapters, _ = chapters_of([dirty], source_id="series:a")
 
-    assert (chapters[0].title, chapters[0].volume) == ("A dawn", None)
-    assert chapters[0].url == "https://a.test/1"
+    assert (chapters[0].leading.title, chapters[0].leading.volume) == ("A dawn", None)
+    assert chapters[0].leading.url == "https://a.test/1"
 
 
 @pytest.mark.slow
@@ -126,11 +133,12 @@ def test_the_order_of_the_listing_changes_nothing(releases: list[Release], rando
 
 def test_the_fingerprint_ignores_the_order_of_releases_and_covers_every_fact() -> None:
     (chapter,), _ = chapters_of([a_release(), a_release(language="pl")], source_id="series:a")
-    turned = replace(chapter, releases=chapter.releases[::-1])
+    turned = chapter_of(chapter.key, chapter.releases[::-1])
+    second = chapter.releases[1]
     others = [
-        replace(chapter, title="Dusk"),
-        replace(chapter, volume=None),
-        replace(chapter, releases=chapter.releases[:1]),
+        chapter_of(chapter.key, [replace(chapter.leading, title="Dusk"), second]),
+        chapter_of(chapter.key, [replace(chapter.leading, volume=None), second]),
+        chapter_of(chapter.key, chapter.releases[:1]),
     ]
 
     assert fingerprint(turned) == fingerprint(chapter)
@@ -175,4 +183,4 @@ def test_a_time_at_the_edge_of_the_calendar_is_clamped() -> None:
 
     chapters, _ = chapters_of([a_release(published_at=edge)], source_id="series:a")
 
-    assert chapters[0].published_at == datetime.min.replace(tzinfo=UTC)
+    assert chapters[0].leading.published_at == datetime.min.replace(tzinfo=UTC)

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, text
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
-from ingestion_pipeline.series.ingestion import ingest_listings
-from ingestion_pipeline.series.plan import SourceListing
+from ingestion_pipeline.series.chapter_ingestion import ingest_listings
+from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.series.series_harness import (
     SOLO,

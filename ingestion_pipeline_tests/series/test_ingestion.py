@@ -13,7 +13,7 @@ from sqlalchemy import text, update
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.series.chapter import Release, release_from_dict
-from ingestion_pipeline.series.ingestion import SourceListing
+from ingestion_pipeline.series.chapter_ingestion import SourceListing
 from ingestion_pipeline.series.numbers import chapter_number
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.series.system import feed_from_bytes, feed_to_bytes

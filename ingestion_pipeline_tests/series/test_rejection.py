@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.series import checks, reporting
-from ingestion_pipeline.series.operator_changes import Rejection, UnknownChapter, restore, withdraw
+from ingestion_pipeline.series import chapter_events, checks
+from ingestion_pipeline.series.series_changes import Rejection, UnknownChapter, restore, withdraw
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import notices, outbox
 from ingestion_pipeline_tests.series.series_harness import (
@@ -52,7 +52,7 @@ def gaps(harness: SeriesHarness) -> list[str]:
 
 def available(harness: SeriesHarness) -> int:
     with harness.store.read() as connection:
-        return reporting.reports(connection, [SOLO])[0].total
+        return chapter_events.reports(connection, [SOLO])[0].total
 
 
 def test_a_withdrawn_chapter_is_not_the_latest_and_makes_no_gap(harness: SeriesHarness) -> None:

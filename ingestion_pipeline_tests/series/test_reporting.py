@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.series import reporting
-from ingestion_pipeline.series.reporting import SHOWN_CHAPTERS, ListedChapter, SourceReport
+from ingestion_pipeline.series import chapter_events, checks
+from ingestion_pipeline.series.chapter_events import SHOWN_CHAPTERS, ListedChapter, SourceReport
 from ingestion_pipeline.sources import Kind, poll_results, status
 from ingestion_pipeline.sources.poll_results import PollFailure
 from ingestion_pipeline.store import FixedClock
@@ -35,7 +35,7 @@ def mark_reported(harness: SeriesHarness, *ids: str) -> None:
 
 def report(harness: SeriesHarness, source_id: str = SOLO) -> SourceReport:
     with harness.store.read() as connection:
-        [source_report] = reporting.reports(connection, [source_id])
+        [source_report] = chapter_events.reports(connection, [source_id])
     return source_report
 
 
@@ -91,7 +91,6 @@ def test_a_report_of_a_source_that_was_never_polled_is_empty(harness: SeriesHarn
         withdrawn=0,
         total=0,
         latest_chapter=None,
-        last_changed_at=None,
         newest=[],
         delay_minutes=None,
     )
@@ -113,7 +112,7 @@ def test_a_report_counts_what_happened_since_the_last_one(harness: SeriesHarness
     second = report(harness)
     assert (second.polls, second.changes) == (3, 2)
     assert (second.new, second.updated, second.withdrawn, second.total) == (1, 1, 1, 3)
-    assert (second.latest_chapter, second.last_changed_at) == (Decimal(3), later)
+    assert second.latest_chapter == Decimal(3)
     assert (second.tier, second.series_title, second.delay_minutes) == ("hot", "solo", 20)
     assert [(chapter.number, chapter.is_new) for chapter in second.newest] == [
         (Decimal(3), True),
@@ -178,7 +177,7 @@ def a_chapter(published_minutes_ago: float | None, *, is_new: bool = True) -> Li
 def test_the_delay_is_the_median_of_new_dated_chapters(
     chapters: list[ListedChapter], synced_at: datetime | None, minutes: float | None
 ) -> None:
-    assert reporting.delay_minutes(chapters, synced_at=synced_at) == minutes
+    assert chapter_events.delay_minutes(chapters, synced_at=synced_at) == minutes
 
 
 def test_a_report_counts_only_its_own_source(harness: SeriesHarness) -> None:
@@ -188,7 +187,7 @@ def test_a_report_counts_only_its_own_source(harness: SeriesHarness) -> None:
     harness.sync(releases(1))
 
     assert report(harness).total == 1
-    assert (report(harness).latest_chapter, report(harness).last_changed_at) == (Decimal(2), NOON)
+    assert report(harness).latest_chapter == Decimal(2)
 
 
 def test_chapter_numbers_are_those_that_some_source_still_has(harness: SeriesHarness) -> None:
@@ -199,7 +198,7 @@ def test_chapter_numbers_are_those_that_some_source_still_has(harness: SeriesHar
     harness.sync(releases(7), by=OTHER)
 
     with harness.store.read() as connection:
-        assert reporting.chapter_numbers(connection) == {
+        assert checks.chapter_numbers(connection) == {
             "solo": [Decimal(1), Decimal("9.5"), Decimal(10)],
             "other": [Decimal(7)],
         }

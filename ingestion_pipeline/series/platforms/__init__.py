@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingestion_pipeline.series.platforms import html_list, json_feed, mangadex, rss
-from ingestion_pipeline.series.platforms.protocol import Rate, SeriesFeed, SeriesPlatform
+from ingestion_pipeline.series.platforms import configured_lists, mangadex, rss
+from ingestion_pipeline.series.platforms.protocol import SeriesFeed, SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
-__all__ = ["PLATFORMS", "BadConfig", "Rate", "SeriesFeed", "SeriesPlatform", "UnknownPlatform", "platform"]
+__all__ = ["PLATFORMS", "BadConfig", "SeriesFeed", "SeriesPlatform", "UnknownPlatform", "platform"]
 
-PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType(
-    {adapter.name: adapter for adapter in (mangadex.PLATFORM, rss.PLATFORM, json_feed.PLATFORM, html_list.PLATFORM)}
-)
+_ADAPTERS = (mangadex.PLATFORM, rss.PLATFORM, configured_lists.JSON, configured_lists.HTML)
+PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType({adapter.name: adapter for adapter in _ADAPTERS})
 
 
 def platform(name: str) -> SeriesPlatform:

@@ -6,7 +6,6 @@ were created: what is added while we page comes last, so no page skips or repeat
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,13 @@ from typing import cast
 from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
-from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.reading.structured.json_items import read_document
+from ingestion_pipeline.reading.text.decoding import clean_text
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.numbers import chapter_number
-from ingestion_pipeline.series.platforms.protocol import Rate, SeriesPlatform
+from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
@@ -28,16 +29,9 @@ CHAPTER_PAGE = "https://mangadex.org/chapter/"
 # Temporary refusals: blocked, proxy, time-out, too early, too many requests.
 _PASSING_STATUSES = frozenset({403, 407, 408, 425, 429})
 
+MAX_DIGITS = 15
+
 _Fields = Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MangadexUpload:
-    """A chapter of MangaDex: one release, hosted there or on another site."""
-
-    chapter_id: str
-    is_external: bool
-    release: Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +41,7 @@ class FeedPage:
     offset: int
     end: int
     total: int
-    uploads: Sequence[MangadexUpload]
+    releases: Sequence[Release]
     problems: Sequence[Problem]
 
 
@@ -58,43 +52,34 @@ def read_page(body: bytes, content_type: str | None) -> FeedPage:
         Permanent: `unexpected_body` for anything else, `api_error` for an error that stays.
         Transient: `truncated` for half a page, `api_error` for an error that may pass.
     """
-    answer = _answer(decode(body, content_type))
-    if answer.get("result") == "error":
-        raise _api_error(answer)
-    data, limit = answer.get("data"), _count(answer, "limit")
-    offset, total = _count(answer, "offset"), _count(answer, "total")
+    try:
+        answer = read_document(body, content_type)
+    except Permanent as error:
+        raise _unexpected(f"a body of another kind ({error.text})") from error
+    if not isinstance(answer, dict):
+        raise _unexpected(f"JSON of type {type(answer).__name__}")
+    fields = cast("_Fields", answer)
+    if fields.get("result") == "error":
+        raise _api_error(fields)
+    data, limit, offset, total = fields.get("data"), *(_count(fields, key) for key in ("limit", "offset", "total"))
     if not isinstance(data, list) or limit is None or offset is None or total is None or limit < 1:
-        raise _unexpected(_described(answer))
+        raise _unexpected(_described(fields))
     items = _items(cast("object", data))
     if items and not any(_is_chapter(item) for item in items):
         raise _unexpected(f"a list of {len(items)} of type {_kind(items[0])}")
-    uploads, problems = _uploads(items, offset)
-    return FeedPage(offset=offset, end=offset + limit, total=total, uploads=uploads, problems=problems)
-
-
-def _answer(text: str) -> _Fields:
-    try:
-        answer: object = json.loads(text)
-    except RecursionError as error:
-        raise _unexpected("JSON nested beyond reason") from error
-    except ValueError as error:
-        if isinstance(error, json.JSONDecodeError) and _is_cut_off(text.strip(), error):
-            raise Transient(
-                f"the answer breaks off after {len(text)} characters; it is fetched again", code="truncated"
-            ) from error
-        raise _unexpected(f"text that begins {clean_text(text[:60])!r}") from error
-    if not isinstance(answer, dict):
-        raise _unexpected(f"JSON of type {type(answer).__name__}")
-    return cast("_Fields", answer)
-
-
-def _is_cut_off(text: str, error: json.JSONDecodeError) -> bool:
-    """Return whether the text is JSON that only breaks off too early."""
-    if not text:
-        return True
-    is_json = text[0] in "{[" and not error.msg.startswith("Extra data")
-    at_end = error.pos >= len(error.doc.rstrip()) or text[-1] not in "}]"
-    return is_json and (at_end or error.msg.startswith("Unterminated string"))
+    listed = [_release(_fields(item)) if _is_chapter(item) else None for item in items]
+    message = "no chapter: it has no id, no attributes, or another type; the rest counts"
+    return FeedPage(
+        offset=offset,
+        end=offset + limit,
+        total=total,
+        releases=[release for release in listed if release],
+        problems=[
+            Problem(where=f"item {position}", message=message)
+            for position, release in enumerate(listed, start=offset)
+            if release is None
+        ],
+    )
 
 
 def _unexpected(description: str) -> Permanent:
@@ -132,38 +117,23 @@ def _is_chapter(item: object) -> bool:
     return _fields(item).get("type", "chapter") == "chapter"
 
 
-def _uploads(items: Sequence[object], offset: int) -> tuple[list[MangadexUpload], list[Problem]]:
-    uploads: list[MangadexUpload] = []
-    problems: list[Problem] = []
-    for position, item in enumerate(items, start=offset):
-        upload = _upload(_fields(item)) if _is_chapter(item) else None
-        if upload:
-            uploads.append(upload)
-        else:
-            message = "no chapter: it has no id, no attributes, or another type; the rest counts"
-            problems.append(Problem(where=f"item {position}", message=message))
-    return uploads, problems
-
-
-def _upload(item: _Fields) -> MangadexUpload | None:
+def _release(item: _Fields) -> Release | None:
     chapter_id, attributes = _text(item, "id"), _fields(item.get("attributes"))
     if chapter_id is None or not attributes:
         return None
     label = attributes.get("chapter")
-    number = chapter_number(label) if isinstance(label, str | int | float) else None
+    number = chapter_number(label) if isinstance(label, str) else None
     external = _text(attributes, "externalUrl") or ""
-    is_external = external.startswith(("http://", "https://"))
-    release = Release(
+    return Release(
         number=number,
         title=_title(attributes, is_numbered=number is not None),
-        url=external if is_external else CHAPTER_PAGE + chapter_id,
+        url=external if external.startswith(("http://", "https://")) else CHAPTER_PAGE + chapter_id,
         language=_text(attributes, "translatedLanguage"),
         scanlation_group=_groups(item),
         source_chapter_id=chapter_id,
         volume=_text(attributes, "volume"),
         published_at=_published_at(attributes),
     )
-    return MangadexUpload(chapter_id=chapter_id, is_external=is_external, release=release)
 
 
 def _title(attributes: _Fields, *, is_numbered: bool) -> str | None:
@@ -207,16 +177,13 @@ def _items(value: object) -> list[object]:
 
 def _text(fields: _Fields, key: str) -> str | None:
     value = fields.get(key)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value}"
     return clean_text(value) if isinstance(value, str) else None
 
 
 def _count(fields: _Fields, key: str) -> int | None:
-    value = fields.get(key)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if value >= 0 else None
+    value = fields.get(key)  # numbers are read as they are written
+    is_count = isinstance(value, str) and value.isdecimal() and len(value) <= MAX_DIGITS
+    return int(cast("str", value)) if is_count else None
 
 
 API_BASE = "https://api.mangadex.org"
@@ -268,14 +235,14 @@ class MangaDexFeed:
         """Return every release; complete if the pages reach the total that all of them state."""
         pairs = zip(bodies, content_types, strict=True)
         pages = sorted((read_page(*pair) for pair in pairs), key=lambda page: page.offset)
-        uploads = {upload.chapter_id: upload for page in pages for upload in page.uploads}
+        releases = {release.source_chapter_id: release for page in pages for release in page.releases}
         problems = [problem for page in pages for problem in page.problems]
         problems += self._unlisted(pages)
         return ParsedFeed(
-            records=[upload.release for upload in uploads.values() if self._is_wanted(upload)],
+            records=[release for release in releases.values() if self._is_wanted(release)],
             problems=problems,
-            is_complete=not problems and _is_contiguous(pages) and len(uploads) >= pages[0].total,
-            notes=_part_of_a_feed(pages, len(uploads)),
+            is_complete=not problems and _is_contiguous(pages) and len(releases) >= pages[0].total,
+            notes=_part_of_a_feed(pages, len(releases)),
         )
 
     def _page_request(self, *, offset: int) -> Request:
@@ -298,10 +265,9 @@ class MangaDexFeed:
         address = f"{self.api_base}/manga/{quote(self.manga_id)}/feed?{urlencode(query)}"
         return Request(url=address, accept="application/json")
 
-    def _is_wanted(self, upload: MangadexUpload) -> bool:
-        language = (upload.release.language or "").lower()
-        is_language = not self.languages or language in self.languages
-        return is_language and (self.include_external or not upload.is_external)
+    def _is_wanted(self, release: Release) -> bool:
+        is_language = not self.languages or (release.language or "").lower() in self.languages
+        return is_language and (self.include_external or (release.url or "").startswith(CHAPTER_PAGE))
 
     def _unlisted(self, pages: Sequence[FeedPage]) -> list[Problem]:
         """Return a problem if the API has more chapters than it lists."""
@@ -363,5 +329,5 @@ def _manga_id(url: str, reader: ConfigReader, *, is_public_api: bool) -> str | N
 
 
 PLATFORM = SeriesPlatform(
-    name="mangadex", version=1, rate=Rate(per_second=5, burst=10), honours_robots=False, configure=configure
+    name="mangadex", version=1, rate=Pace(delay_seconds=1 / 5, burst=10), honours_robots=False, configure=configure
 )

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 
@@ -43,16 +44,8 @@ class SeriesFeed(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """A request rate that a platform publishes, kept as a token bucket."""
-
-    per_second: float
-    burst: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesPlatform:
-    """A kind of source; `version` changes when the same body would be parsed differently.
+    """A kind of source, with the rate it publishes; `version` changes when the same body is parsed differently.
 
     Only a documented API, made for programs and fetched at its published rate, may set
     `honours_robots` to False.
@@ -60,6 +53,6 @@ class SeriesPlatform:
 
     name: str
     version: int
-    rate: Rate | None
+    rate: Pace | None
     honours_robots: bool
     configure: Callable[[str, Mapping[str, object]], SeriesFeed]

@@ -13,8 +13,9 @@ from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.decoding import without_references
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.numbers import chapter_number, volume_text
+from ingestion_pipeline.series.platforms.configured_lists import ReleaseDefaults, read_defaults
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
-from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.sources.config_reader import ConfigReader
 
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
 
@@ -23,18 +24,11 @@ ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;
 class RssFeed:
     """One feed; a window on the newest chapters unless its config says it is complete."""
 
-    url: str
-    requested_url: str
-    series_title: str | None
-    language: str | None
-    scanlation_group: str | None
-    is_complete: bool
+    defaults: ReleaseDefaults
 
     def first_request(self) -> Request:
         """Return the request of the feed."""
-        if not self.requested_url:
-            raise BadConfig("an rss source needs an address; without one it reads saved bodies only")
-        return Request(url=self.requested_url, accept=ACCEPT)
+        return self.defaults.first_request(ACCEPT)
 
     def next_request(
         self,
@@ -61,19 +55,19 @@ class RssFeed:
             reading = read_feed(body, content_type=content_type)
             releases += map(self._release, reading.records)
             problems += reading.problems
-        is_complete = self.is_complete and bool(bodies) and not problems
+        is_complete = self.defaults.is_complete and bool(bodies) and not problems
         return ParsedFeed(records=releases, problems=problems, is_complete=is_complete)
 
     def _release(self, entry: FeedEntry) -> Release:
-        title = without_references(entry.title) if entry.title else None
+        title, series_title = without_references(entry.title) if entry.title else None, self.defaults.series_title
         return Release(
-            number=chapter_number(title, self.series_title),
+            number=chapter_number(title, series_title),
             title=title,
-            url=absolute_link(self.url, entry.url),
-            language=self.language,
-            scanlation_group=self.scanlation_group or entry.author,
+            url=absolute_link(self.defaults.url, entry.url),
+            language=self.defaults.language,
+            scanlation_group=self.defaults.scanlation_group or entry.author,
             source_chapter_id=entry.id,
-            volume=volume_text(title, self.series_title) if title else None,
+            volume=volume_text(title, series_title) if title else None,
             published_at=entry.published_at,
         )
 
@@ -81,14 +75,7 @@ class RssFeed:
 def configure(url: str, config: Mapping[str, object]) -> RssFeed:
     """Build the feed at `api_base`, else at `url`; without either it only parses saved bodies."""
     reader = ConfigReader("rss", config)
-    feed = RssFeed(
-        url=reader.checked_address("url", url) if url else "",
-        requested_url=reader.address("api_base", default=url) or url,
-        series_title=reader.text("series_title"),
-        language=reader.text("language"),
-        scanlation_group=reader.text("scanlation_group"),
-        is_complete=reader.flag("complete", default=False),
-    )
+    feed = RssFeed(defaults=read_defaults("rss", url, reader))
     reader.finish()
     return feed
 

@@ -8,9 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release, chapters_of
-from ingestion_pipeline.series.platforms import BadConfig, Rate, SeriesFeed, platform
+from ingestion_pipeline.series.platforms import BadConfig, SeriesFeed, platform
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.samples import sample
 
@@ -324,5 +325,5 @@ def test_a_saved_body_can_be_parsed_without_a_url() -> None:
 
 
 def test_the_published_rate_is_declared_and_the_api_needs_no_robots() -> None:
-    assert platform("mangadex").rate == Rate(per_second=5, burst=10)
+    assert platform("mangadex").rate == Pace(delay_seconds=0.2, burst=10)
     assert not platform("mangadex").honours_robots

@@ -1,19 +1,22 @@
-"""The changes that a listing makes, decided before anything is written."""
+"""The changes that a listing makes, decided before anything is written.
+
+Also recognises unnumbered chapters of several sources, and numbers that a source has corrected.
+"""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed
-from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of, own_id
-from ingestion_pipeline.series.rows import StoredRelease, VanishedLink
+from ingestion_pipeline.series.chapter import Chapter, Release, chapter_of, chapters_of, own_id, release_from_dict
+from ingestion_pipeline.series.chapter_rows import Baseline, StoredRelease, VanishedLink
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.bulk import making_rows
@@ -51,14 +54,6 @@ class SourceListing:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """State before a silent sync: the latest number, and since when the series is watched."""
-
-    latest: Decimal | None
-    since: datetime | None
-
-
 @dataclass(slots=True, kw_only=True)
 class ChapterPlan:
     """The changes to write for one listing."""
@@ -94,7 +89,7 @@ class ChapterPlan:
             return True
         if self.baseline is None:
             return False
-        latest, since, at = self.baseline.latest, self.baseline.since, chapter.published_at
+        latest, since, at = self.baseline.latest, self.baseline.since, chapter.leading.published_at
         is_dated = since is not None and at is not None and since < at <= now
         if chapter.number is None or latest is None:
             return is_dated and self.listing.source.is_redirected
@@ -104,6 +99,11 @@ class ChapterPlan:
     def returned(self) -> list[Chapter]:
         """Return the chapters that the source had withdrawn and lists again."""
         return [chapter for chapter, link in self.changed_links if not link.available]
+
+    @property
+    def added(self) -> list[Chapter]:
+        """Return the chapters that the source newly lists, or lists again."""
+        return [*self.new_links, *self.returned]
 
     @property
     def missing_once(self) -> list[VanishedLink]:
@@ -132,14 +132,17 @@ def result_of(plan: ChapterPlan, *, now: datetime) -> IngestResult:
             needs_full_read=source.needs_full_read,
             record_count=source.record_count,
         )
+    # of the chapters that the source had under no number before
+    dates = [chapter.leading.published_at for chapter in plan.new_links if chapter.key not in plan.renumbered]
     return IngestResult(
         source_id=source.id,
         outcome=_outcome(plan),
         new=len(plan.new_links),
         updated=len(plan.changed_links),
         withdrawn=len(plan.withdrawn),
-        newest_at=_newest_at(plan, now=now),
-        published=[chapter.published_at for chapter in _news(plan) if chapter.published_at],
+        # by the source's own dates at the first sync
+        newest_at=max((now if source.synced_at else past(at, now) for at in dates), default=None),
+        published=[at for at in dates if at],
         needs_full_read=bool(plan.missing_once),
         record_count=source.record_count + len(plan.new_links) + len(plan.returned) - len(plan.withdrawn),
     )
@@ -156,21 +159,6 @@ def _outcome(plan: ChapterPlan) -> str:
     counts = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
     first = "" if plan.listing.source.synced_at else "first sync: "
     return first + "; ".join([counts or "nothing new", *plan.listing.notes])
-
-
-def _newest_at(plan: ChapterPlan, *, now: datetime) -> datetime | None:
-    """Return when the source last had something new: by its own dates at the first sync."""
-    new = _news(plan)
-    if not new:
-        return None
-    if plan.listing.source.synced_at is not None:
-        return now
-    return max(past(chapter.published_at, now) for chapter in new)
-
-
-def _news(plan: ChapterPlan) -> list[Chapter]:
-    """Return the chapters that the source had under no number before."""
-    return [chapter for chapter in plan.new_links if chapter.key not in plan.renumbered]
 
 
 def past(moment: datetime | None, now: datetime) -> datetime:
@@ -229,24 +217,25 @@ def recognise(
 
 
 def _recognised(chapter: Chapter, plan: ChapterPlan, oneshots: list[Oneshot]) -> Chapter:
-    source_id, name = plan.listing.source.id, own_id(chapter.releases[0])
+    source_id, first = plan.listing.source.id, chapter.leading
+    name = own_id(first)
     mine = [oneshot for oneshot in oneshots if oneshot.key[0] == plan.series_id]
     same = [oneshot for oneshot in mine if oneshot.names.get(source_id) == name]
-    same += [oneshot for oneshot in mine if source_id not in oneshot.names and is_same(oneshot, chapter)]
+    same += [oneshot for oneshot in mine if source_id not in oneshot.names and is_same(oneshot, first)]
     if not same:
         key = (plan.series_id, chapter.key)
-        same = [Oneshot(key=key, id=None, title=plain_title(chapter.title), published_at=chapter.published_at)]
+        same = [Oneshot(key=key, id=None, title=plain_title(first.title), published_at=first.published_at)]
         oneshots.extend(same)
     same[0].names[source_id] = name
     return replace(chapter, key=same[0].key[1])
 
 
-def is_same(oneshot: Oneshot, chapter: Chapter) -> bool:
+def is_same(oneshot: Oneshot, release: Release) -> bool:
     """Return whether another source's unnumbered chapter is this one, by title and date."""
-    if oneshot.published_at is None or chapter.published_at is None or not oneshot.title:
+    if oneshot.published_at is None or release.published_at is None or not oneshot.title:
         return False
-    is_near = abs(oneshot.published_at - chapter.published_at) <= SAME_WITHIN
-    return is_near and oneshot.title == plain_title(chapter.title)
+    is_near = abs(oneshot.published_at - release.published_at) <= SAME_WITHIN
+    return is_near and oneshot.title == plain_title(release.title)
 
 
 def plain_title(title: str | None) -> str:
@@ -260,11 +249,7 @@ def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Ones
     own = func.coalesce(chapter_sources.c.source_chapter_id, chapter_sources.c.url)
     query = (
         select(
-            chapters.c.id,
-            chapters.c.series_id,
-            chapters.c.key,
-            chapters.c.title,
-            chapters.c.published_at,
+            *(chapters.c[name] for name in ("id", "series_id", "key", "title", "published_at")),
             chapter_sources.c.source_id,
             own,
         )
@@ -273,10 +258,116 @@ def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Ones
         .order_by(chapters.c.id)
     )
     oneshots: dict[int, Oneshot] = {}
-    for id_, series_id, key, title, published_at, source_id, name in connection.execute(query):
+    rows: Sequence[Any] = connection.execute(query).all()
+    for id_, series_id, key, title, published_at, source_id, name in rows:
         oneshot = oneshots.setdefault(
             id_, Oneshot(key=(series_id, key), id=id_, title=plain_title(title), published_at=published_at)
         )
         if source_id is not None:
             oneshot.names[source_id] = name or ""
     return list(oneshots.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """An available chapter source whose number its source may have corrected."""
+
+    id: int
+    source_id: str
+    series_id: str
+    chapter_id: int
+    key: str
+    missed_listings: int
+    is_rejected: bool
+    releases: Sequence[Release]
+
+
+def find_renumbered(connection: Connection, plans: Sequence[ChapterPlan]) -> None:
+    """Add to the plans what is now listed under another number: links to withdraw, and no news."""
+    open_plans = [plan for plan in plans if _may_correct(plan)]
+    if not open_plans:
+        return
+    suspects = _suspects(connection, open_plans)
+    for plan in open_plans:
+        mine = [suspect for suspect in suspects if suspect.source_id == plan.listing.source.id]
+        _correct(plan, [suspect for suspect in mine if suspect.series_id == plan.series_id])
+
+
+def listed_keys(plan: ChapterPlan) -> dict[str, set[str]]:
+    """Return the keys under which the listing has each release, by the source's own id."""
+    keys: dict[str, set[str]] = {}
+    for chapter in plan.chapters:
+        for release in chapter.releases:
+            keys.setdefault(own_id(release), set()).add(chapter.key)
+    keys.pop("", None)
+    return keys
+
+
+def _may_correct(plan: ChapterPlan) -> bool:
+    """Return whether the listing may hold a corrected number.
+
+    Something must be new; and something must have vanished, or the window must overlap the one
+    before. In a window that is all new every chapter may have the same address, or ids by position.
+    """
+    fresh = len(plan.added)
+    if plan.listing.is_complete:
+        return bool(fresh and plan.vanished)
+    return bool(plan.listing.source.record_count) and 0 < fresh < len(plan.chapters)
+
+
+def _suspects(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Suspect]:
+    """Return links that complete listings lack, and links that windows show among new chapters."""
+    gone = [link.id for plan in plans for link in plan.vanished]
+    own_ids = {
+        own_id(release)
+        for plan in plans
+        if not plan.listing.is_complete
+        for chapter in plan.added
+        for release in chapter.releases
+    }
+    own = func.coalesce(chapter_sources.c.source_chapter_id, chapter_sources.c.url)
+    query = (
+        select(
+            *(chapter_sources.c[name] for name in ("id", "source_id", "chapter_id", "missed_listings", "releases")),
+            chapters.c.series_id,
+            chapters.c.key,
+            chapters.c.rejected_at.is_not(None).label("is_rejected"),
+        )
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .where(
+            chapter_sources.c.source_id.in_([plan.listing.source.id for plan in plans]),
+            chapter_sources.c.available,
+            or_(chapter_sources.c.id.in_(gone), own.in_(sorted(own_ids))),
+        )
+    )
+    rows: list[dict[str, Any]] = [dict(row) for row in connection.execute(query).mappings()]
+    for row in rows:
+        row["releases"] = [release_from_dict(fields) for fields in row["releases"]]
+    return [Suspect(**row) for row in rows]
+
+
+def _correct(plan: ChapterPlan, suspects: Collection[Suspect]) -> None:
+    """Withdraw what moved to another number; a number that is still listed is no mistake."""
+    keys = listed_keys(plan)
+    listed = {chapter.key for chapter in plan.chapters}
+    announced: set[str] = set()
+    for suspect in suspects:
+        moved = [release for release in suspect.releases if len(keys.get(own_id(release), ())) == 1]
+        if not moved or suspect.key in listed:
+            continue
+        _remove_releases(plan, suspect, [release for release in suspect.releases if release not in moved])
+        if not suspect.is_rejected:  # followers were not notified of a rejected one
+            announced |= {own_id(release) for release in moved}
+    plan.renumbered = {
+        chapter.key for chapter in plan.new_links if all(own_id(release) in announced for release in chapter.releases)
+    }
+
+
+def _remove_releases(plan: ChapterPlan, suspect: Suspect, left: Sequence[Release]) -> None:
+    if not left:
+        plan.disproved.add(suspect.id)
+        if not plan.listing.is_complete:
+            plan.vanished.append(VanishedLink(id=suspect.id, missed_listings=suspect.missed_listings))
+    elif not plan.listing.is_complete:
+        link = StoredRelease(chapter_id=suspect.chapter_id, fingerprint="", available=True, missed_listings=0)
+        plan.changed_links.append((chapter_of(suspect.key, left), link))

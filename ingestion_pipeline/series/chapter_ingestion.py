@@ -9,83 +9,78 @@ list the same chapter at the same moment make one chapter, two chapter sources, 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult
-from ingestion_pipeline.series import latest, moving, rows
+from ingestion_pipeline.series import announcements, chapter_rows
 from ingestion_pipeline.series.chapter import Chapter, Release, fingerprint, own_id, with_stored_releases
-from ingestion_pipeline.series.numbers import number_text
-from ingestion_pipeline.series.plan import (
+from ingestion_pipeline.series.chapter_plan import (
     Baseline,
     ChapterKey,
     ChapterPlan,
     SourceListing,
+    find_renumbered,
+    listed_keys,
     past,
     reason_to_quarantine,
     recognise,
     result_of,
 )
-from ingestion_pipeline.series.rows import LinkRow, StoredRelease
+from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease
+from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.store.bulk import making_rows
+from ingestion_pipeline.store.tables import chapters
 
 MISSING_LISTINGS = 2  # complete listings that must lack a record before it is gone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalSeries:
-    """The canonical series of each source, by source id, and the series created just now."""
-
-    series: Mapping[str, str]
-    new: set[str]
-
-
-def lock_canonical_series(connection: Connection, sources: Sequence[Source], *, now: datetime) -> CanonicalSeries:
-    """Create missing series and lock the canonical series of each source."""
+def _lock_canonical_series(
+    connection: Connection, sources: Sequence[Source], *, now: datetime
+) -> tuple[Mapping[str, str], set[str]]:
+    """Lock the series of each source; return them by source id, and those that were created just now."""
     assignments = series_assignments(connection, [source.id for source in sources])
     series_by_source = {id_: assigned.series_id for id_, assigned in assignments.items()}
     titles = {series_by_source[source.id]: source.name or series_by_source[source.id] for source in sources}
     unknown = {assigned.series_id for assigned in assignments.values() if not assigned.is_known}
-    new = rows.ensure_series(connection, {id_: titles[id_] for id_ in unknown}, now=now)
-    if rows.lock_series(connection, titles.keys()):
+    new = chapter_rows.ensure_series(connection, {id_: titles[id_] for id_ in unknown}, now=now)
+    if chapter_rows.lock_series(connection, titles.keys()):
         # A merge that did not know this source yet was committed while we waited for the lock.
-        return lock_canonical_series(connection, sources, now=now)
-    return CanonicalSeries(series=series_by_source, new=new)
+        return _lock_canonical_series(connection, sources, now=now)
+    return series_by_source, new
 
 
 @making_rows()
 def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *, now: datetime) -> list[IngestResult]:
     """Write the listings; return one result per source, in the order given."""
-    canonical = lock_canonical_series(connection, [listing.source for listing in listings], now=now)
+    series, created_series = _lock_canonical_series(connection, [listing.source for listing in listings], now=now)
     plans = [
         ChapterPlan(
             listing=listing,
-            series_id=canonical.series[listing.source.id],
+            series_id=series[listing.source.id],
             withdrawn_after=MISSING_LISTINGS,
             chapters=listing.chapters,
         )
         for listing in listings
     ]
-    _find_baselines(connection, plans, canonical.new)
-    ids = _existing_chapters(connection, plans, canonical.new)
+    _find_baselines(connection, plans, created_series)
+    ids = _existing_chapters(connection, plans, created_series)
     _decide(connection, plans, ids)
     accepted = [plan for plan in plans if plan.quarantine is None]
-    moving.find_renumbered(connection, accepted)
+    find_renumbered(connection, accepted)
     _restore_releases_outside_window(connection, accepted)
     chapter_ids, created = _write_chapters(connection, accepted, ids, now=now)
     news = _announce(connection, accepted, chapter_ids, created.keys(), now=now)
-    languages = latest.new_languages(connection, accepted, chapter_ids, created.keys() | news)
+    languages = announcements.new_languages(connection, accepted, chapter_ids, created.keys() | news)
     _write_links(connection, accepted, chapter_ids, created, now=now)
     _raise_latest(connection, accepted, now=now)
     _withdraw(connection, accepted, now=now)
-    latest.announce_languages(connection, languages, now=now)
+    announcements.announce_languages(connection, languages, now=now)
     return [result_of(plan, now=now) for plan in plans]
 
 
@@ -93,8 +88,8 @@ def _find_baselines(connection: Connection, plans: Sequence[ChapterPlan], empty:
     """Set the baseline of silent syncs whose series already has chapters."""
     suppressed = [plan for plan in plans if not plan.announces_all and plan.series_id not in empty]
     moved = [plan.listing.source for plan in suppressed if plan.listing.source.is_redirected]
-    of_series = latest.baselines(connection, {plan.series_id for plan in suppressed})
-    of_sources = latest.highest_numbers(connection, {source.id for source in moved})
+    of_series = chapter_rows.baselines(connection, {plan.series_id for plan in suppressed})
+    of_sources = chapter_rows.highest_numbers(connection, {source.id for source in moved})
     for plan in suppressed:
         source = plan.listing.source
         plan.baseline = of_series.get(plan.series_id)
@@ -109,14 +104,14 @@ def _existing_chapters(connection: Connection, plans: Sequence[ChapterPlan], emp
     """
     candidates = [plan for plan in plans if plan.series_id not in empty]
     keys = {(plan.series_id, chapter.key) for plan in candidates for chapter in plan.chapters}
-    ids = rows.chapter_ids(connection, keys)
+    ids = chapter_rows.chapter_ids(connection, keys)
     if empty or len(ids) < len(keys):
         ids |= recognise(connection, plans, ids)
     return ids
 
 
 def _decide(connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int]) -> None:
-    stored = rows.stored_links(
+    stored = chapter_rows.stored_links(
         connection,
         {
             (plan.listing.source.id, ids[plan.series_id, chapter.key])
@@ -127,7 +122,7 @@ def _decide(connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[C
     )
     complete = {plan.listing.source.id: plan.series_id for plan in plans if plan.listing.is_complete}
     listed = {(plan.listing.source.id, plan.series_id, chapter.key) for plan in plans for chapter in plan.chapters}
-    vanished = rows.vanished_links(connection, complete, listed)
+    vanished = chapter_rows.vanished_links(connection, complete, listed)
     for plan in plans:
         source = plan.listing.source
         gone = vanished.get(source.id, [])
@@ -164,11 +159,11 @@ def _restore_releases_outside_window(connection: Connection, plans: Sequence[Cha
     under another number was moved and is not added.
     """
     partial = [plan for plan in plans if plan.changed_links and not plan.listing.is_complete]
-    stored = rows.stored_releases(
+    stored = chapter_rows.stored_releases(
         connection, {(plan.listing.source.id, link.chapter_id) for plan in partial for _, link in plan.changed_links}
     )
     for plan in partial:
-        source_id, keys = plan.listing.source.id, moving.listed_keys(plan)
+        source_id, keys = plan.listing.source.id, listed_keys(plan)
         whole = [
             (_with_releases_outside_window(chapter, stored[source_id, link.chapter_id], keys), link)
             for chapter, link in plan.changed_links
@@ -192,50 +187,39 @@ def _write_chapters(
             key = (plan.series_id, chapter.key)
             if key not in ids:
                 missing.setdefault(key, chapter)
-    created = rows.insert_chapters(connection, missing, now=now)
-    inserted_by_others = rows.chapter_ids(connection, missing.keys() - created.keys())
+    created = chapter_rows.insert_chapters(connection, missing, now=now)
+    inserted_by_others = chapter_rows.chapter_ids(connection, missing.keys() - created.keys())
     return {**ids, **created, **inserted_by_others}, {key: missing[key] for key in created}
 
 
 def _write_links(
     connection: Connection,
     plans: Sequence[ChapterPlan],
-    chapter_ids: Mapping[ChapterKey, int],
+    ids: Mapping[ChapterKey, int],
     created: Mapping[ChapterKey, Chapter],
     *,
     now: datetime,
 ) -> None:
+    """Write the chapter sources, and what they state of chapters that exist; the last source wins."""
     new: list[LinkRow] = []
     changed: list[LinkRow] = []
-    facts: dict[int, Chapter] = {}
+    facts: dict[int, tuple[str | None, datetime | None]] = {}  # title and date, by chapter
     for plan in plans:
-        series_id, lineage = plan.series_id, _lineage(plan)
-        for chapter in plan.new_links:
-            key = (series_id, chapter.key)
-            chapter_id = chapter_ids[key]
-            new.append(LinkRow(chapter_id=chapter_id, chapter=chapter, **lineage))
-            if created.get(key) is not chapter:
-                facts[chapter_id] = _merged(facts.get(chapter_id), chapter)
-        for chapter, link in plan.changed_links:
-            changed.append(LinkRow(chapter_id=link.chapter_id, chapter=chapter, **lineage))
-            facts[link.chapter_id] = _merged(facts.get(link.chapter_id), chapter)
-    rows.insert_links(connection, new, now=now)
-    rows.update_links(connection, changed)
-    rows.improve_chapters(connection, facts)
-
-
-def _lineage(plan: ChapterPlan) -> dict[str, Any]:
-    listing = plan.listing
-    return {"source_id": listing.source.id, "ingestion_id": listing.ingestion_id}
-
-
-def _merged(before: Chapter | None, chapter: Chapter) -> Chapter:
-    """Merge what two sources of one batch state about a chapter; the later one wins."""
-    if before is None:
-        return chapter
-    return replace(
-        chapter, title=chapter.title or before.title, published_at=chapter.published_at or before.published_at
-    )
+        source_id, ingestion_id = plan.listing.source.id, plan.listing.ingestion_id
+        links = [(ids[plan.series_id, chapter.key], chapter) for chapter in plan.new_links]
+        existing = [(link.chapter_id, chapter) for chapter, link in plan.changed_links]
+        for rows, listed in ((new, links), (changed, existing)):
+            rows += [
+                LinkRow(chapter_id=id_, source_id=source_id, chapter=chapter, ingestion_id=ingestion_id)
+                for id_, chapter in listed
+            ]
+        for id_, chapter in (*links, *existing):
+            if created.get((plan.series_id, chapter.key)) is not chapter:
+                title, published_at = facts.get(id_, (None, None))
+                facts[id_] = (chapter.leading.title or title, chapter.leading.published_at or published_at)
+    chapter_rows.insert_links(connection, new, now=now)
+    chapter_rows.update_links(connection, changed)
+    chapter_rows.improve_chapters(connection, facts)
 
 
 def _raise_latest(connection: Connection, plans: Sequence[ChapterPlan], *, now: datetime) -> None:
@@ -246,29 +230,27 @@ def _raise_latest(connection: Connection, plans: Sequence[ChapterPlan], *, now: 
     """
     highest: dict[str, tuple[Decimal, datetime]] = {}
     for plan in plans:
-        available = [*plan.new_links, *plan.returned]
-        numbered = [listed for listed in available if listed.number is not None]
+        numbered = [listed for listed in plan.added if listed.number is not None]
         chapter = max(numbered, key=attrgetter("number"), default=None)
         if chapter is None or chapter.number is None:
             continue
-        at = now if plan.listing.source.synced_at else past(chapter.published_at, now)
+        at = now if plan.listing.source.synced_at else past(chapter.leading.published_at, now)
         before = highest.get(plan.series_id)
         if before is None or before[0] < chapter.number:
             highest[plan.series_id] = (chapter.number, at)
     keys = {(series_id, number_text(number)) for series_id, (number, _) in highest.items()}
-    refused = latest.rejected(connection, keys)
-    latest.raise_latest(connection, {id_: chapter for id_, chapter in highest.items() if id_ not in refused})
-    latest.recompute_latest(connection, refused)
+    columns = (chapters.c.series_id, chapters.c.rejected_at)
+    refused = {id_ for id_, at in chapter_rows.chapters_by_key(connection, keys, *columns) if at is not None}
+    chapter_rows.raise_latest(connection, {id_: chapter for id_, chapter in highest.items() if id_ not in refused})
+    chapter_rows.recompute_latest(connection, refused)
 
 
 def _withdraw(connection: Connection, plans: Sequence[ChapterPlan], *, now: datetime) -> None:
     """Count the missing links, withdraw those missing often enough, and recompute the latest."""
     missed = [(link, plan.listing.source.last_success_at or now) for plan in plans for link in plan.missing_once]
-    gone = [link for plan in plans for link in plan.withdrawn]
-    rows.note_missing(connection, missed)
-    rows.mark_unavailable(connection, gone)
-    series = {plan.series_id for plan in plans if plan.withdrawn}
-    latest.recompute_latest(connection, series)
+    chapter_rows.note_missing(connection, missed)
+    chapter_rows.mark_unavailable(connection, [link for plan in plans for link in plan.withdrawn])
+    chapter_rows.recompute_latest(connection, {plan.series_id for plan in plans if plan.withdrawn})
 
 
 def _announce(
@@ -296,9 +278,9 @@ def _announce(
                 news.setdefault(key, plan.listing.source.id)
             elif plan.baseline is not None:
                 suppressed.add(key)
-    latest.mark_unannounced(connection, [chapter_ids[key] for key in (suppressed - news.keys()) & set(created)])
+    chapter_rows.mark_unannounced(connection, [chapter_ids[key] for key in (suppressed - news.keys()) & set(created)])
     existing = [chapter_ids[key] for key in news.keys() - set(created)]
-    revealed = latest.take_unannounced(connection, existing)
+    revealed = chapter_rows.take_unannounced(connection, existing)
     news = {key: source for key, source in news.items() if key in created or key in revealed}
-    latest.announce(connection, news, revealed=revealed, now=now)
+    announcements.announce(connection, news, revealed=revealed, now=now)
     return set(news)

@@ -1,9 +1,9 @@
-"""Reports of a source since its last report: the numbers that Dagster plots."""
+"""Reports of a source since its last report, as events of the asset `chapters`: the numbers that Dagster plots."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
@@ -12,6 +12,8 @@ from statistics import median
 
 from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select
 
+from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Markdown, Url, moment, plain
+from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 
@@ -45,7 +47,6 @@ class SourceReport:
     withdrawn: int
     total: int
     latest_chapter: Decimal | None
-    last_changed_at: datetime | None
     newest: Sequence[ListedChapter]
     delay_minutes: float | None
 
@@ -55,19 +56,20 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
     listed = _listed(source_ids)
     query = (
         select(
-            sources.c.id,
+            sources.c.id.label("source_id"),
             func.coalesce(series.c.title, sources.c.name, sources.c.id).label("series_title"),
             sources.c.url,
             sources.c.tier,
             func.coalesce(sources.c.last_outcome, "not polled yet").label("outcome"),
-            sources.c.unreported_polls,
-            sources.c.unreported_changes,
-            sources.c.unreported_updated,
-            sources.c.unreported_withdrawn,
+            sources.c.unreported_polls.label("polls"),
+            sources.c.unreported_changes.label("changes"),
+            sources.c.unreported_updated.label("updated"),
+            sources.c.unreported_withdrawn.label("withdrawn"),
             series.c.latest_chapter,
-            sources.c.last_changed_at,
             sources.c.synced_at,
-            listed,
+            func.coalesce(listed.c.new, 0).label("new"),
+            func.coalesce(listed.c.total, 0).label("total"),
+            *(listed.c[name] for name in ("number", "title", "published_at", "detected_at", "is_new", "available")),
         )
         .select_from(sources)
         .outerjoin(series, series.c.id == canonical_series_id(named_series()))
@@ -76,7 +78,7 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
         .order_by(sources.c.id, listed.c.place)
     )
     rows = connection.execute(query).mappings()
-    return [_report(list(group)) for _, group in groupby(rows, itemgetter("id"))]
+    return [_report(list(group)) for _, group in groupby(rows, itemgetter("source_id"))]
 
 
 def _listed(source_ids: Collection[str]) -> CTE:
@@ -110,35 +112,11 @@ def _listed(source_ids: Collection[str]) -> CTE:
 
 
 def _report(rows: Sequence[RowMapping]) -> SourceReport:
-    first = rows[0]
-    newest = [
-        ListedChapter(
-            number=row["number"],
-            title=row["title"],
-            published_at=row["published_at"],
-            detected_at=row["detected_at"],
-            is_new=bool(row["is_new"]),
-        )
-        for row in rows
-        if row["available"]
-    ]
-    return SourceReport(
-        source_id=first["id"],
-        series_title=first["series_title"],
-        url=first["url"],
-        tier=first["tier"],
-        outcome=first["outcome"],
-        polls=first["unreported_polls"],
-        changes=first["unreported_changes"],
-        new=first["new"] or 0,
-        updated=first["unreported_updated"],
-        withdrawn=first["unreported_withdrawn"],
-        total=first["total"] or 0,
-        latest_chapter=first["latest_chapter"],
-        last_changed_at=first["last_changed_at"],
-        newest=newest,
-        delay_minutes=delay_minutes(newest, synced_at=first["synced_at"]),
-    )
+    names = [column.name for column in fields(ListedChapter)]
+    newest = [ListedChapter(**{name: row[name] for name in names}) for row in rows if row["available"]]
+    facts = {column.name: rows[0][column.name] for column in fields(SourceReport) if column.name in rows[0]}
+    delay = delay_minutes(newest, synced_at=rows[0]["synced_at"])
+    return SourceReport(**facts, newest=newest, delay_minutes=delay)
 
 
 def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None) -> float | None:
@@ -155,18 +133,41 @@ def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None
     return median(past_delays) if past_delays else None
 
 
-def chapter_numbers(connection: Connection, series_id: str | None = None) -> dict[str, list[Decimal]]:
-    """Return the numbers of available chapters, ascending, by series; none withdrawn."""
-    is_available = and_(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
-    query = (
-        select(chapters.c.series_id, chapters.c.number)
-        .where(chapters.c.number.is_not(None), chapters.c.rejected_at.is_(None))
-        .where(select(chapter_sources.c.id).where(is_available).exists())
-        .order_by(chapters.c.series_id, chapters.c.number)
-    )
-    if series_id is not None:
-        query = query.where(chapters.c.series_id == series_id)
-    numbers: dict[str, list[Decimal]] = {}
-    for id_, number in connection.execute(query):
-        numbers.setdefault(id_, []).append(number)
-    return numbers
+def chapter_events(connection: Connection, source_ids: Collection[str]) -> list[AssetEvent]:
+    """Return the event of each source."""
+    return [chapter_event(report) for report in reports(connection, source_ids)]
+
+
+def chapter_event(report: SourceReport) -> AssetEvent:
+    """Return the event of the source's chapters and of what happened since its last event."""
+    metadata: dict[str, EventValue] = {
+        "outcome": report.outcome[:2_000],
+        "series": report.series_title[:200],
+        "url": Url(report.url),
+        "tier": report.tier,
+        "newest": Markdown(chapter_table(report.newest)),
+        "polled": report.polls,
+        "changed": report.changes,
+        "new": report.new,
+        "updated": report.updated,
+        "withdrawn": report.withdrawn,
+        "total": report.total,
+    }
+    # Unknown numbers are left out: a zero would be plotted.
+    if report.latest_chapter is not None:
+        metadata["latest_chapter"] = float(report.latest_chapter)
+    if report.delay_minutes is not None:
+        metadata["delay_minutes"] = round(report.delay_minutes, 1)
+    return AssetEvent(asset="chapters", partition=report.source_id, metadata=metadata)
+
+
+def chapter_table(chapters: Sequence[ListedChapter]) -> str:
+    """Return the chapters as a Markdown table, in the order given."""
+    if not chapters:
+        return "no chapters"
+    lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
+    for chapter in chapters:
+        number = "" if chapter.number is None else number_text(chapter.number)
+        cells = (number, plain(chapter.title), moment(chapter.published_at), moment(chapter.detected_at))
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if chapter.is_new else ''} |")
+    return "\n".join(lines)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, case, delete, exists, func, literal, null, or_, select, update
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    update,
+)
 
-from ingestion_pipeline.series import announcements, rows
-from ingestion_pipeline.series.latest import recompute_latest
-from ingestion_pipeline.series.lookup import SeriesMerged, lock_live
-from ingestion_pipeline.series.moving import linked_sources, move_links, recount_chapters, shared_chapters
+from ingestion_pipeline.series import announcements, chapter_rows
+from ingestion_pipeline.series.chapter import chapter_of, release_from_dict, with_stored_releases
+from ingestion_pipeline.series.chapter_rows import LinkRow, recompute_latest
 from ingestion_pipeline.series.numbers import chapter_number, number_text
+from ingestion_pipeline.series.queries import SeriesMerged, lock_live
 from ingestion_pipeline.sources.canonical_series import (
     canonical_series_id,
     named_series,
@@ -23,9 +38,11 @@ from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
 from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
+from ingestion_pipeline.store.types import Id
 
 
 class SameSeries(ValueError):
@@ -69,7 +86,9 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     moved = connection.execute(others).rowcount
     follows = announcements.move_to_series(connection, old, new)
     announcements.announce_unseen(connection, unseen, series_id=new, now=now)
-    _redirect_names(connection, old, new)
+    # and every series merged into it before
+    named = (series.c.id == old) | (series.c.merged_into == old)
+    connection.execute(update(series).where(named).values(merged_into=new))
     recompute_latest(connection, [old, new])
     lock_rows(connection, sources.c.id, affected)
     recount_chapters(connection, affected, now=now)
@@ -102,12 +121,6 @@ def _fill_from_duplicates(connection: Connection, old: str, new: str) -> None:
             unannounced=or_(chapters.c.unannounced, twin.c.unannounced),
         )
     )
-
-
-def _redirect_names(connection: Connection, old: str, new: str) -> None:
-    """Redirect `old`, and every series merged into it before, to `new`."""
-    named = (series.c.id == old) | (series.c.merged_into == old)
-    connection.execute(update(series).where(named).values(merged_into=new))
 
 
 class CannotSplit(ValueError):
@@ -144,10 +157,10 @@ def split(
     # Also those that stay: undoing a merge assigns sources that came with it by name.
     affected = {*source_ids, *sources_of(connection, [old])}
     lock_polls(connection, affected)
-    rows.ensure_series(connection, {new: title or new}, now=now)
+    chapter_rows.ensure_series(connection, {new: title or new}, now=now)
     if title is not None:
         connection.execute(update(series).where(series.c.id == new).values(title=title))
-    merged = rows.lock_series(connection, [old, new])
+    merged = chapter_rows.lock_series(connection, [old, new])
     lock_live(connection, [old])
     if merged.get(new, old) != old:
         raise SeriesMerged(new, merged[new])
@@ -158,7 +171,10 @@ def split(
     removed = _remove_empty(connection, list(pairs))
     lock_rows(connection, sources.c.id, affected)
     if new in merged:
-        _restore_series(connection, old, new, source_ids)
+        # undo the merge; sources that came with `new` and stay are assigned to `old`
+        staying = (named_series() == new) & sources.c.id.not_in(list(source_ids))
+        connection.execute(update(sources).where(staying).values(assigned_series_id=old))
+        connection.execute(update(series).where(series.c.id == new).values(merged_into=None))
     _assign(connection, source_ids, new, now=now)
     recompute_latest(connection, [old, new])
     recount_chapters(connection, source_ids, now=now)
@@ -177,13 +193,6 @@ def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) 
         series_id = assignments[source_id].series_id
         if series_id != old:
             raise CannotSplit(f"{source_id} belongs to {series_id!r}, not to {old!r}; nothing was split")
-
-
-def _restore_series(connection: Connection, old: str, new: str, leaving: Collection[str]) -> None:
-    """Undo the merge of `new`; sources that came with it and stay are assigned to `old`."""
-    staying = (named_series() == new) & sources.c.id.not_in(list(leaving))
-    connection.execute(update(sources).where(staying).values(assigned_series_id=old))
-    connection.execute(update(series).where(series.c.id == new).values(merged_into=None))
 
 
 def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Collection[str]) -> int:
@@ -281,20 +290,122 @@ def restore(connection: Connection, series_id: str, label: str, *, actor: str, n
 def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
     """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
-    query = select(chapters.c.id, chapters.c.key, chapters.c.rejected_at).where(
-        chapters.c.series_id == series_id, chapters.c.key.in_(_keys(label))
-    )
-    row = connection.execute(query).first()
-    if row is None:
-        raise UnknownChapter(series_id, label)
-    return row[0], row[1], row[2]
-
-
-def _keys(label: str) -> Sequence[str]:
     number = chapter_number(label) if "#" not in label else None
-    return [label] if number is None else [number_text(number)]
+    key = label if number is None else number_text(number)
+    columns = (chapters.c.id, chapters.c.key, chapters.c.rejected_at)
+    rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
+    if not rows:
+        raise UnknownChapter(series_id, label)
+    return rows[0][0], rows[0][1], rows[0][2]
 
 
 def _set_rejected(connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None) -> None:
     connection.execute(update(chapters).where(chapters.c.id == chapter_id).values(rejected_at=rejected_at))
     recompute_latest(connection, [series_id])
+
+
+def shared_chapters(connection: Connection, old: str, new: str) -> dict[int, int]:
+    """Return the chapters of `old` whose key `new` has, too: id in `old`, id in `new`."""
+    twin = chapters.alias()
+    query = select(chapters.c.id, twin.c.id).join(twin, twin.c.key == chapters.c.key)
+    rows = connection.execute(query.where(chapters.c.series_id == old, twin.c.series_id == new))
+    return {old_id: new_id for old_id, new_id in rows}  # noqa: C416 - rows, not pairs, to a type checker
+
+
+def move_links(connection: Connection, pairs: Mapping[int, int], *, of: Collection[str] | None = None) -> int:
+    """Move the chapter sources of each chapter to its counterpart; return how many.
+
+    `of` limits it to these sources. Where the source already has a row there, one row keeps the
+    releases of both.
+    """
+    if not pairs:
+        return 0
+    batch = row_source(connection, {"old": Id, "new": Id}, sorted(pairs.items()), "given")
+    is_moved = chapter_sources.c.chapter_id == batch.c.old
+    if of is not None:
+        is_moved &= chapter_sources.c.source_id.in_(list(of))
+    _merge_duplicates(connection, batch, is_moved)
+    return connection.execute(update(chapter_sources).where(is_moved).values(chapter_id=batch.c.new)).rowcount
+
+
+def _merge_duplicates(connection: Connection, batch: CTE, is_moved: ColumnElement[bool]) -> None:
+    """Unite each link that moves with the one its source has there: all releases, the newer values."""
+    other = chapter_sources.alias()
+    query = (
+        select(chapters.c.key, chapter_sources.c.id, other.c.id)
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .join(batch, is_moved)
+        .join(other, and_(other.c.chapter_id == batch.c.new, other.c.source_id == chapter_sources.c.source_id))
+    )
+    rows = connection.execute(query).all()
+    duplicate_ids = [duplicate for _, duplicate, _ in rows]
+    held = select(chapter_sources).where(chapter_sources.c.id.in_([*duplicate_ids, *(id_ for _, _, id_ in rows)]))
+    links = {row["id"]: row for row in connection.execute(held).mappings()}
+    pairs = [(key, links[duplicate], links[survivor]) for key, duplicate, survivor in rows]
+    chapter_rows.update_links(connection, [_united(key, duplicate, survivor) for key, duplicate, survivor in pairs])
+    for _, duplicate, survivor in pairs:
+        there = survivor["available"] or duplicate["available"]
+        current = survivor if survivor["available"] == there else duplicate
+        connection.execute(
+            update(chapter_sources)
+            .where(chapter_sources.c.id == survivor["id"])
+            .values(
+                available=there,
+                missed_listings=current["missed_listings"],
+                last_seen_at=current["last_seen_at"],
+                detected_at=min(survivor["detected_at"], duplicate["detected_at"]),
+            )
+        )
+    connection.execute(delete(chapter_sources).where(chapter_sources.c.id.in_(duplicate_ids)))
+
+
+def _united(key: str, duplicate: RowMapping, survivor: RowMapping) -> LinkRow:
+    older, newer = sorted(
+        (survivor, duplicate), key=lambda link: (link["available"], link["detected_at"], len(link["releases"]))
+    )
+    older_releases, newer_releases = (
+        [release_from_dict(fields) for fields in link["releases"]] for link in (older, newer)
+    )
+    return LinkRow(
+        chapter_id=survivor["chapter_id"],
+        source_id=survivor["source_id"],
+        chapter=with_stored_releases(chapter_of(key, newer_releases), older_releases),
+    )
+
+
+def recount_chapters(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+    """Update the sources' record counts; polls that rely on a changed count start again.
+
+    The caller has locked their polls.
+    """
+    count = (
+        select(func.count())
+        .select_from(chapter_sources)
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .where(
+            chapter_sources.c.source_id == sources.c.id,
+            chapter_sources.c.available,
+            chapters.c.series_id == canonical_series_id(named_series()),
+        )
+        .correlate(sources)
+        .scalar_subquery()
+    )
+    statement = (
+        update(sources)
+        .where(sources.c.id.in_(list(source_ids)), sources.c.record_count != count)
+        .values(record_count=count, updated_at=now)
+        .returning(sources.c.id)
+    )
+    changed = list(connection.execute(statement).scalars())
+    interrupt_polls(connection, changed, now=now)
+
+
+def linked_sources(connection: Connection, series_ids: Collection[str]) -> set[str]:
+    """Return the sources that list or listed a chapter of these series."""
+    query = (
+        select(chapter_sources.c.source_id)
+        .distinct()
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .where(chapters.c.series_id.in_(list(series_ids)))
+    )
+    return set(connection.execute(query).scalars())

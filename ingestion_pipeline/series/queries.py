@@ -9,10 +9,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, exists, func, select
+from sqlalchemy import Connection, func, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.series import rows
+from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE, lock_series
 from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, series, sources
 
@@ -50,7 +50,7 @@ class SeriesFacts:
 
 def lock_live(connection: Connection, series_ids: Collection[str]) -> None:
     """Lock these series; raise if one does not exist or was merged away."""
-    merged = rows.lock_series(connection, series_ids)
+    merged = lock_series(connection, series_ids)
     for series_id in series_ids:
         if series_id in merged:
             raise SeriesMerged(series_id, merged[series_id])
@@ -64,36 +64,29 @@ def _check_exists(connection: Connection, series_id: str) -> None:
 
 def list_series(connection: Connection, series_id: str | None = None) -> list[SeriesFacts]:
     """Return every series by id, or the given one."""
-    is_available = exists().where(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
-    counted = {
-        "chapters": _counted(chapters, chapters.c.series_id, is_available & _is_not_rejected()),
-        "withdrawn": _counted(chapters, chapters.c.series_id, ~_is_not_rejected()),
-        "sources": _counted(sources, canonical_series_id(named_series()), sources.c.kind == "series"),
-        "followers": _counted(follows, follows.c.series_id),
+    is_rejected = chapters.c.rejected_at.is_not(None)
+    of_source = canonical_series_id(named_series())
+    counts = {
+        "chapters": _counts(connection, chapters.c.series_id, IS_AVAILABLE & ~is_rejected),
+        "withdrawn": _counts(connection, chapters.c.series_id, is_rejected),
+        "sources": _counts(connection, of_source, sources.c.kind == "series"),
+        "followers": _counts(connection, follows.c.series_id, true()),
     }
     names = ("id", "title", "latest_chapter", "last_chapter_at", "merged_into")
     query = select(*(series.c[name] for name in names)).order_by(series.c.id)
     if series_id is not None:
         query = query.where(series.c.id == series_id)
-    counts = {name: _numbers(connection, count_query) for name, count_query in counted.items()}
     all_facts: list[SeriesFacts] = []
     for row in connection.execute(query).mappings():
-        facts: dict[str, Any] = {name: row[name] for name in names}
-        facts |= {name: by_id.get(row["id"], 0) for name, by_id in counts.items()}
+        facts: dict[str, Any] = {**row, **{name: by_id.get(row["id"], 0) for name, by_id in counts.items()}}
         all_facts.append(SeriesFacts(**facts))
     return all_facts
 
 
-def _counted(table: Table, by: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any, int]:
-    return select(by.label("id"), func.count().label("n")).where(*where).group_by(by).select_from(table)
-
-
-def _numbers(connection: Connection, query: Select[Any, int]) -> dict[str, int]:
-    return {row["id"]: row["n"] for row in connection.execute(query).mappings()}
-
-
-def _is_not_rejected() -> ColumnElement[bool]:
-    return chapters.c.rejected_at.is_(None)
+def _counts(connection: Connection, by: ColumnElement[Any], where: ColumnElement[bool]) -> dict[str, int]:
+    """Return the number of rows for each value of `by`."""
+    query = select(by, func.count()).where(where).group_by(by)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def get_series(connection: Connection, series_id: str) -> SeriesFacts:
