@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ingestion_pipeline.companies.company_states import Completeness
-from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, canonical_name
+from ingestion_pipeline.companies.technologies import MACHINE_LEARNING, canonical_name
 from ingestion_pipeline.settings.systems import Company
 
 POINTS_PER_RANK = 5  # skills are ranked 1 to 10: two of rank 10 reach the cap
