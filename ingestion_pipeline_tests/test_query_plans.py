@@ -19,7 +19,7 @@ from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.companies.boards.closing import has_inactive_boards
 from ingestion_pipeline.companies.company_jobs import is_scoring_due
 from ingestion_pipeline.companies.company_runs import is_work_waiting as is_company_waiting
-from ingestion_pipeline.companies.matching.requeue import is_work_waiting as is_listing_waiting
+from ingestion_pipeline.companies.matching.listing_requeue import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id

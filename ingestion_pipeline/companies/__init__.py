@@ -4,7 +4,7 @@ Adapters build requests and parse responses; they do not fetch anything themselv
 Fetching does not belong here.
 """
 
-from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.job_listing import Listing, Remote
 from ingestion_pipeline.companies.salary import Salary
 
 __all__ = ["Listing", "Remote", "Salary"]

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select, update
 from ingestion_pipeline.companies.analysis.boards import GENERIC, RSS
 from ingestion_pipeline.companies.company_states import Confidence
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
-from ingestion_pipeline.companies.platforms.generic import RECOGNISE
+from ingestion_pipeline.companies.platforms.configured_lists import RECOGNISE
 from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request

@@ -56,13 +56,12 @@ def company_event(report: CompanyReport) -> AssetEvent:
 def _board_table(boards: list[dict[str, Any]]) -> str:
     if not boards:
         return "no boards"
-    lines = ["| platform | board | confidence | source |", "|---|---|---|---|"]
-    lines += [
+    lines = [
         f"| {plain(board['platform'])} | {plain(board['url'])} | {board['confidence']}"
         f" | {plain(board.get('source_id') or board.get('note') or 'waits for its discovery')} |"
         for board in boards
     ]
-    return "\n".join(lines)
+    return "\n".join(["| platform | board | confidence | source |", "|---|---|---|---|", *lines])
 
 
 def board_events(connection: Connection, source_ids: Collection[str]) -> list[AssetEvent]:
@@ -72,7 +71,10 @@ def board_events(connection: Connection, source_ids: Collection[str]) -> list[As
 
 def _board_event(report: BoardReport) -> AssetEvent:
     """Return the event of the board's jobs and of what happened since its last event."""
-    counts = {
+    metadata: dict[str, EventValue] = {
+        "outcome": report.outcome[:2_000],
+        "url": Url(report.url),
+        "tier": report.tier,
         "polled": report.polls,
         "changed": report.changes,
         "found": report.found,
@@ -84,12 +86,6 @@ def _board_event(report: BoardReport) -> AssetEvent:
         "skipped": report.skipped,
         "matched": report.matched,
         "not_judged_yet": report.waiting,
-    }
-    metadata: dict[str, EventValue] = {
-        "outcome": report.outcome[:2_000],
-        "url": Url(report.url),
-        "tier": report.tier,
-        **counts,
         "filtered_by_reason": Markdown(reason_table(report.filtered)),
         "newest": Markdown(listing_table(report.newest)),
     }
@@ -125,15 +121,14 @@ def listing_table(listings: Sequence[ListingSummary]) -> str:
 
 def match_event(report: MatchReport) -> AssetEvent:
     """Return the event of the board's funnel; numbers, since Dagster plots them."""
-    counts = {
+    metadata: dict[str, EventValue] = {
         "listings": report.listings,
         "waiting": report.waiting,
         "filtered": report.filtered,
         "skipped": report.skipped,
         "matched": report.matched,
+        **{f"filtered_by_{name}": count for name, count in report.filtered_by.items()},
     }
-    counts |= {f"filtered_by_{name}": count for name, count in report.filtered_by.items()}
-    metadata: dict[str, EventValue] = dict(counts)
     if report.scores:
         image = picture(histogram(report), name="scores")
         metadata |= {"scores": image} if image else {}

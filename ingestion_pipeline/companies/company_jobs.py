@@ -9,7 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, or_, select
 
-from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scoring_hash
+from ingestion_pipeline.companies.analysis.company_score import Score, rank_points, score, scoring_hash
 from ingestion_pipeline.companies.boards.listing_rows import update_rows
 from ingestion_pipeline.companies.boards.rotation import drain_scrapes
 from ingestion_pipeline.companies.company_events import company_event, match_event

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, exists, select, update
 
 from ingestion_pipeline.companies.analysis import model_facts
-from ingestion_pipeline.companies.analysis.analysis import collect_findings, evaluate_company
+from ingestion_pipeline.companies.analysis.findings import collect_findings, evaluate_company
 from ingestion_pipeline.companies.analysis.results import CompanyAnalysed, save_company, summary
 from ingestion_pipeline.companies.analysis.visiting import CompanyCrawl
 from ingestion_pipeline.companies.board_discovery import (

@@ -12,8 +12,8 @@ from ingestion_pipeline.companies.boards.system import BoardSystem, read_saved
 from ingestion_pipeline.companies.company_events import board_events
 from ingestion_pipeline.companies.company_jobs import WORK
 from ingestion_pipeline.companies.company_states import JOB, CompanyStatus, ListingDecision, ListingStatus, Priority
+from ingestion_pipeline.companies.matching.listing_requeue import requeue_job
 from ingestion_pipeline.companies.matching.listing_runs import profile_findings
-from ingestion_pipeline.companies.matching.requeue import requeue_job
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.records import CompanySystem, check_config
 from ingestion_pipeline.engine.published import (

@@ -20,7 +20,6 @@ from ingestion_pipeline.exports.item_contract import item_findings, run_item_fin
 from ingestion_pipeline.exports.tables import table_rows
 from ingestion_pipeline.notices.queries import undelivered
 from ingestion_pipeline.operations.health import SourceHealthRow, as_row, reported, source_statuses
-from ingestion_pipeline.orchestration.checks import evaluation_metadata, last_reported
 from ingestion_pipeline.orchestration.resources import RunContextParam
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.company_names import fingerprint
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.companies.matching.filtering import filter_listing, stopped
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, load_profile

@@ -6,8 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ingestion_pipeline.companies.analysis.facts import CompanyPage
-from ingestion_pipeline.companies.analysis.site import MIN_NAME_CHARACTERS, Role, is_same_site, plain_name, site_label
+from ingestion_pipeline.companies.analysis.company_facts import CompanyPage
+from ingestion_pipeline.companies.analysis.site_pages import (
+    MIN_NAME_CHARACTERS,
+    Role,
+    is_same_site,
+    plain_name,
+    site_label,
+)
 from ingestion_pipeline.companies.company_states import Confidence
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.sources.platforms import Platform, recognize_platform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingestion_pipeline.companies.analysis.facts import FIELDS, CompanyPage, Fact, FactMethod, Facts, make_fact
+from ingestion_pipeline.companies.analysis.company_facts import FIELDS, CompanyPage, Fact, FactMethod, Facts, make_fact
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, update
 
-from ingestion_pipeline.companies.analysis.analysis import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.analysis.boards import FoundBoard
-from ingestion_pipeline.companies.analysis.facts import FIELDS
+from ingestion_pipeline.companies.analysis.company_facts import FIELDS
+from ingestion_pipeline.companies.analysis.findings import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.board_discovery import find_board_source
 from ingestion_pipeline.companies.company_states import SOURCE_DISCOVERY, CompanyStatus, Completeness
 from ingestion_pipeline.companies.records import company
@@ -53,12 +53,13 @@ def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: date
         _board(connection, analysed, board, before, now=now, settings=settings) for board in analysed.findings.boards
     ]
     values = _values(analysed, before) | {"boards": boards}
+    is_thin = analysed.evaluation.completeness is Completeness.THIN
     connection.execute(
         update(companies)
         .where(companies.c.id == analysed.company_id)
         .values(
             **values,
-            status=_status(analysed).value,
+            status=(CompanyStatus.PENDING if is_thin else CompanyStatus.ACTIVE).value,
             failure=None,
             tracking_id=analysed.task.tracking_id,
             analyzed_at=now,
@@ -83,11 +84,6 @@ def summary(analysed: CompanyAnalysed) -> str:
         f" {len(findings.pages)} pages, {len(findings.boards)} boards,"
         f" {evaluation.score.points} points, tier {evaluation.score.tier}"
     )
-
-
-def _status(analysed: CompanyAnalysed) -> CompanyStatus:
-    is_thin = analysed.evaluation.completeness is Completeness.THIN
-    return CompanyStatus.PENDING if is_thin else CompanyStatus.ACTIVE
 
 
 def _values(analysed: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy.exc import NoResultFound
 
-from ingestion_pipeline.companies.analysis.analysis import parse_company_page
-from ingestion_pipeline.companies.analysis.facts import CompanyPage
-from ingestion_pipeline.companies.analysis.site import (
+from ingestion_pipeline.companies.analysis.company_facts import CompanyPage
+from ingestion_pipeline.companies.analysis.findings import parse_company_page
+from ingestion_pipeline.companies.analysis.site_pages import (
     PageToFetch,
     Role,
     SiteLink,

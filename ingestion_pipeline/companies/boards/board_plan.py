@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.boards import listing_rows
 from ingestion_pipeline.companies.boards.listing_rows import Candidate, StoredPosting
 from ingestion_pipeline.companies.boards.posting import WATCHED_FIELDS, Posting, posting_of
 from ingestion_pipeline.companies.company_names import is_same_place
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.settings.systems import Boards

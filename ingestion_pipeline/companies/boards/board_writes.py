@@ -30,7 +30,7 @@ from ingestion_pipeline.companies.boards.closing import EXPIRED
 from ingestion_pipeline.companies.boards.posting import Posting, content_hash, quality_of
 from ingestion_pipeline.companies.company_names import fingerprint
 from ingestion_pipeline.companies.company_states import job_task
-from ingestion_pipeline.companies.listing import is_expired
+from ingestion_pipeline.companies.job_listing import is_expired
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
@@ -136,13 +136,10 @@ def ingest_boards(
 
 def _plans(connection: Connection, listings: Sequence[BoardListing], settings: Settings) -> list[BoardPlan]:
     links = listing_rows.existing_links(connection, [listing.source.id for listing in listings])
-    by_source: dict[str, list[listing_rows.StoredPosting]] = {}
-    for link in links.values():
-        by_source.setdefault(link.source_id, []).append(link)
-    return [
-        _plan(listing, {link.external_key: link for link in by_source.get(listing.source.id, [])}, settings)
-        for listing in listings
-    ]
+    by_source: dict[str, dict[str, listing_rows.StoredPosting]] = {}
+    for link in links:
+        by_source.setdefault(link.source_id, {})[link.external_key] = link
+    return [_plan(listing, by_source.get(listing.source.id, {}), settings) for listing in listings]
 
 
 def _plan(listing: BoardListing, links: Mapping[str, listing_rows.StoredPosting], settings: Settings) -> BoardPlan:
@@ -316,15 +313,14 @@ def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: d
     ]
     listing_rows.update_links(connection, links, now=now)
     listing_rows.update_listings(connection, list(different.values()), now=now)
-    extended = [id_ for id_, after in different.items() if _is_extended(after, now=now)]
+    # Closed at a deadline that the board has moved since.
+    extended = [
+        id_
+        for id_, after in different.items()
+        if after["closed_reason"] == EXPIRED and not is_expired(after["valid_until"], now=now)
+    ]
     listing_rows.reopen_listings(connection, extended, now=now)
     return list(to_evaluate.values())
-
-
-def _is_extended(listing: Mapping[str, Any], *, now: datetime) -> bool:
-    """Return whether it was closed at a deadline that its board has moved since."""
-    was_expired = listing["closed_reason"] == EXPIRED
-    return was_expired and not is_expired(listing["valid_until"], now=now)
 
 
 def _merged(before: Mapping[str, Any], posting: Posting, *, is_primary: bool) -> dict[str, Any]:

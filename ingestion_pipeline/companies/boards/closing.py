@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
 
 from ingestion_pipeline.companies.boards import listing_rows
-from ingestion_pipeline.companies.listing import is_expired
+from ingestion_pipeline.companies.job_listing import is_expired
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.poll_tasks import lock_polls

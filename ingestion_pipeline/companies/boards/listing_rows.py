@@ -75,14 +75,11 @@ def lock_listings(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
 
 
-def existing_links(connection: Connection, source_ids: Collection[str]) -> dict[tuple[str, str], StoredPosting]:
-    """Return all links of these boards, by (source, key)."""
-    if not source_ids:
-        return {}
+def existing_links(connection: Connection, source_ids: Collection[str]) -> list[StoredPosting]:
+    """Return all links of these boards."""
     columns = [listing_sources.c[name] for name in StoredPosting.__slots__]
     query = select(*columns).where(listing_sources.c.source_id.in_(list(source_ids)))
-    links = [StoredPosting(**row) for row in connection.execute(query).mappings()]
-    return {(link.source_id, link.external_key): link for link in links}
+    return [StoredPosting(**row) for row in connection.execute(query).mappings()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

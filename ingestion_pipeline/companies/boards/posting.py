@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from ingestion_pipeline.companies.company_names import fingerprint, stated_company, url_key
 from ingestion_pipeline.companies.company_states import Completeness
-from ingestion_pipeline.companies.listing import Listing, listing_as_dict
+from ingestion_pipeline.companies.job_listing import Listing, listing_as_dict
 from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.sources import Source

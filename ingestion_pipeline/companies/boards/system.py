@@ -13,7 +13,7 @@ from ingestion_pipeline.companies.boards.board_plan import BoardListing
 from ingestion_pipeline.companies.boards.board_writes import ingest_boards
 from ingestion_pipeline.companies.boards.listing_rows import place_listings
 from ingestion_pipeline.companies.boards.posting import MARK, feed_from_bytes, feed_to_bytes
-from ingestion_pipeline.companies.listing import listing_as_dict
+from ingestion_pipeline.companies.job_listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import JobBoard, platform
 from ingestion_pipeline.companies.platforms import platform as platform_named
 from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ingestion_pipeline.companies.company_names import stated_company
-from ingestion_pipeline.companies.listing import Listing, Remote, listing_as_dict
+from ingestion_pipeline.companies.job_listing import Listing, Remote, listing_as_dict
 from ingestion_pipeline.companies.matching.match_rows import SCRAPED_COLUMNS
 from ingestion_pipeline.companies.matching.tasks import ListingWork
 from ingestion_pipeline.companies.platforms import jsonld, platform

@@ -15,9 +15,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from ingestion_pipeline.companies.listing import Remote, is_expired
-from ingestion_pipeline.companies.matching.listed_job import ListedJob
-from ingestion_pipeline.companies.matching.locations import is_home
+from ingestion_pipeline.companies.job_listing import Remote, is_expired
+from ingestion_pipeline.companies.matching.listed_job import ListedJob, is_home
 from ingestion_pipeline.companies.matching.profile import Allowed, Profile
 from ingestion_pipeline.companies.matching.terms import Text, find, find_phrase, first_of, places
 from ingestion_pipeline.settings.systems import Filter

@@ -1,17 +1,19 @@
-"""A listing as the evaluation sees it: only what its rows state."""
+"""A listing as the evaluation sees it: what its rows state, and the places and work mode that its text states."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
+from importlib import resources
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from ingestion_pipeline.companies.listing import Remote
-from ingestion_pipeline.companies.matching.locations import places_in_text, work_mode_in
-from ingestion_pipeline.companies.matching.terms import Text
+from ingestion_pipeline.companies.job_listing import Remote
+from ingestion_pipeline.companies.matching.terms import Text, find
 from ingestion_pipeline.companies.salary import TIMES_A_YEAR, salary_as_dict, salary_in_description
 
 _MIN_YEARLY_PAY = 10_000  # without a period a smaller amount is not per year
@@ -96,3 +98,211 @@ def _decimal(value: object) -> Decimal | None:
         return None if value is None else Decimal(str(value))
     except InvalidOperation:
         return None
+
+
+FILE = "places.yaml"
+_DAY_HOURS = 24
+
+
+def is_home(home_city: str | None, locations: Iterable[str]) -> bool:
+    """Return whether a location is the home city; "Portland, OR" is not in Maine."""
+    if not home_city:
+        return False
+    city, _, region = (part.strip() for part in home_city.partition(","))
+    return any(_is_in_city(city, region, location) for location in locations)
+
+
+def _is_in_city(city: str, region: str, location: str) -> bool:
+    span = find(city, Text.of(location))
+    if span is None:
+        return False
+    named = re.match(r"\s*[,(]\s*([^,;()|/]+)", location[span[1] :])
+    if named is None or not region:
+        return True
+    stated_region, home_region = _region(named[1]), _region(region)
+    return stated_region == home_region or stated_region not in _states().values()
+
+
+def _region(name: str) -> str:
+    """Return the state's code, else the name itself; "OR 97201" is OR."""
+    plain = " ".join(re.sub("[0-9]+", " ", name).lower().split())
+    return _states().get(plain, plain)
+
+
+def hours_apart(time_zone: str | None, locations: Iterable[str], *, at: datetime) -> float | None:
+    """Return the smallest time difference to a location in hours; None if none is known."""
+    if time_zone is None:
+        return None
+    mine = at.astimezone(ZoneInfo(time_zone)).utcoffset()
+    zones = {zone for location in locations for zone in zones_of(location)}
+    if mine is None or not zones:
+        return None
+    apart = [_apart(mine.total_seconds(), zone, at) for zone in zones]
+    return min(apart)
+
+
+def _apart(mine: float, zone: str, at: datetime) -> float:
+    theirs = at.astimezone(ZoneInfo(zone)).utcoffset()
+    hours = abs(mine - (theirs.total_seconds() if theirs else 0)) / 3_600
+    return min(hours, _DAY_HOURS - hours)
+
+
+@lru_cache(maxsize=4_096)
+def zones_of(location: str) -> frozenset[str]:
+    """Return a location's time zones by city, else state, else country; empty if unknown."""
+    text = Text.of(location)
+    for kind in ("abbreviations", "cities", "regions", "countries"):
+        names: Mapping[str, str] = _known()[kind]
+        zones = frozenset(zone for name, zone in names.items() if _names(name, text))
+        if zones:
+            return zones
+    return frozenset()
+
+
+def _names(name: str, text: Text) -> bool:
+    place = find(name.lower(), text)
+    if place is None:
+        return False
+    is_code = name.isupper() and len(name) <= 4  # noqa: PLR2004 - OR is a state, or is a word
+    return not is_code or text.text[slice(*place)] == name
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    import yaml
+
+    body = resources.files(__package__ or "").joinpath(FILE).read_text()
+    raw: dict[str, Any] = yaml.safe_load(body)
+    flat = {
+        kind: {name: zone for zone, names in raw[kind].items() for name in names}
+        for kind in ("abbreviations", "cities", "regions", "countries")
+    }
+    return flat | {"states": {name.lower(): code for code, name in raw["states"].items()}}
+
+
+@cache
+def _states() -> Mapping[str, str]:
+    """Return lower-case state codes by name and by code."""
+    codes = {name: code.lower() for name, code in _known()["states"].items()}
+    return codes | {code: code for code in codes.values()}
+
+
+MAX_CHARACTERS = 30_000  # of a text that are searched; the longest of our samples has 20,000
+BEFORE_CHARACTERS = 25  # before "on-site" that may make it an exception
+_WORDS = (
+    *("remote", "site", "office", "hybrid", "person", "anywhere", "from home", "vor ort"),
+    *("présentiel", "presencial"),
+)
+_PLACE_WORDS = ("location", "standort", "arbeitsort", "lieu", "based", "located")
+
+_ON_SITE = re.compile(
+    r"\b(?:on[\s-]?site|in[\s-]office|in[\s-]person|vor Ort|sur site|présentiel|presencial"
+    r"|office[\s-]based|in (?:the|our) office (?:every day|each day|daily|full[\s-]?time)"
+    r"|work(?:ing)? from (?:the|our)(?: \w{1,20}){0,2} (?:office|headquarters))\b"
+    r"(?!\s+(?:reliability|map|speed|performance|content|search|gym|fitness|caf|parking|child|day"
+    r"|kitchen|chef|meal|lunch|food|restaurant|canteen|doctor|clinic|health|medical|massage|amenit"
+    r"|perk|shower|bar|laundry|interview|visit|meeting|meet|event|training|support|customer|client"
+    r"|assessment|final|round|workshop|install|service|inspection|retreat|off-?site"
+    r"|with (?:user|customer|client)s"
+    r"|at (?:customer|client|event)s?))",
+    re.IGNORECASE,
+)
+_NOT_THE_RULE = re.compile(
+    r"\b(?:occasional(?:ly)?|optional(?:ly)?|sometimes|rarely|quarterly|monthly|annual|yearly|once"
+    r"|twice|no|not|never|without|customers?|clients?|interviews?|few|travel|meet)\b",
+    re.IGNORECASE,
+)
+_NO_REMOTE = re.compile(
+    r"\b(?:no|non|not|never|cannot|(?:is|do|does|can|wo)n?['\u2019]t)[\s-]"
+    r"(?:(?:a|an|any|be|fully|offer|offered|available|as|for|to|eligible|suitable|open|able|allow"
+    r"|support|provide|permit|consider|currently|performed|done|worked|work|working)\s){0,4}"
+    r"(?:remote\b(?!\s+(?:team|colleague|control|server|access))|remotely\b)"
+    r"|\bremote (?:work |working |option |options )?(?:is|are) (?:not|unfortunately not)\b"
+    r"|\bremote not (?:available|possible|offered|an option)\b"
+    r"|\bkein(?:e)? (?:home ?office|remote)",
+    re.IGNORECASE,
+)
+_DAYS = re.compile(
+    r"\b(?P<days>[1-5]|one|two|three|four|five)\s+days?\b[^.\n;]{0,20}?"
+    r"\b(?:on[\s-]?site|in[\s-](?:the |our |an )?(?:\w{1,20} )?office|in[\s-]person)\b"
+    r"|\b(?:on[\s-]?site|in[\s-](?:the |our |an )?(?:\w{1,20} )?office)\b[^.\n;]{0,10}?"
+    r"\b(?P<more>[1-5]|one|two|three|four|five)\s+days?\b",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?\n;]")
+_WHOLE_WEEK = frozenset({"5", "five"})
+_HYBRID = re.compile(
+    r"\bhybrid\b(?!-cloud)(?=\s*(?:$|[.,;:()|/\u2013\u2014-]|\n|(?:role|position|job|work|working|schedule|model|setup"
+    r"|set-up|arrangement|policy|remote|office|workplace|in|at|with|from|home)\b))",
+    re.IGNORECASE,
+)
+_REMOTE = re.compile(
+    r"\b(?:fully|100 ?%|completely|entirely) remote\b|\bwork(?:ing)? from anywhere\b"
+    r"|\bwork(?:ing)? (?:fully |entirely )?remotely\b"
+    r"|(?<!hybrid )(?<!hybrid-)(?<!days )(?<!day )\bremote\b"
+    r"(?=\s*(?:$|[.,;:()|/\u2013\u2014]|\n|-\s|-first"
+    r"|(?:role|position|job|work|working|opportunity|first|friendly|only|within|anywhere|worldwide|eligible|possible|or)\b))",
+    re.IGNORECASE,
+)
+_NAME = r"[A-Z\u00c0-\u00de][\w'\u2019-]{1,30}"
+_PLACE = rf"({_NAME}(?: {_NAME}){{0,3}}(?:, {_NAME}(?: {_NAME})?)?)"
+_PLACES = (
+    re.compile(
+        r"(?im:^[ *#_-]{0,5}(?:job )?(?:location|standort|arbeitsort|lieu)[ *_]{0,3}:[ *_]{0,3})"
+        rf"{_PLACE}"
+    ),
+    re.compile(
+        r"\b(?i:on[\s-]?site|in[\s-](?:office|person)|hybrid|vor Ort)\b[^.\n]{0,25}?"
+        rf"\b(?:in|at|from)(?: the| our)? {_PLACE}"
+    ),
+    re.compile(
+        r"\b(?i:(?:role|position|job|you|candidates?)(?: (?:is|will be|are|must be))?"
+        r" (?:based|located))"
+        rf" (?:in|at)(?: our)? {_PLACE}"
+    ),
+    re.compile(rf"\b(?i:on[\s-]?site|hybrid)\b *[,(\u2013-] *{_PLACE}"),
+    re.compile(rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) office in {_PLACE}"),
+    re.compile(
+        rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) {_PLACE}"
+        r"(?= (?i:office|headquarters|HQ|campus)\b)"
+    ),
+)
+_OFFICE = re.compile(r" (?:Office|HQ|Headquarters|Campus|Studio)$")
+
+
+def work_mode_in(text: str) -> Remote | None:
+    """Return the work mode that the text states; None if it states none or several."""
+    text = _lines_with(_WORDS, text)
+    if not text:
+        return None
+    days = {(match["days"] or match["more"]).lower() for match in _DAYS.finditer(text)}
+    is_remote = _REMOTE.search(_NO_REMOTE.sub(" ", text)) is not None
+    if _HYBRID.search(text) or days - _WHOLE_WEEK:
+        return None if is_remote else Remote.HYBRID
+    is_remote = is_remote or "from home" in text.lower()
+    is_on_site = bool(days) or _NO_REMOTE.search(text) is not None or _is_on_site(text)
+    if is_on_site == is_remote:
+        return None
+    return Remote.REMOTE if is_remote else Remote.ON_SITE
+
+
+def _lines_with(words: tuple[str, ...], text: str) -> str:
+    """Return the lines that have one of the words; patterns are applied only to these."""
+    lines = text[:MAX_CHARACTERS].split("\n")
+    return "\n".join(line for line in lines if any(word in line.lower() for word in words))
+
+
+def _is_on_site(text: str) -> bool:
+    for match in _ON_SITE.finditer(text):
+        before = text[max(0, match.start() - BEFORE_CHARACTERS) : match.start()]
+        sentence = _SENTENCE_END.split(before)[-1]
+        if not _NOT_THE_RULE.search(sentence):
+            return True
+    return False
+
+
+def places_in_text(text: str) -> tuple[str, ...]:
+    """Return the places that the text states as the job's, most certain first."""
+    text = _lines_with((*_WORDS, *_PLACE_WORDS), text)
+    stated = (_OFFICE.sub("", match[1]) for rule in _PLACES for match in rule.finditer(text))
+    return tuple(dict.fromkeys(stated))

@@ -33,6 +33,13 @@ from ingestion_pipeline.companies.matching.details import (
     with_detail,
 )
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator, ModelScorer
+from ingestion_pipeline.companies.matching.listing_requeue import (
+    external_ids,
+    is_work_waiting,
+    make_due,
+    make_due_for_profile,
+    requeue_outdated,
+)
 from ingestion_pipeline.companies.matching.match_rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.profile import (
     EMPTY_PROFILE,
@@ -41,13 +48,6 @@ from ingestion_pipeline.companies.matching.profile import (
     Profile,
     ProfileResult,
     load_profile,
-)
-from ingestion_pipeline.companies.matching.requeue import (
-    external_ids,
-    is_work_waiting,
-    make_due,
-    make_due_for_profile,
-    requeue_outdated,
 )
 from ingestion_pipeline.companies.matching.results import PAGE_GONE, ListingWriter
 from ingestion_pipeline.companies.matching.tasks import (

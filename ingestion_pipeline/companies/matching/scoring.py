@@ -15,11 +15,10 @@ from datetime import datetime
 from typing import Any
 
 from ingestion_pipeline.companies.company_states import Priority
-from ingestion_pipeline.companies.matching.listed_job import ListedJob
-from ingestion_pipeline.companies.matching.locations import hours_apart, is_home
+from ingestion_pipeline.companies.matching.listed_job import ListedJob, hours_apart, is_home
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.terms import find, first_of
-from ingestion_pipeline.companies.vocabulary import REQUIRED_SKILLS
+from ingestion_pipeline.companies.technologies import REQUIRED_SKILLS
 from ingestion_pipeline.settings.systems import Match
 
 RULES_VERSION = 2  # raise it when evaluation changes: all listings are evaluated again

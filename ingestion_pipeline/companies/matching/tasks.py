@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, RowMapping, select
 
 from ingestion_pipeline.companies.company_states import CompanyStatus, ListingStatus
-from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.job_listing import Remote
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.engine.outcomes import Outcome, Skipped
 from ingestion_pipeline.sources import Source

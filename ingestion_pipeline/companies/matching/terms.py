@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ingestion_pipeline.companies.vocabulary import OTHER_NAMES
+from ingestion_pipeline.companies.technologies import OTHER_NAMES
 
 # Names that are also everyday words, as is every single letter: they count if the spelling is the
 # name's own and the context is a list or about technology.

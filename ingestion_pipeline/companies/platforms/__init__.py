@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingestion_pipeline.companies.platforms import generic, jsonld
+from ingestion_pipeline.companies.platforms import configured_lists, jsonld
 from ingestion_pipeline.companies.platforms.api_boards import API_PLATFORMS
 from ingestion_pipeline.companies.platforms.protocol import JobBoard, JobPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
 __all__ = ["PLATFORMS", "BadConfig", "JobBoard", "JobPlatform", "UnknownPlatform", "platform"]
 
+_LISTS = (jsonld.PLATFORM, configured_lists.RSS, configured_lists.JSON, configured_lists.HTML)
 PLATFORMS: Mapping[str, JobPlatform] = MappingProxyType(
-    {adapter.name: adapter for adapter in (*API_PLATFORMS, jsonld.PLATFORM, generic.RSS, generic.JSON, generic.HTML)}
+    {adapter.name: adapter for adapter in (*API_PLATFORMS, *_LISTS)}
 )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.job_listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     ListingFields,
     date_of,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from html import unescape
 from typing import cast
 
-from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.job_listing import Remote
 from ingestion_pipeline.reading.html.cleaning import readable
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.html.markdown import to_markdown
@@ -74,7 +75,8 @@ class ListingFields:
 
     def is_true(self, path: str) -> bool:
         """Return whether the value is true or "true"."""
-        return self.value(path) in {True, "true"} if _is_plain(self.value(path)) else False
+        value = self.value(path)
+        return value is True or value == "true"
 
     def each(self, path: str) -> list[ListingFields]:
         """Return the objects of a list."""
@@ -104,17 +106,11 @@ def as_list(value: object) -> list[object]:
 def one_line(value: object, *, most: int = MAX_TEXT_CHARACTERS) -> str | None:
     """Return text or number as one line that any database accepts; inner spaces are kept."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        value = _written(value)
+        with suppress(ValueError):  # more digits than Python writes
+            value = str(value)
     if not isinstance(value, str):
         return None
     return storable(_CONTROL.sub(" ", value[: 2 * most])).strip()[:most].strip() or None
-
-
-def _written(number: float) -> str | None:
-    try:
-        return str(number)
-    except ValueError:  # more digits than Python writes
-        return None
 
 
 def description_of(*parts: str | None) -> str | None:
@@ -171,7 +167,3 @@ def joined(*parts: str | None) -> str | None:
 def other_places(first: str | None, others: Sequence[str]) -> tuple[str, ...]:
     """Return the others without the first and without repetitions."""
     return tuple(other for other in dict.fromkeys(others) if other != first)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, bool | str)

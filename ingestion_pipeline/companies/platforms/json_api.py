@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import ClassVar
 from urllib.parse import quote
 
-from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.job_listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,

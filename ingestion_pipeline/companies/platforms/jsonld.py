@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,

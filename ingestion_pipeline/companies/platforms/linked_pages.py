@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ingestion_pipeline.companies.company_names import company_slug
-from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.job_listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     date_of,

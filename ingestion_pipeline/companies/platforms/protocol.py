@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 

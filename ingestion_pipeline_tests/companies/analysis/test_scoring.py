@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.scoring import (
+from ingestion_pipeline.companies.analysis.company_score import (
     Completeness,
     Employees,
     completeness,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.site import (
+from ingestion_pipeline.companies.analysis.site_pages import (
     Role,
     SiteLink,
     guessed_pages,

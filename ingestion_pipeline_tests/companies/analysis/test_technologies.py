@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.facts import technologies_in
-from ingestion_pipeline.companies.vocabulary import (
+from ingestion_pipeline.companies.analysis.company_facts import technologies_in
+from ingestion_pipeline.companies.technologies import (
     DATABASES,
     FRONTEND,
     INFRASTRUCTURE,

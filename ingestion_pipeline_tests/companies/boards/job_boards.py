@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from ingestion_pipeline.companies.boards.board_plan import BoardListing
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.sources import Source

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text, update
 
 from ingestion_pipeline.companies.boards.board_plan import BoardListing
 from ingestion_pipeline.companies.boards.board_writes import ingest_boards
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store

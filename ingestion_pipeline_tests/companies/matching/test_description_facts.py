@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.job_listing import Remote
 from ingestion_pipeline.companies.matching.filtering import filter_listing
-from ingestion_pipeline.companies.matching.locations import places_in_text, work_mode_in
+from ingestion_pipeline.companies.matching.listed_job import places_in_text, work_mode_in
 from ingestion_pipeline.companies.matching.profile import Allowed, WorkModes
 from ingestion_pipeline.companies.salary import salary_in_description
 from ingestion_pipeline.settings import load_settings

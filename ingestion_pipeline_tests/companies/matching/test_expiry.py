@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ingestion_pipeline.companies.listing import is_expired
+from ingestion_pipeline.companies.job_listing import is_expired
 from ingestion_pipeline.companies.matching.listing_runs import are_listings_waiting
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.store.tables import job_listings, job_matches, outbox

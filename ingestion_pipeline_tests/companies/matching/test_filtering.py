@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.job_listing import Remote
 from ingestion_pipeline.companies.matching.filtering import FilterResult, filter_listing, stopped, years_required
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import EMPTY_PROFILE, Profile, Seniority, StopLists, Technologies

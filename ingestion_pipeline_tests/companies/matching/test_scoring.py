@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.matching.locations import hours_apart, is_home
+from ingestion_pipeline.companies.matching.listed_job import hours_apart, is_home
 from ingestion_pipeline.companies.matching.scoring import (
     BaseScore,
     adjustments,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingestion_pipeline.companies.listing import listing_as_dict
+from ingestion_pipeline.companies.job_listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.reading.structured.embedded import read_json
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.companies.analysis.site import Role, is_called_like, is_same_site
+from ingestion_pipeline.companies.analysis.site_pages import Role, is_called_like, is_same_site
 from ingestion_pipeline.companies.company_names import is_placeholder_text, stated_company
 from ingestion_pipeline.companies.platforms.fields import one_line
-from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, STACK
+from ingestion_pipeline.companies.technologies import MACHINE_LEARNING, STACK
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing
@@ -31,7 +31,7 @@ from ingestion_pipeline.reading.structured.organizations import (
 )
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.companies.analysis.site import SiteLink
+    from ingestion_pipeline.companies.analysis.site_pages import SiteLink
 
 
 # The fields of C15, in display order.
@@ -254,8 +254,7 @@ _WORDS = {
     for name, technology in STACK.items()
     if technology.as_word
 }
-_BESIDE = r"[\s,/&|;:\u00b7\u2022()+*-]{1,6}(?:(?:and|or|und|oder|et|y)\s)?"
-_BETWEEN = re.compile(_BESIDE)
+_BETWEEN = re.compile(r"[\s,/&|;:\u00b7\u2022()+*-]{1,6}(?:(?:and|or|und|oder|et|y)\s)?")
 _LEADING_IN = re.compile(
     r"\b(?:written|built|coded?|coding|develop\w*|programm\w*|implemented|backends?|services|stack"
     r"|experience|expert\w*|proficien\w*|fluen\w*|skill\w*|engineers?)\b[^.!?\n]{0,40}"
@@ -302,11 +301,7 @@ def _is_technology(text: str, span: tuple[int, int], sure: list[tuple[int, int]]
     if _LEADING_IN.search(text[max(0, start - 100) : start]) or _NAMED_FOR.match(text, end):
         return True
     return any(
-        (0 < start - other_end <= _MAX_CHARACTERS_BETWEEN and _is_between(text[other_end:start]))
-        or (0 < other_start - end <= _MAX_CHARACTERS_BETWEEN and _is_between(text[end:other_start]))
+        (0 < start - other_end <= _MAX_CHARACTERS_BETWEEN and _BETWEEN.fullmatch(text[other_end:start]))
+        or (0 < other_start - end <= _MAX_CHARACTERS_BETWEEN and _BETWEEN.fullmatch(text[end:other_start]))
         for other_start, other_end in sure
     )
-
-
-def _is_between(text: str) -> bool:
-    return _BETWEEN.fullmatch(text) is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.companies.analysis.boards import FoundBoard, boards_in
-from ingestion_pipeline.companies.analysis.facts import (
+from ingestion_pipeline.companies.analysis.company_facts import (
     FIELDS,
     CompanyPage,
     Fact,
@@ -21,7 +21,7 @@ from ingestion_pipeline.companies.analysis.facts import (
     places_of,
     technologies_in,
 )
-from ingestion_pipeline.companies.analysis.scoring import (
+from ingestion_pipeline.companies.analysis.company_score import (
     Score,
     completeness,
     employees_in,
@@ -29,7 +29,7 @@ from ingestion_pipeline.companies.analysis.scoring import (
     scoring_hash,
     size_category,
 )
-from ingestion_pipeline.companies.analysis.site import Role, anchors_of
+from ingestion_pipeline.companies.analysis.site_pages import Role, anchors_of
 from ingestion_pipeline.companies.company_names import clean_company_name
 from ingestion_pipeline.companies.company_states import Completeness
 from ingestion_pipeline.reading.html.head import feeds_of, title_of

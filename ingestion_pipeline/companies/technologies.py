@@ -1,6 +1,6 @@
 """Technologies as data: names, spellings, and the group of the stack each belongs to.
 
-One list for companies and listings: `analysis/facts.py` finds those of the five groups on a
+One list for companies and listings: `analysis/company_facts.py` finds those of the five groups on a
 company's pages, `matching/terms.py` what a profile and a listing name.
 """
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ingestion_pipeline.companies.company_states import Completeness
-from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, canonical_name
+from ingestion_pipeline.companies.technologies import MACHINE_LEARNING, canonical_name
 from ingestion_pipeline.settings.systems import Company
 
 TECH_CAP = 100  # points that technologies come to at most
