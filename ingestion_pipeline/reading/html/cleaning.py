@@ -103,11 +103,6 @@ def shows(style: str) -> bool:
     return bool(_SHOWN.search(_normal(style)))
 
 
-def is_for_screens(media: str) -> bool:
-    """Return whether the attribute `media` applies to every screen."""
-    return _MEDIA_OF_SCREENS.fullmatch(media) is not None
-
-
 def hiding_selectors(sheets: str) -> tuple[tuple[str, Hiding], ...]:
     """Return the selectors that a page's style sheets hide and none of their rules shows."""
     # Cached: the pages of a site share their style sheet, and reading it took as long as parsing.
@@ -160,7 +155,8 @@ def _selectors_in(sheets: str) -> tuple[tuple[str, Hiding], ...]:
         if rule.is_always and (how := hiding(rule.declarations)) is not None:
             for selector in map(str.strip, rule.selectors.split(",")):
                 if _is_plain(selector) and not _is_shown_again(selector, shown_names):
-                    hiding_by_selector.setdefault(_of_the_body(selector), how)
+                    is_of_the_body = re.match(r"(?:html|body)\b", selector)
+                    hiding_by_selector.setdefault(selector if is_of_the_body else f"body {selector}", how)
     return tuple(islice(hiding_by_selector.items(), MAX_SELECTORS))
 
 
@@ -182,11 +178,8 @@ def _rules(css: str) -> Iterator[StyleRule]:
         elif token[0] == "}" and around:
             selectors = around.pop()
             if selectors is not None and not selectors.startswith("@"):
-                yield StyleRule(selectors, text, all(map(_holds_always, around)))
-
-
-def _holds_always(head: str | None) -> bool:
-    return head is not None and _ON_EVERY_SCREEN.fullmatch(head) is not None
+                is_always = all(head is not None and _ON_EVERY_SCREEN.fullmatch(head) for head in around)
+                yield StyleRule(selectors, text, is_always)
 
 
 def _is_plain(selector: str) -> bool:
@@ -200,10 +193,6 @@ def _is_shown_again(selector: str, shown_names: set[str]) -> bool:
     """Return whether a rule shows anything of that name, or a script may once it runs."""
     names = _MARKS.findall(selector) or _SHEET_TAGS.findall(selector)
     return "cloak" in selector or not shown_names.isdisjoint(names)
-
-
-def _of_the_body(selector: str) -> str:
-    return selector if re.match(r"(?:html|body)\b", selector) else f"body {selector}"
 
 
 # `noscript` is for others than the visitor; forms stay, catalogues have their terms in them.
@@ -438,4 +427,4 @@ def _is_applied(node: LexborNode) -> bool:
     attributes = node.attrs
     is_css = (attributes.get("type") or "text/css").strip().lower() == "text/css"
     is_for_others = node.parent is not None and node.parent.tag == "noscript"
-    return is_css and not is_for_others and is_for_screens(attributes.get("media") or "")
+    return is_css and not is_for_others and _MEDIA_OF_SCREENS.fullmatch(attributes.get("media") or "") is not None

@@ -154,11 +154,7 @@ def _plain_query(query: str) -> str:
     """Return the query as `canonical_url` does, for a query without anything to escape."""
     parts = without_secret_pairs(query).split("&")
     pairs = [pair for pair in parts if pair and not selects_nothing(pair)]
-    return "?" + "&".join(sorted(pairs, key=_name)) if pairs else ""
-
-
-def _name(pair: str) -> str:
-    return pair.partition("=")[0]
+    return "?" + "&".join(sorted(pairs, key=lambda pair: pair.partition("=")[0])) if pairs else ""
 
 
 def _resolved(base: str, link: str) -> str | None:
@@ -239,7 +235,7 @@ def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
         link = _page_link(address, clue, number)
         if link and (address not in links or link.clue < links[address].clue):
             links[address] = link
-    return sorted(_repeated(links.values()), key=_rank)
+    return sorted(_repeated(links.values()), key=lambda link: (link.clue, link.number or 0))
 
 
 def next_page(tree: LexborHTMLParser, url: str) -> str | None:
@@ -343,10 +339,6 @@ def _repeated(links: Iterable[PageLink]) -> list[PageLink]:
     candidates = list(links)
     patterns = Counter(link.pattern for link in candidates)
     return [link for link in candidates if link.clue < Clue.QUERY or patterns[link.pattern] > 1]
-
-
-def _rank(link: PageLink) -> tuple[int, int]:
-    return link.clue, link.number or 0
 
 
 def _is_in_pager(node: LexborNode) -> bool:

@@ -341,7 +341,8 @@ def _usage(counts: Mapping[str, Any], text: str, read: str, written: str) -> Usa
 def _refused(answer_format: AnswerFormat, error: openai.APIStatusError, key: str) -> Exchange:
     status = error.status_code
     # The message alone is shown; code, type and parameter help to tell refusals apart.
-    message = _safe(f"{status}: {_words(error)}", key)
+    words = _mapping(error.body).get("message") or error.message
+    message = _safe(f"{status}: {words}", key)
     details = f"{message} {error.code or ''} {error.type or ''} {error.param or ''}"
     code = f"http_{status}"
     if 300 <= status < 400:  # noqa: PLR2004
@@ -359,11 +360,6 @@ def _refused(answer_format: AnswerFormat, error: openai.APIStatusError, key: str
         # A server that is down says so with 502 to 504; a 500 may be about this one question.
         return ServerBusy(code=code, message=message, wait=wait, is_shared=status != 500)  # noqa: PLR2004
     return BadModelRequest(code=code, message=message)
-
-
-def _words(error: openai.APIStatusError) -> str:
-    message = _mapping(error.body).get("message")
-    return str(message) if message else error.message
 
 
 def wait_asked_for(headers: Mapping[str, str]) -> timedelta | None:

@@ -54,19 +54,13 @@ _LEAST_LEFT = 2
 
 
 def _alternatives(forms: str) -> str:
-    return "|".join(_spelling(form) for form in forms.split("|"))
-
-
-def _spelling(form: str) -> str:
-    """Return a pattern of the form, with dots and blanks optional."""
-    pattern = "".join(_character_pattern(character) for character in form)
-    return pattern if form.endswith((".", ")")) else pattern + r"\.?"
-
-
-def _character_pattern(character: str) -> str:
-    if character == ".":
-        return r"\.?\s?"
-    return r"\s*" if character == " " else re.escape(character)
+    """Return a pattern of the forms, with dots and blanks optional."""
+    signs = {".": r"\.?\s?", " ": r"\s*"}
+    patterns = (
+        "".join(signs.get(sign) or re.escape(sign) for sign in form) + ("" if form.endswith((".", ")")) else r"\.?")
+        for form in forms.split("|")
+    )
+    return "|".join(patterns)
 
 
 _AFTER_NAME = re.compile(rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives(_AFTER)})\s*+$", re.IGNORECASE)
