@@ -23,7 +23,7 @@ from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.catalogs.crawling.runs import run_extraction
 from ingestion_pipeline.catalogs.datasets.rows import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE

@@ -16,7 +16,7 @@ from sqlalchemy import Table, insert, select, update
 from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done, run_crawl, run_extraction
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE, Ended, FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.extraction.page_reader import Reader
+from ingestion_pipeline.catalogs.extraction.pipeline import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.engine.context import RunContext

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, text
 
 from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawling.runs import KINDS
-from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.companies.boards.closing import has_inactive_boards
 from ingestion_pipeline.companies.matching.requeue import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, func, insert, select
 
 from ingestion_pipeline.catalogs.datasets.publishing import published_dataset
 from ingestion_pipeline.catalogs.extraction.source_config import entity_name
+from ingestion_pipeline.catalogs.recipes.detected_recipes import ready_recipes
 from ingestion_pipeline.catalogs.recipes.next_pages import ROOT, Step, root_url, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.registry import ready_recipes
 from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.sources import Source

@@ -21,8 +21,8 @@ from ingestion_pipeline.catalogs.operations.retention import (
     old_model_answers,
     old_model_calls,
 )
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems
-from ingestion_pipeline.catalogs.recipes.registry import DETECT, ensure_detection, recipe_facts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.catalogs.work import WORK
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE

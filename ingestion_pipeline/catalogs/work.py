@@ -13,12 +13,12 @@ from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawling.reporting import CrawlReport, crawl_report, crawled_since, newest_picture
 from ingestion_pipeline.catalogs.crawling.runs import KINDS, run_extraction, run_ingestion, start_now
 from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
-from ingestion_pipeline.catalogs.detection.runs import run_detection
+from ingestion_pipeline.catalogs.detection.detection_tasks import run_detection
 from ingestion_pipeline.catalogs.events import crawl_event, dataset_event
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
-from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
+from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader, Reader
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
-from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.crawling.protocol import CrawlFilter

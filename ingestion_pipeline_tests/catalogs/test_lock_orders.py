@@ -10,11 +10,11 @@ from sqlalchemy import Connection, insert, select, text
 
 from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
-from ingestion_pipeline.catalogs.detection.runs import DetectionItem, persist_detections
+from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionItem, persist_detections
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.operations.retention import old_extractions
-from ingestion_pipeline.catalogs.recipes.registry import DETECT
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPageCache, PageFailed, PageOutcomes, PageWork
 from ingestion_pipeline.engine.outcomes import Completed, end_tasks

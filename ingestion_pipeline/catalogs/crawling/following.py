@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, exist
 from sqlalchemy.sql.dml import ReturningInsert
 
 from ingestion_pipeline.catalogs.crawling.frontier import CHANGED_AT, EXPLORED, LIST_MEMORY, PagePlan
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent
+from ingestion_pipeline.catalogs.extraction.record import PageContent
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, FollowedLink, StepKind
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType

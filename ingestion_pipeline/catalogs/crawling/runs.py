@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, func, select, update
 
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
-from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
-from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
+from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
+from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader, Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, ReadWork, wake_for_models
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE

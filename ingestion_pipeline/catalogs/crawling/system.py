@@ -14,10 +14,10 @@ from ingestion_pipeline.catalogs.crawling.frontier import PagePlan, open_pages, 
 from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction, carry_over
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, failed_finishes, finish_extractions
 from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.recipes.detected_recipes import is_by_hand
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, StepKind, follow_page
 from ingestion_pipeline.catalogs.recipes.page_source import PageSource
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.registry import is_by_hand
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,

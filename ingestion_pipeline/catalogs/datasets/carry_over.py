@@ -39,11 +39,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.recipes.next_pages import LIST_PAGES, NOTHING_TO_DO
-from ingestion_pipeline.catalogs.recipes.recipe import PageType
+from ingestion_pipeline.catalogs.recipes.recipe import PageType, content_selectors
 from ingestion_pipeline.catalogs.states import (
     LINKS_MISSING,
     MISSING_CODES,

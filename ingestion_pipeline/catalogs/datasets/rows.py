@@ -26,9 +26,7 @@ from sqlalchemy import (
 
 from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.item_keys import item_keys
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
-from ingestion_pipeline.catalogs.extraction.record import Record
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, Record, item_keys
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.store.bulk import making_rows, row_source
 from ingestion_pipeline.store.inserts import insert_into

@@ -21,7 +21,7 @@ from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from ingestion_pipeline.catalogs.datasets.publishing import published_dataset
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent
+from ingestion_pipeline.catalogs.extraction.record import PageContent
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, snapshot_columns_of, stored_content
 from ingestion_pipeline.catalogs.recipes.page_source import identity

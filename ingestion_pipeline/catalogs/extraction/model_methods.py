@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from typing import TypeVar, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.item_keys import item_key
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget
 from ingestion_pipeline.catalogs.extraction.prompts import (
     ONE_QUESTION_TOKENS,
     PART_TOKENS,
@@ -22,7 +20,14 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
     single_record_question,
     tokens_of,
 )
-from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, Record, record_of
+from ingestion_pipeline.catalogs.extraction.record import (
+    CandidateRecord,
+    ExtractionMethod,
+    ExtractionOverBudget,
+    Record,
+    item_key,
+    record_of,
+)
 from ingestion_pipeline.catalogs.extraction.rules.counting import SectionEvidence, is_expected_count, record_sections
 from ingestion_pipeline.reading.llm import (
     Answer,

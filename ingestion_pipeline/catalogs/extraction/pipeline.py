@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
@@ -13,7 +13,6 @@ from ingestion_pipeline.catalogs.extraction.injected_instructions import (
     blank_injected_instructions,
     has_injected_instructions,
 )
-from ingestion_pipeline.catalogs.extraction.item_keys import item_key
 from ingestion_pipeline.catalogs.extraction.model_methods import (
     ModelPage,
     ModelReader,
@@ -21,9 +20,15 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
     PlacedRecord,
     gather_all,
 )
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.prompts import PagePart, parts_of, presence_question
-from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record
+from ingestion_pipeline.catalogs.extraction.record import (
+    ExtractionMethod,
+    ExtractionOverBudget,
+    ExtractionResult,
+    PageContent,
+    Record,
+    item_key,
+)
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import (
     COURSE,
     RuleResult,
@@ -34,11 +39,12 @@ from ingestion_pipeline.catalogs.extraction.rule_pipeline import (
 from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import has_phrase
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient
+from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
@@ -327,3 +333,36 @@ class _PageReader:
     def _parts(self, model_page: ModelPage) -> list[PagePart]:
         tree = visible_tree("" if is_json(self.page.body) else self.page.body)
         return parts_of(self.kind, model_page.text, tree, announced=self.by_rules.announced)
+
+
+class Reader(Protocol):
+    """Reader of one page; every failure is raised as a `WorkError`."""
+
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> ExtractionResult | OverBudget:
+        """Return every record of the configured entity on the page; no record is no error."""
+        ...
+
+
+class PipelineReader:
+    """Reader that uses rules, then models for what is left open; without a client, rules alone."""
+
+    def __init__(self, settings: Settings, now: Callable[[], datetime], client: ModelClient | None = None) -> None:
+        self._settings = settings
+        self._now = now
+        self._client = client
+
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> ExtractionResult | OverBudget:
+        """Return the records of the cheapest method that reads the page well."""
+        try:
+            return await read_page(
+                config.kind,
+                page,
+                client=self._client,
+                billing=billing,
+                settings=self._settings,
+                now=self._now(),
+                selectors=config.selectors,
+                learned=config.learned,
+            )
+        except ExtractionOverBudget as error:
+            return error.over

@@ -15,8 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EVIDENCE, EntityField, EntityType, FieldKind
-from ingestion_pipeline.catalogs.extraction.page_result import READER_VERSION
-from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, FieldValue
+from ingestion_pipeline.catalogs.extraction.record import READER_VERSION, CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.reading.llm import AnswerSchema, PageText, Prompt, Question

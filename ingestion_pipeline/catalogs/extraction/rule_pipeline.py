@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.injected_instructions import has_injected_instructions
 from ingestion_pipeline.catalogs.extraction.model_methods import missing_or_unproved
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent
 from ingestion_pipeline.catalogs.extraction.record import (
     LEARNED,
     MAX_PAGE_RECORDS,
     CandidateRecord,
     ExtractionMethod,
+    PageContent,
     Record,
     record_of,
 )

@@ -16,7 +16,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, Enti
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.embedded import value_of
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import choice_in_words
-from ingestion_pipeline.catalogs.recipes.config_fields import ConfigFields, as_mapping
+from ingestion_pipeline.catalogs.recipes.recipe import ConfigFields, as_mapping
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 
 if TYPE_CHECKING:

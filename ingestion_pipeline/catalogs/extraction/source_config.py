@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     entity_type,
     entity_types,
 )
-from ingestion_pipeline.catalogs.extraction.item_keys import reader_hash
+from ingestion_pipeline.catalogs.extraction.prompts import prompt_labels
+from ingestion_pipeline.catalogs.extraction.record import READER_VERSION
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE
 from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, Selectors, selectors_of
 from ingestion_pipeline.settings import Settings
@@ -74,3 +76,14 @@ def entity_config_problems(config: Mapping[str, Any], folder: Path | None = None
         yield f"entity: {error}"
     except BadSelectors as error:
         yield from error.problems
+
+
+def reader_hash(kind: EntityType, settings: Settings, *, selectors: Selectors | None = None) -> str:
+    """Return the hash of all that determines a page's records: an equal hash needs no new reading.
+
+    Model names count only where a model is configured: without a key they change nothing.
+    """
+    parts = [kind.model_dump_json(), f"reader {READER_VERSION}", repr(selectors)]
+    if settings.has_model:
+        parts += [settings.model_cheap, settings.model_strong, *prompt_labels(kind)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

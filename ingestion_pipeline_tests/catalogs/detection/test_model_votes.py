@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetected, tally
-from ingestion_pipeline.catalogs.detection.detector import RecipeDetector, followed_links
-from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters, checked_pagination, checked_pattern
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector, followed_links
+from ingestion_pipeline.catalogs.detection.model_votes import (
+    ModelVoters,
+    NotDetected,
+    checked_pagination,
+    checked_pattern,
+    tally,
+)
 from ingestion_pipeline.catalogs.detection.page_analysis import analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.recipes.patterns import simplified_markdown

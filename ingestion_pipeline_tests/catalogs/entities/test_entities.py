@@ -7,21 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction import (
-    BadSelectors,
-    EntityType,
-    ExtractionMethod,
-    Record,
-    entity_type,
-    item_key,
-    item_keys,
-    prompts,
-    reader_hash,
-    selectors_of,
-)
+from ingestion_pipeline.catalogs.extraction import prompts
 from ingestion_pipeline.catalogs.extraction.cost import predicted_cost
-from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType
-from ingestion_pipeline.catalogs.extraction.source_config import entity_config_problems, load_entity_config
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record, item_key, item_keys
+from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, selectors_of
+from ingestion_pipeline.catalogs.extraction.source_config import entity_config_problems, load_entity_config, reader_hash
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.page_readings import (

@@ -12,15 +12,13 @@ from typing import Any
 
 from sqlalchemy import Connection, null
 
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
-from ingestion_pipeline.catalogs.detection.detector import RecipeDetector
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
 from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
-from ingestion_pipeline.catalogs.recipes.recipe import is_all_rendered
-from ingestion_pipeline.catalogs.recipes.registry import (
+from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     DETECT,
     MESSAGE_LENGTH,
     DetectedRecipe,
@@ -31,6 +29,7 @@ from ingestion_pipeline.catalogs.recipes.registry import (
     is_by_hand,
     mark_recipes,
 )
+from ingestion_pipeline.catalogs.recipes.recipe import is_all_rendered
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import (
