@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import COURSE, EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.record import Record
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, read_records
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors, selectors_of
 from ingestion_pipeline.reading.structured.items import ParsedFeed, SavedBody, SavedBodyResult
 from ingestion_pipeline.reading.text.decoding import decode

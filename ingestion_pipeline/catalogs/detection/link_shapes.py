@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -127,17 +127,12 @@ def _join_siblings(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> lis
 
 def widen_cluster(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
     """Return the shape joined with those of further links, such as categories in other folders."""
-    patterns = [cluster.pattern, *(_name_shape(url) for url in links)]
-    pattern = "|".join(dict.fromkeys(filter(None, patterns)))
+    narrow = (_TRUST["name"], _TRUST["query"])  # other URLs differ in the last segment or in the query
+    shapes = [next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None) for url in links]
+    pattern = "|".join(dict.fromkeys(filter(None, [cluster.pattern, *shapes])))
     finds = LinkPattern(pattern).find
     anchors = tuple(anchor for anchor in usable_anchors(page) if finds(anchor.url) is not None)
     return replace(cluster, pattern=pattern, anchors=anchors)
-
-
-def _name_shape(url: str) -> str | None:
-    """Return the shape of a URL in which other URLs differ in the last segment or in the query."""
-    narrow = (_TRUST["name"], _TRUST["query"])
-    return next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None)
 
 
 def _shapes(url: str) -> Iterator[tuple[float, str]]:
@@ -181,8 +176,11 @@ def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[t
             frame = (parts.scheme, parts.netloc, _query(parts.query), last, str(len(segments)))
             frames.setdefault((*frame, *segments[:depth]), []).append((anchor, segments))
     for (scheme, netloc, query, last, *_), members in frames.items():
-        columns = [set(column) for column in zip(*(parts for _, parts in members), strict=True)]
-        texts = [_common(column) for column in columns]
+        texts: list[str] = []
+        for column in zip(*(parts for _, parts in members), strict=True):
+            numbered = {_numbered(part) for part in column}
+            same = {_literal(column[0])} if len(set(column)) == 1 else numbered
+            texts.append(same.pop() if len(same) == 1 else _VARIABLE)
         if texts[-1] == _VARIABLE:
             texts[-1] = last
         variable = sum(_VARIABLE in text for text in texts)
@@ -190,13 +188,6 @@ def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[t
         pattern = f"^{scheme}://{_literal(netloc)}/{'/'.join(texts)}{end}"
         trust = _VARIABLE_TRUST ** max(variable - 1, 0) if has_siblings else _TRUST["wide"]
         yield trust, pattern, [anchor for anchor, _ in members]
-
-
-def _common(column: set[str]) -> str:
-    if len(column) == 1:
-        return _literal(next(iter(column)))
-    numbered = {_numbered(part) for part in column}
-    return next(iter(numbered)) if len(numbered) == 1 else _VARIABLE
 
 
 def _query(query: str) -> str:
@@ -235,13 +226,6 @@ def _distinct(ranked: Sequence[Cluster]) -> list[Cluster]:
     return best
 
 
-def finds_examples(pattern: str, examples: Iterable[str], links: Iterable[str]) -> bool:
-    """Whether the pattern is valid and finds each of its own examples among the links."""
-    LinkPattern(pattern).checked()
-    there = set(links)
-    return bool(there) and set(examples) <= there
-
-
 TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
 MANY_LINKS = 3  # of one shape and in the content; fewer stand on any page
 STRAY_LINKS = 5  # with so many course links beside one record the page may be a list
@@ -274,15 +258,15 @@ def purpose_of(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
         if (why := _is_list_of(records, courses, page)) is None:
             summary = f"{records.count} records, {records.complete} of them whole"
             return PagePurpose(page_type=PageType.DETAIL, why=summary, clusters=clusters)
-        return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters))
-    if courses is not None:
+    elif courses is not None:
         why = f"{courses}, with the words of courses"
-        return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters))
-    return PagePurpose(page_type=None, why=_doubt(page, clusters), clusters=clusters)
-
-
-def _first(first: Cluster | None, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
-    return clusters if first is None else (first, *(other for other in clusters if other is not first))
+    else:
+        seen = "; ".join(str(cluster) for cluster in clusters[:3]) or "no links of one shape"
+        no_records = "no records" if records is not None else "records that no rules read"
+        form = ", and a form to be filled in" if page.has_form else ""
+        return PagePurpose(page_type=None, why=f"{no_records}, {seen}{form}", clusters=clusters)
+    first = tuple(sorted(clusters, key=lambda cluster: cluster is not courses))
+    return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=first)
 
 
 def _is_list_of(records: RecordStats, courses: Cluster | None, page: PageAnalysis) -> str | None:
@@ -299,11 +283,3 @@ def _is_list_of(records: RecordStats, courses: Cluster | None, page: PageAnalysi
     if records.count == 1 and links >= STRAY_LINKS and not is_about_it:
         return f"one course among {courses}"
     return None
-
-
-def _doubt(page: PageAnalysis, clusters: tuple[Cluster, ...]) -> str:
-    """Describe what was seen on a page whose type rules cannot decide."""
-    seen = "; ".join(str(cluster) for cluster in clusters[:3]) or "no links of one shape"
-    records = "no records" if page.records is not None else "records that no rules read"
-    form = ", and a form to be filled in" if page.has_form else ""
-    return f"{records}, {seen}{form}"

@@ -204,6 +204,11 @@ class ListPaging:
     is_open: bool = False
     last_url: str | None = None
 
+    @property
+    def page_count(self) -> float:
+        """The number of pages; infinite where each only links to the next."""
+        return self.pagination.get("total_pages", math.inf)
+
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from ingestion_pipeline.catalogs.crawling.reporting import crawl_facts
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, PART_TOKENS, answer_schema, reading_question
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, has_rules
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import has_rules
+from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
 from ingestion_pipeline.catalogs.learning.learned_selectors import learned_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -120,7 +120,7 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     sizes = text_sizes(_last_pages(connection, source.id), content)
     if not sizes:
         return {"predicted_cost": "not known before pages were visited"}
-    if not settings.has_model and not can_finish_by_rules(entity_config):
+    if not settings.has_model and not entity_config.can_finish_by_rules:
         cost = cost_with_models(entity_config.kind, sizes, settings)
         message = f"once there is a model: {cost}, for {len(sizes)} pages; {NO_MODEL}"
         return {"predicted_cost": message}
@@ -129,11 +129,6 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     if cost.calls and has_rules(entity_config.kind, entity_config.selectors):
         message += "; a page that rules read, or that is unchanged, costs nothing"
     return {"predicted_cost": message}
-
-
-def can_finish_by_rules(entity_config: EntityConfig) -> bool:
-    """Return whether rules alone may decide without a model; else the pages wait for one."""
-    return entity_config.kind.name == COURSE or entity_config.selectors is not None
 
 
 def text_sizes(rows: Sequence[DetailPage], content: ContentStore) -> list[int]:
