@@ -28,7 +28,8 @@ from ingestion_pipeline.catalogs.extraction.record import (
     item_key,
     record_of,
 )
-from ingestion_pipeline.catalogs.extraction.rules.counting import SectionEvidence, is_expected_count, record_sections
+from ingestion_pipeline.catalogs.extraction.rules.counting import RecordEvidence, is_expected_count, record_sections
+from ingestion_pipeline.reading.evidence.grounding import Evidence
 from ingestion_pipeline.reading.llm import (
     Answer,
     Answered,
@@ -271,14 +272,16 @@ class ModelReader:
     def _grounded(
         self, candidates: Sequence[CandidateRecord], method: ExtractionMethod, model: str, part: tuple[int, int]
     ) -> list[PlacedRecord]:
-        spans = record_sections(self._kind, candidates, self._page.text, part)
+        text, (start, end) = self._page.text, part
+        wider = Evidence(text[start:end])
         placed: list[PlacedRecord] = []
-        for candidate, span in zip(candidates, spans, strict=True):
-            evidence = SectionEvidence(self._page.text, span, part)
+        for candidate, span in zip(candidates, record_sections(self._kind, candidates, text, part), strict=True):
+            evidence = RecordEvidence(text, span, wider, wider_start=start, only_own_numbers=True)
             record = record_of(self._kind, candidate, method=method, evidence=evidence, model=model)
             if record.evidence:
-                sure = replace(record, confidence=_proved_share(record))
-                placed.append(PlacedRecord(record=sure, span=span))
+                proved = sum(grounding.is_proof for grounding in record.evidence.values())
+                record = replace(record, confidence=round(proved / len(record.evidence), 3))
+                placed.append(PlacedRecord(record=record, span=span))
         return placed
 
     async def _read_by_size(
@@ -314,11 +317,6 @@ def _merge_readings(readings: Sequence[PartResult]) -> PartResult:
 def missing_or_unproved(kind: EntityType, record: Record) -> tuple[str, ...]:
     """Return the required fields that the record lacks or that nothing proves."""
     return (*record.missing_fields, *record.unproved(kind.required))
-
-
-def _proved_share(record: Record) -> float:
-    proved = sum(grounding.is_proof for grounding in record.evidence.values())
-    return round(proved / len(record.evidence), 3)
 
 
 def _with_problem(reading: PartResult, part: PagePart) -> PartResult:

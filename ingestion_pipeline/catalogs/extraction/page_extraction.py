@@ -34,7 +34,8 @@ from ingestion_pipeline.catalogs.extraction.missing_records import (
     missing_records,
 )
 from ingestion_pipeline.catalogs.extraction.pipeline import Reader, no_model_error
-from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent, Record
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
+from ingestion_pipeline.catalogs.extraction.rules.counting import shifted
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.extraction.tasks import (
     ReadDone,
@@ -55,7 +56,6 @@ from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, NotNeeded, Skipped, not_done
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.reading.evidence.grounding import Grounding
 from ingestion_pipeline.reading.llm import Billing, OverBudget
 from ingestion_pipeline.reading.parser_thread import in_parser_thread
 from ingestion_pipeline.store.clock import SteadyClock
@@ -371,15 +371,8 @@ def with_page_offsets(reading: ExtractionResult, page: PageContent) -> Extractio
     """Return the reading with spans of the whole stored text, of which the page may be a part."""
     if not page.starts_at:
         return reading
-    records = tuple(_shift_evidence(record, page.starts_at) for record in reading.records)
-    return replace(reading, records=records)
-
-
-def _shift_evidence(record: Record, offset: int) -> Record:
-    evidence = {
-        name: grounding
-        if grounding.start is None or grounding.end is None
-        else Grounding(grounding.status, grounding.start + offset, grounding.end + offset)
-        for name, grounding in record.evidence.items()
-    }
-    return replace(record, evidence=evidence)
+    records = [
+        replace(record, evidence={name: shifted(proof, page.starts_at) for name, proof in record.evidence.items()})
+        for record in reading.records
+    ]
+    return replace(reading, records=tuple(records))

@@ -29,8 +29,8 @@ from ingestion_pipeline.catalogs.extraction.record import (
     Record,
     item_key,
 )
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import RuleResult, is_json, record_spans, rule_reading
-from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import RuleResult, is_json, rule_reading
+from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count, spans_between
 from ingestion_pipeline.catalogs.extraction.rules.vocabulary import has_phrase
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.reading.evidence.grounding import ground
@@ -255,8 +255,8 @@ class _PageReader:
     async def _repair_records(self, reader: ModelReader, length: int) -> list[Record]:
         """Return the rules' records, each incomplete one completed by questions about it alone."""
         records, incomplete = list(self.by_rules.records), self.by_rules.incomplete
-        spans = record_spans(self.kind, records, length)
-        placed_records = [PlacedRecord(record=records[place], span=spans[place]) for place in incomplete]
+        spans = spans_between([record.start_of(self.kind.key_fields) for record in records], length)
+        placed_records = [PlacedRecord(record=records[place], span=spans[place] or (0, length)) for place in incomplete]
         repaired = await gather_all(reader.repair(placed) for placed in placed_records)
         for place, record in zip(incomplete, repaired, strict=True):
             records[place] = record

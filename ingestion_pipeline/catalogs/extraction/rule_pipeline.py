@@ -311,13 +311,3 @@ def _reason_for_model(records: Sequence[Record], announced: int | None, settings
     if least < settings.extraction.low_confidence:
         return f"rules have a confidence of only {least:.0%}"
     return ""
-
-
-def record_spans(kind: EntityType, records: Sequence[Record], length: int) -> list[tuple[int, int]]:
-    """Return the span of each record in a text of that length: from its key to the next one's."""
-    starts = [record.start_of(kind.key_fields) for record in records]
-    spans: list[tuple[int, int]] = []
-    for place, start in enumerate(starts):
-        later = (other for other in starts[place + 1 :] if other is not None and other > (start or 0))
-        spans.append((0, length) if start is None else (start, next(later, length)))
-    return spans
