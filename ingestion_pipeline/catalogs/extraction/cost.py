@@ -71,7 +71,8 @@ def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings)
 
 def _usages(kind: EntityType, size: int, settings: Settings) -> Sequence[Usage]:
     """Return the usage of each question about a page of that size."""
-    overhead_bytes = _question_overhead_bytes(kind)
+    question = conversation(reading_question(kind, PageText(text="")))
+    overhead_bytes = question.size_bytes + len(answer_schema(kind).as_text().encode())
     tokens = estimated_usage(input_bytes=size, output_tokens=0).input_tokens
     count = 1 if tokens <= LONG_TOKENS else -(-tokens // PART_TOKENS)
     count += kind.presence_check
@@ -81,12 +82,6 @@ def _usages(kind: EntityType, size: int, settings: Settings) -> Sequence[Usage]:
         output_tokens=min(output_tokens, settings.models.max_output_tokens),
     )
     return [usage] * count
-
-
-def _question_overhead_bytes(kind: EntityType) -> int:
-    """Return the bytes of a question without its page."""
-    question = reading_question(kind, PageText(text=""))
-    return conversation(question).size_bytes + len(answer_schema(kind).as_text().encode())
 
 
 NO_MODEL = "no model configured (OPENAI_API_KEY or OPENAI_BASE_URL)"

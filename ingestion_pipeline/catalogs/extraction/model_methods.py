@@ -31,7 +31,6 @@ from ingestion_pipeline.catalogs.extraction.record import (
 from ingestion_pipeline.catalogs.extraction.rules.counting import RecordEvidence, is_expected_count, record_sections
 from ingestion_pipeline.reading.evidence.grounding import Evidence
 from ingestion_pipeline.reading.llm import (
-    Answer,
     Answered,
     Billing,
     CutOff,
@@ -84,21 +83,16 @@ class PageModelClient:
             if self._stopped:
                 raise self._stopped[0]
             try:
-                return self._check_budget(await self.client.ask(question, billing, tiers=(_TIERS[method],)))
+                answer = await self.client.ask(question, billing, tiers=(_TIERS[method],))
+                if not isinstance(answer, OverBudget):
+                    return answer
+                pause = timedelta(seconds=self.settings.models.unconfigured_wait_seconds)
+                over_budget = ExtractionOverBudget(str(answer), until=self.now + pause, code="over_budget")
+                over_budget.over = answer
+                raise over_budget
             except WorkError as error:
                 self._stopped.append(error)
                 raise
-
-    def _check_budget(self, outcome: Answer) -> Answered | Unanswered:
-        if isinstance(outcome, OverBudget):
-            raise self._over_budget_error(outcome)
-        return outcome
-
-    def _over_budget_error(self, over: OverBudget) -> ExtractionOverBudget:
-        pause = timedelta(seconds=self.settings.models.unconfigured_wait_seconds)
-        error = ExtractionOverBudget(str(over), until=self.now + pause, code="over_budget")
-        error.over = over
-        return error
 
 
 async def gather_all(awaitables: Iterable[Awaitable[_T]]) -> list[_T]:
@@ -173,18 +167,13 @@ class ModelReader:
             if not missing:
                 break
             question = single_record_question(self._kind, self._page.page_text(*span), missing, attempt)
-            method = self._method_for(record, attempt)
+            # The model that read the record (or the cheap one) first, then the strong one.
+            is_strong = attempt > 1 or record.method is ExtractionMethod.STRONG_MODEL
+            method = self._client.methods[-1 if is_strong else 0]
             answer = await self._client.ask(question, method, call_site="alone")
             if isinstance(answer, Answered):
                 record = await in_parser_thread(self._pick_better, record, answer, method, span)
         return record
-
-    def _method_for(self, record: Record, attempt: int) -> ExtractionMethod:
-        """Return the model that read the record (or the cheap one) first, then the strong one."""
-        methods = self._client.methods
-        if attempt > 1 or record.method is ExtractionMethod.STRONG_MODEL:
-            return methods[-1]
-        return methods[0]
 
     def _pick_better(self, record: Record, answer: Answered, method: ExtractionMethod, span: tuple[int, int]) -> Record:
         candidates = read_answer(self._kind, answer.data).candidates
@@ -212,7 +201,9 @@ class ModelReader:
         for method in self._client.methods:
             answer = await self._client.ask(question, method)
             if isinstance(answer, Unanswered):
-                if halvings < MAX_HALVINGS and self._is_too_long(part, answer):
+                is_cut = any(isinstance(failure, CutOff) for failure in answer.tries)
+                is_long = tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
+                if is_cut and is_long and halvings < MAX_HALVINGS:
                     return await self._read_halves(part, halvings + 1)
                 tries += answer.tries
                 continue
@@ -222,11 +213,6 @@ class ModelReader:
         if not readings:
             raise Unanswered(tries=tuple(tries)).as_error()
         return _with_problem(max(readings, key=self._quality), part)
-
-    def _is_too_long(self, part: PagePart, answer: Unanswered) -> bool:
-        """Return whether the answer was cut off and the part is long enough to halve."""
-        is_cut = any(isinstance(failure, CutOff) for failure in answer.tries)
-        return is_cut and tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
 
     async def _read_halves(self, part: PagePart, halvings: int) -> PartResult:
         """Return the part's records, read in halves and counted together."""

@@ -277,7 +277,16 @@ class ReadingWriter:
             id_: ensure_dataset(self._connection, self._active[id_], reader_hashes[id_], now=self._now)
             for id_ in sorted({result.work.extraction_id for result in new_results})
         }
-        page_items = [_page_items(result, datasets, items_by_page) for result in new_results]
+        page_items = [
+            PageItems(
+                dataset_id=datasets[result.work.extraction_id],
+                page_id=result.work.page_id,
+                snapshot_id=result.work.snapshot_id,
+                entity_type=result.work.entity_type,
+                items=items_by_page[result.work.page_id],
+            )
+            for result in new_results
+        ]
         before = [result.work.page_id for result in new_results if result.work.was_read]
         write_items(self._connection, page_items, read_before=before, now=self._now)
         explored = self._explore(new_results, items_by_page)
@@ -348,18 +357,6 @@ def no_data_failure(reading: ExtractionResult, entity: str) -> dict[str, str]:
     why = dict.fromkeys(filter(None, (reading.reason, *reading.notes, *messages)))
     text = "; ".join([f"{methods} found no {entity}", *why])
     return {"class": NO_DATA, "code": NO_DATA, "message": storable(text[:NOTE_LENGTH])}
-
-
-def _page_items(
-    result: ReadDone, datasets: Mapping[int, int], items_by_page: Mapping[int, Sequence[Item]]
-) -> PageItems:
-    return PageItems(
-        dataset_id=datasets[result.work.extraction_id],
-        page_id=result.work.page_id,
-        snapshot_id=result.work.snapshot_id,
-        entity_type=result.work.entity_type,
-        items=items_by_page[result.work.page_id],
-    )
 
 
 def _skip(task: Task, why: str) -> EndedTask:

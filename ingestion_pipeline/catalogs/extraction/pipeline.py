@@ -31,7 +31,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
 )
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import RuleResult, is_json, rule_reading
 from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count, spans_between
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import has_phrase
+from ingestion_pipeline.catalogs.extraction.rules.course_words import has_phrase
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import visible_tree

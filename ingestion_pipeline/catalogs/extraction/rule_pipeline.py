@@ -25,7 +25,6 @@ from ingestion_pipeline.catalogs.extraction.rules.counting import (
     is_expected_count,
     placed_evidence,
 )
-from ingestion_pipeline.catalogs.extraction.rules.embedded import courses_by_embedded, things_by_embedded
 from ingestion_pipeline.catalogs.extraction.rules.labelled import (
     courses_by_labels,
     courses_by_table,
@@ -35,6 +34,7 @@ from ingestion_pipeline.catalogs.extraction.rules.labelled import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.layout import courses_by_layout
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import content_lines
+from ingestion_pipeline.catalogs.extraction.rules.schema_org import courses_by_embedded, things_by_embedded
 from ingestion_pipeline.catalogs.extraction.rules.vendors import courses_by_vendor
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors, records_by_selectors
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig

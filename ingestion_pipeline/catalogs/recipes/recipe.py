@@ -232,7 +232,6 @@ def _day(fields: ConfigFields, key: str) -> str | None:
 MAX_LEVELS = 5  # three of categories, then DETAIL_LINKS, then DETAIL
 MAX_LIST_PAGES = 10_000  # of one list; a recipe may ask for fewer
 DEFAULT_LIST_PAGES = 1_000
-MAX_WAIT_SECONDS = 600
 
 
 class PageType(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ingestion_pipeline.catalogs.extraction.rules.course_code import ONE_CODE
+from ingestion_pipeline.catalogs.extraction.rules.course_words import CoursePart, is_noise, part_named
 from ingestion_pipeline.catalogs.extraction.rules.credits import (
     Credits,
     leading_credits,
@@ -16,7 +17,6 @@ from ingestion_pipeline.catalogs.extraction.rules.credits import (
     trailing_credits,
 )
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import CoursePart, is_noise, part_named
 
 MAX_LABEL_CHARACTERS = 60
 MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description

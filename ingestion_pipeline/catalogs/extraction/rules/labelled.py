@@ -12,6 +12,13 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, ListedRule, Titled
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
+from ingestion_pipeline.catalogs.extraction.rules.course_building import (
+    Slots,
+    build_course,
+    is_catalogue,
+    may_name,
+    own_lines,
+)
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_code, read_heading
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     is_prose,
@@ -20,15 +27,14 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     part_text,
     stated_prerequisites,
 )
-from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, build_course, is_catalogue, may_name, own_lines
-from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
-from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of, text_in_line
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import (
+from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     CoursePart,
     choice_by_phrase,
     has_phrase,
     part_named,
 )
+from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of, text_in_line
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.reading.html.head import language_of
 

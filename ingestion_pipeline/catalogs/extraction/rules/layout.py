@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord
-from ingestion_pipeline.catalogs.extraction.rules.course_code import (
-    read_heading,
-    reversed_heading,
-    split_heading,
-)
-from ingestion_pipeline.catalogs.extraction.rules.course_parts import label_of, labelled_text
-from ingestion_pipeline.catalogs.extraction.rules.courses import (
+from ingestion_pipeline.catalogs.extraction.rules.course_building import (
     Slots,
     build_course,
     is_catalogue,
@@ -21,8 +15,14 @@ from ingestion_pipeline.catalogs.extraction.rules.courses import (
     may_name,
     own_lines,
 )
+from ingestion_pipeline.catalogs.extraction.rules.course_code import (
+    read_heading,
+    reversed_heading,
+    split_heading,
+)
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import label_of, labelled_text
+from ingestion_pipeline.catalogs.extraction.rules.course_words import CoursePart, names_section
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import CoursePart, names_section
 
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import part_named
+from ingestion_pipeline.catalogs.extraction.rules.course_words import part_named
 from ingestion_pipeline.reading.html.cleaning import fragment_text, readable
 
 if TYPE_CHECKING:

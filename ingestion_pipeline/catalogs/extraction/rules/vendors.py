@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
+from ingestion_pipeline.catalogs.extraction.rules.course_building import Slots, build_course, upwards
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     Parts,
@@ -20,7 +21,6 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     read_parts,
     stated_prerequisites,
 )
-from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, build_course, upwards
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import lines_of, text_in_line
 

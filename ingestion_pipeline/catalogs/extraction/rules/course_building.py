@@ -22,13 +22,12 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     length_in_words,
     read_parts,
 )
+from ingestion_pipeline.catalogs.extraction.rules.course_words import names_section
 from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, heading_credits
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import names_section
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
-
 
 MIN_DESCRIPTION_WORDS = 3
 
