@@ -236,31 +236,24 @@ def _numbered_pages(page: PageAnalysis) -> list[tuple[str, _Numbered]]:
     """Return each numbered link with its URL template, in which `{}` replaces the number."""
     numbered: list[tuple[str, _Numbered]] = []
     links = [link for link in page.following if link.clue >= Clue.NUMBERED or link.pattern]
-    varying = _varying(links)
+    # URLs that are equal except for one number: there the list counts its pages.
+    varying = Counter(_template(link.url, part.span()) for link in links for part in _DIGITS.finditer(link.url))
     for link in links:
         place = _place(link, varying)
         if place is not None:
-            start, end = place
-            template = f"{link.url[:start]}{{}}{link.url[end:]}"
             label = link.number if link.clue is Clue.NUMBERED else None
-            numbered.append((template, _Numbered(link.url, label, int(link.url[start:end]))))
+            numbered.append((_template(link.url, place), _Numbered(link.url, label, int(link.url[slice(*place)]))))
     for anchor in page.anchors:
         page_match = _SAYS_PAGE.search(anchor.url)
         if page_match is not None:
-            start, end = page_match.span(1)
-            template = f"{anchor.url[:start]}{{}}{anchor.url[end:]}"
+            template = _template(anchor.url, page_match.span(1))
             label = int(anchor.text) if anchor.text.isdecimal() else None
             numbered.append((template, _Numbered(anchor.url, label, int(page_match[1]))))
     return numbered
 
 
-def _varying(links: Sequence[PageLink]) -> Counter[str]:
-    """Count the URLs that are equal except for one number: there the list counts its pages."""
-    return Counter(
-        link.url[: part.start()] + "{}" + link.url[part.end() :]
-        for link in links
-        for part in _DIGITS.finditer(link.url)
-    )
+def _template(url: str, place: tuple[int, int]) -> str:
+    return f"{url[: place[0]]}{{}}{url[place[1] :]}"
 
 
 def _place(link: PageLink, varying: Counter[str]) -> tuple[int, int] | None:
@@ -269,10 +262,7 @@ def _place(link: PageLink, varying: Counter[str]) -> tuple[int, int] | None:
         start = min(at for at in map(link.pattern.find, ("{page_num}", "{offset}")) if at >= 0)
         digits = _DIGITS.match(link.url, start)
         return digits.span() if digits else None
-    places = [
-        (varying[link.url[: part.start()] + "{}" + link.url[part.end() :]], part.span())
-        for part in _DIGITS.finditer(link.url)
-    ]
+    places = [(varying[_template(link.url, part.span())], part.span()) for part in _DIGITS.finditer(link.url)]
     best = max(places, default=(0, None))
     return best[1] if best[0] > 1 or (len(places) == 1 and link.number is not None) else None
 
