@@ -154,7 +154,7 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
     chosen = choice_by_phrase(title, titled.choices)
     if not text or (titled.choice and chosen is None):
         return []
-    choice = {titled.choice: chosen} if titled.choice else {}
+    choice: dict[str, FieldValue | None] = {titled.choice: chosen} if titled.choice else {}
     return [
         CandidateRecord(
             fields={titled.name: title, titled.text: text, **choice},
