@@ -199,11 +199,11 @@ def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
 
 def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:
     data = read_embedded(page.body)
-    found = courses_by_embedded(data) if kind.name == COURSE else things_by_embedded(kind, data)
+    stated = courses_by_embedded(data) if kind.name == COURSE else things_by_embedded(kind, data)
     # Invisible text with instructions for machines is not trusted.
     candidates = [
         candidate
-        for candidate in found
+        for candidate in stated
         if not any(isinstance(value, str) and has_injected_instructions(value) for value in candidate.fields.values())
     ]
     yield _RuleAnswer(ExtractionMethod.EMBEDDED, "schema.org", candidates, page.text)
