@@ -1,4 +1,7 @@
-"""Cluster a page's links by shape: URLs that differ only in a number, a name or query values."""
+"""Cluster a page's links by shape, and decide by links and records what the page is for.
+
+URLs of one shape differ only in a number, a name or query values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analyze a page for detection: its links with their texts, and the records that rules find."""
+"""Analyze a page for detection: its links with their texts, its records, and how its list continues."""
 
 from __future__ import annotations
 

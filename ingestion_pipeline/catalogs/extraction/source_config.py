@@ -1,4 +1,4 @@
-"""Read the keys `entity` and `selectors` of a source's configuration."""
+"""Read the keys `entity` and `selectors` of a source's configuration, and hash what reads its pages."""
 
 from __future__ import annotations
 

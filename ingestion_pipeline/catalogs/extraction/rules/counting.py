@@ -1,4 +1,4 @@
-"""Read how many records a page announces, and locate the evidence of each record."""
+"""Read how many records a page announces, and find the evidence of each in its own part of the page."""
 
 from __future__ import annotations
 
