@@ -75,7 +75,11 @@ def detected_recipes(connection: Connection, source_ids: Collection[str]) -> dic
     """Return the recipe rows of these sources; none for those without a detection."""
     query = select(*(recipes.c[name] for name in DetectedRecipe.__dataclass_fields__))
     rows = connection.execute(query.where(recipes.c.source_id.in_(list(source_ids)))).mappings()
-    return {row["source_id"]: DetectedRecipe(**{**row, "status": RecipeStatus(row["status"])}) for row in rows}
+    detections: dict[str, DetectedRecipe] = {}
+    for row in rows:
+        values: dict[str, Any] = {**row, "status": RecipeStatus(row["status"])}
+        detections[row["source_id"]] = DetectedRecipe(**values)
+    return detections
 
 
 def ready_recipes(
