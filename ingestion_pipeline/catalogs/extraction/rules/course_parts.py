@@ -96,7 +96,7 @@ class Parts:
         if self.description:
             return self.description
         groups = [[line for line in group if is_prose(line)] for group in self._unnamed]
-        longest = max(groups, key=lambda group: max(map(len, group), default=0), default=[])
+        longest = max(groups, key=lambda group: max(map(len, group), default=0), default=list[str]())
         return longest or self.before
 
     def required_before(self) -> str | None:
