@@ -24,7 +24,7 @@ from ingestion_pipeline.catalogs.catalog_runs import run_extraction
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
 from ingestion_pipeline.catalogs.datasets.item_rows import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE

@@ -24,7 +24,7 @@ from ingestion_pipeline.catalogs.catalog_runs import (
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
 from ingestion_pipeline.catalogs.datasets.completion import update_completions
 from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE, Ended, FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.extraction.page_reader import Reader
+from ingestion_pipeline.catalogs.extraction.pipeline import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS

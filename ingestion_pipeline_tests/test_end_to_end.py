@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline_tests.catalogs.test_missing_records import BROKEN
 from ingestion_pipeline_tests.orchestration.dagster_dev import (
     make_dagster_home,
     make_working_directory,
     process_environment,
 )
 from ingestion_pipeline_tests.orchestration.installation import (
+    BROKEN,
     LIGHTHOUSE,
     SALT,
     Installation,

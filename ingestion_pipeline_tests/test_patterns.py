@@ -25,7 +25,7 @@ from typing import Any, cast
 import pytest
 
 import ingestion_pipeline
-from ingestion_pipeline.catalogs.extraction.rules import counting, vocabulary
+from ingestion_pipeline.catalogs.extraction.rules import counting, course_words
 from ingestion_pipeline.companies.matching import terms
 from ingestion_pipeline.reading.evidence import locating
 from ingestion_pipeline.reading.structured import sitemaps
@@ -57,10 +57,10 @@ Examples = Callable[[], list[re.Pattern[str]]]
 # them, or the fixed part around a text that is escaped.
 BUILT: Mapping[str, Examples] = {
     "catalogs.extraction.rules.counting._count_patterns": lambda: [counting._count_patterns(("courses", "Kurse"))[1]],
-    "catalogs.extraction.rules.vocabulary._any_of": lambda: [
-        vocabulary._noise(),
-        vocabulary._sections(),
-        *(pattern for _, pattern in vocabulary._patterns()),
+    "catalogs.extraction.rules.course_words._any_of": lambda: [
+        course_words._noise(),
+        course_words._sections(),
+        *(pattern for _, pattern in course_words._patterns()),
     ],
     "catalogs.recipes.next_pages._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
     "companies.analysis.scoring.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, bindparam, text
 
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_sources
-from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.companies.boards.closing import has_inactive_boards
 from ingestion_pipeline.companies.company_jobs import is_scoring_due

@@ -14,9 +14,9 @@ from sqlalchemy import Connection
 from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork, waiting_sources
 from ingestion_pipeline.catalogs.datasets.publishing import readable_entity_types
-from ingestion_pipeline.catalogs.detection.runs import run_detection
-from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
-from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
+from ingestion_pipeline.catalogs.detection.detection_tasks import run_detection
+from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
+from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader, Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, ReadWork, wake_for_models
 from ingestion_pipeline.catalogs.extraction_reports import (
     CrawlReport,
@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.extraction_reports import (
     newest_picture,
 )
 from ingestion_pipeline.catalogs.extractions import start_extractions, update_extraction_tasks
-from ingestion_pipeline.catalogs.recipes.registry import has_waiting_detection
+from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
 from ingestion_pipeline.engine.context import RunContext, reduced_gc

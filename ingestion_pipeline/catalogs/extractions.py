@@ -11,12 +11,11 @@ from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, func, insert, select, update
 
-from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, entity_name
+from ingestion_pipeline.catalogs.recipes.detected_recipes import ready_recipes
 from ingestion_pipeline.catalogs.recipes.next_pages import ROOT, Step, root_url, steps_of
 from ingestion_pipeline.catalogs.recipes.page_source import identity
-from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.registry import ready_recipes
+from ingestion_pipeline.catalogs.recipes.recipe import content_selectors, recipe_of
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACTION_TASKS,

@@ -21,8 +21,8 @@ from ingestion_pipeline.catalogs.operations.dataset_retention import (
     old_model_answers,
     old_model_calls,
 )
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
-from ingestion_pipeline.catalogs.recipes.registry import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, DatasetStatus, PageStatus
 from ingestion_pipeline.engine.published import (
     ADDRESS,

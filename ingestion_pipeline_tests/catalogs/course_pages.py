@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.handler import ExtractionHandler
-from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
+from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
+from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, ReadWork, load_claimed_pages

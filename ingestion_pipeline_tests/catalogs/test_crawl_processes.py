@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.recipes.registry import DETECT
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
     data_items,

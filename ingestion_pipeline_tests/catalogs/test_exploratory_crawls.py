@@ -10,8 +10,13 @@ import pytest
 
 from ingestion_pipeline.catalogs.catalog_runs import start_now
 from ingestion_pipeline.catalogs.crawling.following import links_on
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
-from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, record_of
+from ingestion_pipeline.catalogs.extraction.record import (
+    CandidateRecord,
+    ExtractionMethod,
+    ExtractionResult,
+    PageContent,
+    record_of,
+)
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.operations.rerun import rerun
 from ingestion_pipeline.engine.context import RunContext

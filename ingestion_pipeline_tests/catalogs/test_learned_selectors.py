@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.catalogs.extraction import Selectors, entity_type
 from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.catalogs.learning import learned_selectors as learned
 from ingestion_pipeline.catalogs.learning.learned_selectors import (
     LearnedSelectors,

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, insert, select, text
 from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
 from ingestion_pipeline.catalogs.crawling.frontier import PageWork, open_pages
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
-from ingestion_pipeline.catalogs.detection.runs import DetectionItem, persist_detections
+from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionItem, persist_detections
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.operations.dataset_retention import old_extractions
-from ingestion_pipeline.catalogs.recipes.registry import DETECT
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
 from ingestion_pipeline.engine.outcomes import Completed, Failed, end_tasks
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive

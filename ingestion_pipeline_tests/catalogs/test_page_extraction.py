@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
+from ingestion_pipeline.catalogs.recipes.recipe import content_selectors
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store

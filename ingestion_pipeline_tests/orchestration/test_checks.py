@@ -8,8 +8,8 @@ import pytest
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.orchestration.checks import CHECKS, severity
-from ingestion_pipeline_tests.catalogs.test_missing_records import BROKEN
 from ingestion_pipeline_tests.orchestration.installation import (
+    BROKEN,
     LIGHTHOUSE,
     SALT,
     Installation,

@@ -13,8 +13,8 @@ import pytest
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import mutate, read_state, write_state
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.catalogs.test_missing_records import BROKEN
 from ingestion_pipeline_tests.orchestration.installation import (
+    BROKEN,
     FLAKY,
     LIGHTHOUSE,
     SALT,

@@ -9,8 +9,8 @@ from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.orchestration.execute import QUIET
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline_tests.catalogs.test_missing_records import BROKEN
 from ingestion_pipeline_tests.orchestration.installation import (
+    BROKEN,
     LIGHTHOUSE,
     PARTITION,
     SALT,

@@ -22,7 +22,6 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.pages.browser import NoBrowser, find_browser
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline_tests.catalogs.test_missing_records import BROKEN
 from ingestion_pipeline_tests.orchestration.dagster_dev import (
     PATIENCE_SECONDS,
     QUIET_BROWSER,
@@ -34,6 +33,7 @@ from ingestion_pipeline_tests.orchestration.dagster_dev import (
     process_environment,
 )
 from ingestion_pipeline_tests.orchestration.installation import (
+    BROKEN,
     FLAKY,
     LIGHTHOUSE,
     SALT,

@@ -16,8 +16,13 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.crawling.frontier import CHANGED_AT, LIST_MEMORY, KnownPageCache, PageWork
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent
+from ingestion_pipeline.catalogs.crawling.frontier import (
+    CHANGED_AT,
+    LIST_MEMORY,
+    KnownPageCache,
+    PageWork,
+)
+from ingestion_pipeline.catalogs.extraction.record import PageContent
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, FollowedLink, StepKind
 from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType

@@ -27,8 +27,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.item_keys import item_keys
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, item_keys
 from ingestion_pipeline.catalogs.extractions import ActiveExtraction
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.store.bulk import making_rows, row_source

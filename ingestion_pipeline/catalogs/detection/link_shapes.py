@@ -1,14 +1,18 @@
-"""Cluster a page's links by shape: URLs that differ only in a number, a name or query values."""
+"""Cluster a page's links by shape, and decide by links and records what the page is for.
+
+URLs of one shape differ only in a number, a name or query values.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.catalogs.detection.page_analysis import Anchor, PageAnalysis
+from ingestion_pipeline.catalogs.detection.page_analysis import Anchor, PageAnalysis, RecordStats
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.reading.html.links import canonical_or_none
 
 LEAST_LINKS = 2
@@ -126,17 +130,12 @@ def _join_siblings(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> lis
 
 def widen_cluster(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
     """Return the shape joined with those of further links, such as categories in other folders."""
-    patterns = [cluster.pattern, *(_name_shape(url) for url in links)]
-    pattern = "|".join(dict.fromkeys(filter(None, patterns)))
+    narrow = (_TRUST["name"], _TRUST["query"])  # other URLs differ in the last segment or in the query
+    shapes = [next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None) for url in links]
+    pattern = "|".join(dict.fromkeys(filter(None, [cluster.pattern, *shapes])))
     finds = LinkPattern(pattern).find
     anchors = tuple(anchor for anchor in usable_anchors(page) if finds(anchor.url) is not None)
     return replace(cluster, pattern=pattern, anchors=anchors)
-
-
-def _name_shape(url: str) -> str | None:
-    """Return the shape of a URL in which other URLs differ in the last segment or in the query."""
-    narrow = (_TRUST["name"], _TRUST["query"])
-    return next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None)
 
 
 def _shapes(url: str) -> Iterator[tuple[float, str]]:
@@ -180,8 +179,11 @@ def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[t
             frame = (parts.scheme, parts.netloc, _query(parts.query), last, str(len(segments)))
             frames.setdefault((*frame, *segments[:depth]), []).append((anchor, segments))
     for (scheme, netloc, query, last, *_), members in frames.items():
-        columns = [set(column) for column in zip(*(parts for _, parts in members), strict=True)]
-        texts = [_common(column) for column in columns]
+        texts: list[str] = []
+        for column in zip(*(parts for _, parts in members), strict=True):
+            numbered = {_numbered(part) for part in column}
+            same = {_literal(column[0])} if len(set(column)) == 1 else numbered
+            texts.append(same.pop() if len(same) == 1 else _VARIABLE)
         if texts[-1] == _VARIABLE:
             texts[-1] = last
         variable = sum(_VARIABLE in text for text in texts)
@@ -189,13 +191,6 @@ def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[t
         pattern = f"^{scheme}://{_literal(netloc)}/{'/'.join(texts)}{end}"
         trust = _VARIABLE_TRUST ** max(variable - 1, 0) if has_siblings else _TRUST["wide"]
         yield trust, pattern, [anchor for anchor, _ in members]
-
-
-def _common(column: set[str]) -> str:
-    if len(column) == 1:
-        return _literal(next(iter(column)))
-    numbered = {_numbered(part) for part in column}
-    return next(iter(numbered)) if len(numbered) == 1 else _VARIABLE
 
 
 def _query(query: str) -> str:
@@ -234,8 +229,60 @@ def _distinct(ranked: Sequence[Cluster]) -> list[Cluster]:
     return best
 
 
-def finds_examples(pattern: str, examples: Iterable[str], links: Iterable[str]) -> bool:
-    """Whether the pattern is valid and finds each of its own examples among the links."""
-    LinkPattern(pattern).checked()
-    there = set(links)
-    return bool(there) and set(examples) <= there
+TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
+MANY_LINKS = 3  # of one shape and in the content; fewer stand on any page
+STRAY_LINKS = 5  # with so many course links beside one record the page may be a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePurpose:
+    """The page type if rules are sure; None if the linked pages, or a model, must decide."""
+
+    page_type: PageType | None
+    why: str
+    clusters: tuple[Cluster, ...] = ()
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether it is a page of links, by their texts or by their number."""
+        if self.page_type is not None:
+            return self.page_type is not PageType.DETAIL
+        return any(
+            len(cluster.anchors) >= MANY_LINKS and cluster.aside_share < COURSE_SHARE for cluster in self.clusters
+        )
+
+
+def purpose_of(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
+    """Return what the page is for; the link shapes are those of the page and its siblings."""
+    clusters = tuple(clusters_of(page, *siblings))
+    courses = next((cluster for cluster in clusters if cluster.course_share >= COURSE_SHARE), None)
+    records = page.records
+    if records is not None and records.count:
+        if (why := _is_list_of(records, courses, page)) is None:
+            summary = f"{records.count} records, {records.complete} of them whole"
+            return PagePurpose(page_type=PageType.DETAIL, why=summary, clusters=clusters)
+    elif courses is not None:
+        why = f"{courses}, with the words of courses"
+    else:
+        seen = "; ".join(str(cluster) for cluster in clusters[:3]) or "no links of one shape"
+        no_records = "no records" if records is not None else "records that no rules read"
+        form = ", and a form to be filled in" if page.has_form else ""
+        return PagePurpose(page_type=None, why=f"{no_records}, {seen}{form}", clusters=clusters)
+    first = tuple(sorted(clusters, key=lambda cluster: cluster is not courses))
+    return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=first)
+
+
+def _is_list_of(records: RecordStats, courses: Cluster | None, page: PageAnalysis) -> str | None:
+    """Explain why the records are only a list of linked ones; None if they are the records."""
+    if courses is None:
+        return None
+    links = len(courses.anchors)
+    if not records.complete:
+        return f"{records.count} courses without descriptions, and {courses}"
+    is_short = records.description_characters < TEASER_CHARACTERS
+    if is_short and links >= 0.8 * records.count and records.count > 1:
+        return f"{records.count} courses in a line each, and {courses}"
+    is_about_it = any(name and name in page.title for name in records.names)
+    if records.count == 1 and links >= STRAY_LINKS and not is_about_it:
+        return f"one course among {courses}"
+    return None

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
-from ingestion_pipeline.catalogs.detection.detected import NotDetected, Tally, tally
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
@@ -29,6 +30,7 @@ from ingestion_pipeline.reading.llm import (
     Unanswered,
 )
 from ingestion_pipeline.settings.systems import Detection
+from ingestion_pipeline.tasks.errors import Permanent
 
 VERSION = "detection 1"
 MAX_CHARACTERS = 60_000  # the beginning of a page is enough to recognise its layout
@@ -37,6 +39,7 @@ LINK_VOTES = 3
 UNKNOWN = "UNKNOWN"
 _KINDS = tuple(kind.value for kind in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS))
 _DIGITS = re.compile(r"[0-9]+")
+Choice = TypeVar("Choice", bound=Hashable)
 
 
 def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,6 +77,39 @@ The page lists links of a catalogue of records of the type: {entity}. Say which 
 the records, or to further lists of them; not menus, not help, not further pages of this same list.
 pattern: a regular expression of RE2 syntax, without look-ahead, that is found in the targets of
 just these links. examples: some of these targets, exactly as they stand on the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally(Generic[Choice]):
+    """The result of a vote; `winner` is None if no choice has a majority."""
+
+    winner: Choice | None
+    counts: tuple[tuple[Choice, int], ...]
+    vote_count: int
+
+    def __str__(self) -> str:
+        """Return the counts as text for people."""
+        breakdown = ", ".join(f"{choice} {count}" for choice, count in self.counts)
+        return f"{breakdown or 'no answer'} of {self.vote_count}"
+
+
+def tally(votes: Sequence[Choice | None]) -> Tally[Choice]:
+    """Count the votes; the winner needs more than half of the answers, and a tie has no winner.
+
+    None stands for a missing answer and is not counted as a vote.
+    """
+    counted = Counter(vote for vote in votes if vote is not None)
+    counts = sorted(counted.items(), key=lambda item: (-item[1], str(item[0])))
+    answered = sum(count for _, count in counts)
+    winner = counts[0][0] if counts and counts[0][1] * 2 > answered else None
+    return Tally(winner=winner, counts=tuple(counts), vote_count=len(votes))
+
+
+class NotDetected(Permanent):
+    """No recipe was found; the message says what was seen, and the cure."""
+
+    def __init__(self, message: str, *, code: str = "not_detected") -> None:
+        super().__init__(message, code=code)
 
 
 class ModelVoters:

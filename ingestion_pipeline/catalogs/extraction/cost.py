@@ -10,8 +10,8 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, PART_TOKENS, answer_schema, reading_question
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, has_rules
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import has_rules
+from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
 from ingestion_pipeline.catalogs.extraction_reports import crawl_facts
 from ingestion_pipeline.catalogs.learning.learned_selectors import learned_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
@@ -71,7 +71,8 @@ def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings)
 
 def _usages(kind: EntityType, size: int) -> Sequence[Usage]:
     """Return the usage of each question about a page of that size."""
-    overhead_bytes = _question_overhead_bytes(kind)
+    question = conversation(reading_question(kind, PageText(text="")))
+    overhead_bytes = question.size_bytes + len(answer_schema(kind).as_text().encode())
     tokens = estimated_usage(input_bytes=size, output_tokens=0).input_tokens
     count = 1 if tokens <= LONG_TOKENS else -(-tokens // PART_TOKENS)
     count += kind.presence_check
@@ -81,12 +82,6 @@ def _usages(kind: EntityType, size: int) -> Sequence[Usage]:
         output_tokens=min(output_tokens, MAX_OUTPUT_TOKENS),
     )
     return [usage] * count
-
-
-def _question_overhead_bytes(kind: EntityType) -> int:
-    """Return the bytes of a question without its page."""
-    question = reading_question(kind, PageText(text=""))
-    return conversation(question).size_bytes + len(answer_schema(kind).as_text().encode())
 
 
 NO_MODEL = "no model configured (OPENAI_API_KEY or OPENAI_BASE_URL)"
@@ -120,7 +115,7 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     sizes = text_sizes(_last_pages(connection, source.id), content)
     if not sizes:
         return {"predicted_cost": "not known before pages were visited"}
-    if not settings.has_model and not can_finish_by_rules(entity_config):
+    if not settings.has_model and not entity_config.can_finish_by_rules:
         cost = cost_with_models(entity_config.kind, sizes, settings)
         message = f"once there is a model: {cost}, for {len(sizes)} pages; {NO_MODEL}"
         return {"predicted_cost": message}
@@ -129,11 +124,6 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     if cost.calls and has_rules(entity_config.kind, entity_config.selectors):
         message += "; a page that rules read, or that is unchanged, costs nothing"
     return {"predicted_cost": message}
-
-
-def can_finish_by_rules(entity_config: EntityConfig) -> bool:
-    """Return whether rules alone may decide without a model; else the pages wait for one."""
-    return entity_config.kind.name == COURSE or entity_config.selectors is not None
 
 
 def text_sizes(rows: Sequence[DetailPage], content: ContentStore) -> list[int]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 # Names with another meaning in a source's `selectors` and in exported rows.
 RESERVED = frozenset({"record", "evidence", "extraction_method", "confidence"})
+COURSE = "course"  # the one type with rules of its own in `rules`
 EVIDENCE = "_evidence"  # suffix of the quote that a model gives beside a derived field
 _FOLDER = resources.files("ingestion_pipeline.catalogs.extraction") / "types"
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent
+from ingestion_pipeline.catalogs.extraction.record import PageContent
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, snapshot_columns_of, stored_content
 from ingestion_pipeline.catalogs.extractions import published_dataset
@@ -62,17 +62,6 @@ class EarlierRecords:
     explored: Sequence[PageContent] = ()  # for a page that never had records: itself, then siblings
 
 
-def count_earlier(connection: Connection, work: ReadWork) -> EarlierRecords:
-    """Return how many records the published dataset has of the page, and how many a model read."""
-    query = (
-        select(func.count(), func.count(data_items.c.model))
-        .join(pages, pages.c.id == data_items.c.page_id)
-        .where(*_is_published(work), pages.c.key == work.key)
-    )
-    count, by_model = connection.execute(query).one()
-    return EarlierRecords(count=count, by_model=by_model)
-
-
 def is_first_extraction(connection: Connection, work: ReadWork) -> bool:
     """Return whether the source has no extraction before this one: no page has earlier records."""
     query = select(extractions.c.id).where(
@@ -82,20 +71,26 @@ def is_first_extraction(connection: Connection, work: ReadWork) -> bool:
 
 
 def load_earlier(connection: Connection, work: ReadWork, kind: EntityType, content: ContentStore) -> EarlierRecords:
-    """Return all that is needed to judge that the page states no record any more."""
-    counted = count_earlier(connection, work)
-    if not counted.count and work.page_type == PageType.EXPLORATORY:
-        explored = _explored(connection, work, content)
-        return replace(counted, last_code=_last_code(connection, work), explored=explored)
-    if not counted.count:
-        return counted
-    return replace(
-        counted,
-        last_code=_last_code(connection, work),
-        is_text_of_another=_is_text_of_another(connection, work),
-        names=_names(connection, work, kind),
-        siblings=_siblings(connection, work, content),
+    """Return the page's published records, and all that is needed to judge that it states none any more."""
+    query = (
+        select(func.count(), func.count(data_items.c.model))
+        .join(pages, pages.c.id == data_items.c.page_id)
+        .where(*_is_published(work), pages.c.key == work.key)
     )
+    count, by_model = connection.execute(query).one()
+    if count:
+        return EarlierRecords(
+            count=count,
+            by_model=by_model,
+            last_code=_last_code(connection, work),
+            is_text_of_another=_is_text_of_another(connection, work),
+            names=_names(connection, work, kind),
+            siblings=_siblings(connection, work, content),
+        )
+    if work.page_type == PageType.EXPLORATORY:
+        explored = _explored(connection, work, content)
+        return EarlierRecords(last_code=_last_code(connection, work), explored=explored)
+    return EarlierRecords()
 
 
 def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | None:
@@ -155,16 +150,11 @@ def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
         return f"it says {phrase!r}"
     if earlier.is_text_of_another:
         return "another URL has the same text"
-    return None if _resembles_siblings(page, earlier) else "it has little in common with its siblings"
-
-
-def _resembles_siblings(page: PageContent, earlier: EarlierRecords) -> bool:
-    """Return whether it names an earlier record, or shares its siblings' lines or elements."""
-    text = " ".join(page.text.casefold().split())
+    text, siblings = " ".join(page.text.casefold().split()), earlier.siblings
     if any(name in text for name in earlier.names):
-        return True
-    siblings = earlier.siblings
-    return bool(siblings) and (_has_lines_of(page, siblings) or _has_elements_of(page, siblings))
+        return None
+    is_alike = bool(siblings) and (_has_lines_of(page, siblings) or _has_elements_of(page, siblings))
+    return None if is_alike else "it has little in common with its siblings"
 
 
 def _has_lines_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
@@ -192,16 +182,15 @@ def _elements(body: str) -> frozenset[str]:
     return frozenset(elements)
 
 
-def _published_dataset(work: ReadWork) -> ColumnElement[int]:
-    """Return the dataset that the extraction builds on; of a rerun, the one it may replace."""
-    if work.base_dataset_id is not None:
-        return literal(work.base_dataset_id, Id)
-    return published_dataset(work.task.source_id or "", work.entity_type)
-
-
 def _is_published(work: ReadWork) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Return the conditions of published items, and of their pages."""
-    dataset_id = _published_dataset(work)
+    """Return the conditions of items and pages of the dataset that the extraction builds on.
+
+    Of a rerun it is the one that it may replace.
+    """
+    if work.base_dataset_id is not None:
+        dataset_id: ColumnElement[int] = literal(work.base_dataset_id, Id)
+    else:
+        dataset_id = published_dataset(work.task.source_id or "", work.entity_type)
     built_by = select(datasets.c.extraction_id).where(datasets.c.id == dataset_id).scalar_subquery()
     return data_items.c.dataset_id == dataset_id, pages.c.extraction_id == built_by
 

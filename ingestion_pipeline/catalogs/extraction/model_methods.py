@@ -9,8 +9,6 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.item_keys import item_key
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionOverBudget
 from ingestion_pipeline.catalogs.extraction.prompts import (
     ONE_QUESTION_TOKENS,
     PART_TOKENS,
@@ -22,14 +20,20 @@ from ingestion_pipeline.catalogs.extraction.prompts import (
     single_record_question,
     tokens_of,
 )
-from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, ExtractionMethod, Record, record_of
-from ingestion_pipeline.catalogs.extraction.rules.counting import SectionEvidence, is_expected_count, record_sections
+from ingestion_pipeline.catalogs.extraction.record import (
+    CandidateRecord,
+    ExtractionMethod,
+    ExtractionOverBudget,
+    Record,
+    item_key,
+    record_of,
+)
+from ingestion_pipeline.catalogs.extraction.rules.counting import RecordEvidence, is_expected_count, record_sections
+from ingestion_pipeline.reading.evidence.grounding import Evidence
 from ingestion_pipeline.reading.html.parsing import in_parser_thread
 from ingestion_pipeline.reading.llm import (
-    Answer,
     Answered,
     Billing,
-    Fault,
     ModelClient,
     ModelTier,
     NoAnswer,
@@ -39,6 +43,7 @@ from ingestion_pipeline.reading.llm import (
     Unanswered,
 )
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
+from ingestion_pipeline.reading.llm.question import Fault
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import WorkError
@@ -79,20 +84,15 @@ class PageModelClient:
             if self._stopped:
                 raise self._stopped[0]
             try:
-                return self._check_budget(await self.client.ask(question, billing, tiers=(_TIERS[method],)))
+                answer = await self.client.ask(question, billing, tiers=(_TIERS[method],))
+                if not isinstance(answer, OverBudget):
+                    return answer
+                over_budget = ExtractionOverBudget(str(answer), until=self.now + UNCONFIGURED_WAIT, code="over_budget")
+                over_budget.over = answer
+                raise over_budget
             except WorkError as error:
                 self._stopped.append(error)
                 raise
-
-    def _check_budget(self, outcome: Answer) -> Answered | Unanswered:
-        if isinstance(outcome, OverBudget):
-            raise self._over_budget_error(outcome)
-        return outcome
-
-    def _over_budget_error(self, over: OverBudget) -> ExtractionOverBudget:
-        error = ExtractionOverBudget(str(over), until=self.now + UNCONFIGURED_WAIT, code="over_budget")
-        error.over = over
-        return error
 
 
 async def gather_all(awaitables: Iterable[Awaitable[_T]]) -> list[_T]:
@@ -167,18 +167,13 @@ class ModelReader:
             if not missing:
                 break
             question = single_record_question(self._kind, self._page.page_text(*span), missing, attempt)
-            method = self._method_for(record, attempt)
+            # The model that read the record (or the cheap one) first, then the strong one.
+            is_strong = attempt > 1 or record.method is ExtractionMethod.STRONG_MODEL
+            method = self._client.methods[-1 if is_strong else 0]
             answer = await self._client.ask(question, method, call_site="alone")
             if isinstance(answer, Answered):
                 record = await in_parser_thread(self._pick_better, record, answer, method, span)
         return record
-
-    def _method_for(self, record: Record, attempt: int) -> ExtractionMethod:
-        """Return the model that read the record (or the cheap one) first, then the strong one."""
-        methods = self._client.methods
-        if attempt > 1 or record.method is ExtractionMethod.STRONG_MODEL:
-            return methods[-1]
-        return methods[0]
 
     def _pick_better(self, record: Record, answer: Answered, method: ExtractionMethod, span: tuple[int, int]) -> Record:
         candidates = read_answer(self._kind, answer.data).candidates
@@ -206,7 +201,9 @@ class ModelReader:
         for method in self._client.methods:
             answer = await self._client.ask(question, method)
             if isinstance(answer, Unanswered):
-                if halvings < MAX_HALVINGS and self._is_too_long(part, answer):
+                is_cut = any(failure.fault is Fault.CUT_OFF for failure in answer.tries)
+                is_long = tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
+                if is_cut and is_long and halvings < MAX_HALVINGS:
                     return await self._read_halves(part, halvings + 1)
                 tries += answer.tries
                 continue
@@ -216,11 +213,6 @@ class ModelReader:
         if not readings:
             raise Unanswered(tries=tuple(tries)).as_error()
         return _with_problem(max(readings, key=self._quality), part)
-
-    def _is_too_long(self, part: PagePart, answer: Unanswered) -> bool:
-        """Return whether the answer was cut off and the part is long enough to halve."""
-        is_cut = any(failure.fault is Fault.CUT_OFF for failure in answer.tries)
-        return is_cut and tokens_of(self._page.text[part.start : part.end]) > MIN_HALVED_TOKENS
 
     async def _read_halves(self, part: PagePart, halvings: int) -> PartResult:
         """Return the part's records, read in halves and counted together."""
@@ -266,14 +258,16 @@ class ModelReader:
     def _grounded(
         self, candidates: Sequence[CandidateRecord], method: ExtractionMethod, model: str, part: tuple[int, int]
     ) -> list[PlacedRecord]:
-        spans = record_sections(self._kind, candidates, self._page.text, part)
+        text, (start, end) = self._page.text, part
+        wider = Evidence(text[start:end])
         placed: list[PlacedRecord] = []
-        for candidate, span in zip(candidates, spans, strict=True):
-            evidence = SectionEvidence(self._page.text, span, part)
+        for candidate, span in zip(candidates, record_sections(self._kind, candidates, text, part), strict=True):
+            evidence = RecordEvidence(text, span, wider, wider_start=start, only_own_numbers=True)
             record = record_of(self._kind, candidate, method=method, evidence=evidence, model=model)
             if record.evidence:
-                sure = replace(record, confidence=_proved_share(record))
-                placed.append(PlacedRecord(record=sure, span=span))
+                proved = sum(grounding.is_proof for grounding in record.evidence.values())
+                record = replace(record, confidence=round(proved / len(record.evidence), 3))
+                placed.append(PlacedRecord(record=record, span=span))
         return placed
 
     async def _read_by_size(
@@ -309,11 +303,6 @@ def _merge_readings(readings: Sequence[PartResult]) -> PartResult:
 def missing_or_unproved(kind: EntityType, record: Record) -> tuple[str, ...]:
     """Return the required fields that the record lacks or that nothing proves."""
     return (*record.missing_fields, *record.unproved(kind.required))
-
-
-def _proved_share(record: Record) -> float:
-    proved = sum(grounding.is_proof for grounding in record.evidence.values())
-    return round(proved / len(record.evidence), 3)
 
 
 def _with_problem(reading: PartResult, part: PagePart) -> PartResult:

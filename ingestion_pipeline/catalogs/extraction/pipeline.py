@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
@@ -13,7 +13,6 @@ from ingestion_pipeline.catalogs.extraction.injected_instructions import (
     blank_injected_instructions,
     has_injected_instructions,
 )
-from ingestion_pipeline.catalogs.extraction.item_keys import item_key
 from ingestion_pipeline.catalogs.extraction.model_methods import (
     ModelPage,
     ModelReader,
@@ -21,24 +20,24 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
     PlacedRecord,
     gather_all,
 )
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.prompts import PagePart, parts_of, presence_question
-from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import (
-    COURSE,
-    RuleResult,
-    is_json,
-    record_spans,
-    rule_reading,
+from ingestion_pipeline.catalogs.extraction.record import (
+    ExtractionMethod,
+    ExtractionOverBudget,
+    ExtractionResult,
+    PageContent,
+    Record,
+    item_key,
 )
-from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import has_phrase
-from ingestion_pipeline.catalogs.extraction.selectors import Selectors
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import RuleResult, is_json, rule_reading
+from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count, spans_between
+from ingestion_pipeline.catalogs.extraction.rules.course_words import has_phrase
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.html.parsing import in_parser_thread, parse_html
-from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient
+from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.settings import Settings
@@ -92,121 +91,51 @@ def _host(url: str) -> str:
 
 
 MAX_PROBLEMS = 50
+PRESENCE_CHARACTERS = 40_000  # a list of the entity begins within these
 _BY_MODEL = {ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL}
 _METHODS_BY_COST = list(ExtractionMethod)
 
 
-def build_reading(
-    kind: EntityType,
-    page: PageContent,
-    records: Sequence[Record],
-    *,
-    announced: int | None,
-    reason: str,
-    proposed: Iterable[str] = (),
-) -> ExtractionResult:
-    """Return the reading to store; problems name records left out, and suspicious ones."""
-    complete = [_with_reason(_flag_injected(record), reason) for record in records if not record.missing_fields]
-    unique = _deduplicate(kind, complete)
-    costliest = max(unique, key=lambda record: _METHODS_BY_COST.index(record.method), default=None)
-    return ExtractionResult(
-        records=tuple(unique),
-        method=costliest.method if costliest else None,
-        model=costliest.model if costliest else None,
-        reason=reason,
-        explored=explored_links(kind, page, unique, proposed=proposed),
-        problems=(
-            *_incomplete_problems(kind, records),
-            *_flagged_problems(kind, unique),
-            *_count_problems(kind, unique, announced),
-            *_injection_problems(page),
-        ),
-    )
+class Reader(Protocol):
+    """Reader of one page; every failure is raised as a `WorkError`."""
+
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> ExtractionResult | OverBudget:
+        """Return every record of the configured entity on the page; no record is no error."""
+        ...
 
 
-def _flag_injected(record: Record) -> Record:
-    """Flag a record that contains instructions for machines, whichever method read it."""
-    is_injected = any(isinstance(value, str) and has_injected_instructions(value) for value in record.fields.values())
-    return replace(record, is_flagged=True) if is_injected else record
+class PipelineReader:
+    """Reader that uses rules, then models for what is left open; without a client, rules alone."""
 
+    def __init__(self, settings: Settings, now: Callable[[], datetime], client: ModelClient | None = None) -> None:
+        self._settings = settings
+        self._now = now
+        self._client = client
 
-def _with_reason(record: Record, reason: str) -> Record:
-    is_by_model = record.method in _BY_MODEL
-    reasons = "; ".join(filter(None, (reason, record.reason))) if is_by_model else record.reason
-    return replace(record, reason=reasons)
-
-
-def _deduplicate(kind: EntityType, records: Sequence[Record]) -> list[Record]:
-    """Return each record once, though two parts of a page may have it; unflagged ones win."""
-    unique: dict[object, Record] = {}
-    for record in records:
-        required = tuple(record.fields[name] for name in kind.required)
-        existing = unique.setdefault((item_key(kind, record), required), record)
-        if existing.is_flagged and not record.is_flagged:
-            unique[item_key(kind, record), required] = record
-    return list(unique.values())
-
-
-def _incomplete_problems(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
-    lacking = [record for record in records if record.missing_fields]
-    return [
-        Problem(
-            where=item_key(kind, record) or kind.name,
-            message=f"required fields missing: {', '.join(record.missing_fields)}; not stored",
-            code="incomplete",
-        )
-        for record in lacking[:MAX_PROBLEMS]
-    ]
-
-
-def _flagged_problems(kind: EntityType, records: Sequence[Record]) -> list[Problem]:
-    flagged = [record for record in records if record.is_flagged]
-    return [
-        Problem(where=item_key(kind, record), message=_why_flagged(kind, record), code="flagged", hides_record=False)
-        for record in flagged[:MAX_PROBLEMS]
-    ]
-
-
-def _why_flagged(kind: EntityType, record: Record) -> str:
-    names = ", ".join(record.unproved(kind.required))
-    why = f"the page does not prove its {names}" if names else "it has instructions for machines"
-    return f"{why}; it is stored for review and not exported"
-
-
-def _count_problems(kind: EntityType, records: Sequence[Record], announced: int | None) -> list[Problem]:
-    if announced is None or len(records) >= announced or is_expected_count(len(records), announced):
-        return []
-    message = f"{len(records)} records, and the page announces {announced}"
-    return [Problem(where=kind.name, message=message, code="count_mismatch")]
-
-
-def _injection_problems(page: PageContent) -> list[Problem]:
-    _, count = blank_injected_instructions(page.text)
-    if not count:
-        return []
-    message = f"{count} lines of the page are instructions for machines; no model received them"
-    return [Problem(where=page.url, message=message, code="orders", hides_record=False)]
-
-
-PRESENCE_CHARACTERS = 40_000  # a list of the entity begins within these
+    async def read(self, config: EntityConfig, page: PageContent, billing: Billing) -> ExtractionResult | OverBudget:
+        """Return the records of the cheapest method that reads the page well."""
+        try:
+            return await read_page(
+                config, page, client=self._client, billing=billing, settings=self._settings, now=self._now()
+            )
+        except ExtractionOverBudget as error:
+            return error.over
 
 
 async def read_page(
-    kind: EntityType,
+    config: EntityConfig,
     page: PageContent,
     *,
     client: ModelClient | None,
     billing: Billing,
     settings: Settings,
     now: datetime,
-    selectors: Selectors | None = None,
-    learned: Selectors | None = None,
 ) -> ExtractionResult:
     """Return every record of the page, by the cheapest method that reads it well.
 
     No model is asked if rules give proved, complete records. Without a model the result of the
-    rules is final, where the entity has sufficient rules. `learned` selectors are used where none
-    are configured, and are never final by themselves.
+    rules is final, where the entity has sufficient rules. Learned selectors are used where none are
+    configured, and are never final by themselves.
 
     Raises:
         Resource: it takes a model, and none is configured, free or affordable for now; as
@@ -214,25 +143,24 @@ async def read_page(
         Transient: the page is empty, or a model did not answer in time.
         Permanent: the page is too large (`refuse_bombs`), or no model gives a usable answer.
     """
-    page_reader, reading = await in_parser_thread(_by_rules, kind, page, selectors, settings, learned=learned)
+    page_reader, reading = await in_parser_thread(_by_rules, config, page, settings)
     if reading is not None:
         return reading
     by_rules = page_reader.by_rules
     if client is None or not settings.has_model:
-        can_finish_by_rules = kind.name == COURSE or selectors is not None
-        if not by_rules.records and not can_finish_by_rules:
-            raise no_model_error(kind, now)
+        if not by_rules.records and not config.can_finish_by_rules:
+            raise no_model_error(config.kind, now)
         note = f"no model configured; the result of the rules is final: {by_rules.reason}"
-        return await page_reader.finished(by_rules.records, notes=[note])
+        return await in_parser_thread(page_reader.finish, by_rules.records, notes=[note])
     return await page_reader.read(PageModelClient(client=client, billing=billing, settings=settings, now=now))
 
 
 def _by_rules(
-    kind: EntityType, page: PageContent, selectors: Selectors | None, settings: Settings, *, learned: Selectors | None
+    config: EntityConfig, page: PageContent, settings: Settings
 ) -> tuple[_PageReader, ExtractionResult | None]:
     """Return the rules' result, and the finished reading if they leave nothing open."""
-    by_rules = rule_reading(kind, page, selectors, settings, learned=learned)
-    reader = _PageReader(kind=kind, page=page, by_rules=by_rules)
+    by_rules = rule_reading(config, page, settings)
+    reader = _PageReader(kind=config.kind, page=page, by_rules=by_rules)
     return reader, None if by_rules.reason else reader.finish(by_rules.records)
 
 
@@ -258,23 +186,13 @@ class _PageReader:
         model_page = await in_parser_thread(self._model_page)
         reader = ModelReader(self.kind, model_page, model_client)
         if self.by_rules.is_mostly_right:
-            return await self.finished(await self._repair_records(reader, len(model_page.text)))
+            repaired = await self._repair_records(reader, len(model_page.text))
+            return await in_parser_thread(self.finish, repaired)
         if self.kind.presence_check and not await self._is_present(model_page, model_client):
-            return await self.finished((), notes=["the page has no list of this entity; skipped"])
+            return await in_parser_thread(self.finish, (), notes=["the page has no list of this entity; skipped"])
         reading = await reader.read(await in_parser_thread(self._parts, model_page))
         records = await gather_all(reader.repair(placed) for placed in reading.records)
-        return await self.finished(records, problems=reading.problems, proposed=reading.explore)
-
-    async def finished(
-        self,
-        records: Sequence[Record],
-        *,
-        notes: Iterable[str] = (),
-        problems: Iterable[Problem] = (),
-        proposed: Iterable[str] = (),
-    ) -> ExtractionResult:
-        """Run `finish` in the parser thread."""
-        return await in_parser_thread(self.finish, records, notes=notes, problems=problems, proposed=proposed)
+        return await in_parser_thread(self.finish, records, problems=reading.problems, proposed=reading.explore)
 
     def finish(
         self,
@@ -284,22 +202,61 @@ class _PageReader:
         problems: Iterable[Problem] = (),
         proposed: Iterable[str] = (),
     ) -> ExtractionResult:
-        """Return the reading with all notes and problems."""
-        reading = build_reading(
-            self.kind,
-            self.page,
-            records,
-            announced=self.by_rules.announced,
+        """Return the reading to store; problems name records left out, and suspicious ones."""
+        unique = self._deduplicate([self._annotated(record) for record in records if not record.missing_fields])
+        costliest = max(unique, key=lambda record: _METHODS_BY_COST.index(record.method), default=None)
+        return ExtractionResult(
+            records=tuple(unique),
+            method=costliest.method if costliest else None,
+            model=costliest.model if costliest else None,
             reason=self.by_rules.reason,
-            proposed=proposed,
+            explored=explored_links(self.kind, self.page, unique, proposed=proposed),
+            notes=(*self.by_rules.notes, *notes),
+            problems=(*problems, *self._problems(records, unique)),
         )
-        return replace(reading, notes=(*self.by_rules.notes, *notes), problems=(*problems, *reading.problems))
+
+    def _annotated(self, record: Record) -> Record:
+        """Flag a record with instructions for machines; give that of a model the reason why it was asked."""
+        values = record.fields.values()
+        is_injected = any(isinstance(value, str) and has_injected_instructions(value) for value in values)
+        reasons = [self.by_rules.reason, record.reason] if record.method in _BY_MODEL else [record.reason]
+        reason = "; ".join(filter(None, reasons))
+        return replace(record, reason=reason, is_flagged=record.is_flagged or is_injected)
+
+    def _deduplicate(self, records: Sequence[Record]) -> list[Record]:
+        """Return each record once, though two parts of a page may have it; unflagged ones win."""
+        unique: dict[object, Record] = {}
+        for record in records:
+            key = item_key(self.kind, record), tuple(record.fields[name] for name in self.kind.required)
+            existing = unique.setdefault(key, record)
+            if existing.is_flagged and not record.is_flagged:
+                unique[key] = record
+        return list(unique.values())
+
+    def _problems(self, records: Sequence[Record], unique: Sequence[Record]) -> Iterator[Problem]:
+        kind, announced = self.kind, self.by_rules.announced
+        for record in [record for record in records if record.missing_fields][:MAX_PROBLEMS]:
+            message = f"required fields missing: {', '.join(record.missing_fields)}; not stored"
+            yield Problem(where=item_key(kind, record) or kind.name, message=message, code="incomplete")
+        for record in [record for record in unique if record.is_flagged][:MAX_PROBLEMS]:
+            names = ", ".join(record.unproved(kind.required))
+            why = f"the page does not prove its {names}" if names else "it has instructions for machines"
+            message = f"{why}; it is stored for review and not exported"
+            yield Problem(where=item_key(kind, record), message=message, code="flagged", hides_record=False)
+        count = len(unique)
+        if announced is not None and count < announced and not is_expected_count(count, announced):
+            message = f"{count} records, and the page announces {announced}"
+            yield Problem(where=kind.name, message=message, code="count_mismatch")
+        _, lines = blank_injected_instructions(self.page.text)
+        if lines:
+            message = f"{lines} lines of the page are instructions for machines; no model received them"
+            yield Problem(where=self.page.url, message=message, code="orders", hides_record=False)
 
     async def _repair_records(self, reader: ModelReader, length: int) -> list[Record]:
         """Return the rules' records, each incomplete one completed by questions about it alone."""
         records, incomplete = list(self.by_rules.records), self.by_rules.incomplete
-        spans = record_spans(self.kind, records, length)
-        placed_records = [PlacedRecord(record=records[place], span=spans[place]) for place in incomplete]
+        spans = spans_between([record.start_of(self.kind.key_fields) for record in records], length)
+        placed_records = [PlacedRecord(record=records[place], span=spans[place] or (0, length)) for place in incomplete]
         repaired = await gather_all(reader.repair(placed) for placed in placed_records)
         for place, record in zip(incomplete, repaired, strict=True):
             records[place] = record

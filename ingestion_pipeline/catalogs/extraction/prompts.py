@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EVIDENCE, EntityField, EntityType, FieldKind
-from ingestion_pipeline.catalogs.extraction.page_result import READER_VERSION
-from ingestion_pipeline.catalogs.extraction.record import CandidateRecord, FieldValue
+from ingestion_pipeline.catalogs.extraction.entity_type import EVIDENCE, EntityType, FieldKind
+from ingestion_pipeline.catalogs.extraction.record import READER_VERSION, CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.reading.llm import AnswerSchema, PageText, Prompt, Question
@@ -45,12 +44,12 @@ _PRESENT = """\
 {about}
 Does the page have a list made for them, under a heading or a sentence of its own? A mention in a
 description is none. heading is that heading or sentence, copied exactly; null if there is none."""
-_KINDS = {
-    FieldKind.TEXT: "text",
-    FieldKind.NUMBER: "number",
-    FieldKind.FLAG: "true or false",
-    FieldKind.CHOICE: "one of the list",
-    FieldKind.LANGUAGE: "a language's code",
+_KINDS = {  # in words, and as the JSON type of the value
+    FieldKind.TEXT: ("text", "string"),
+    FieldKind.NUMBER: ("number", "number"),
+    FieldKind.FLAG: ("true or false", "boolean"),
+    FieldKind.CHOICE: ("one of the list", "string"),
+    FieldKind.LANGUAGE: ("a language's code", "string"),
 }
 
 
@@ -112,7 +111,9 @@ def answer_schema(kind: EntityType) -> AnswerSchema:
     """Return the schema of an answer: a list of records, each with every field, null if absent."""
     record: dict[str, Any] = {}
     for field in kind.fields:
-        record[field.name] = _value_schema(field)
+        record[field.name] = {"type": [_KINDS[field.kind][1], "null"]}
+        if field.kind is FieldKind.CHOICE:
+            record[field.name]["enum"] = [*field.choices, None]
         if field.derived:
             record[f"{field.name}{EVIDENCE}"] = {"type": ["string", "null"]}
     answer: dict[str, Any] = {
@@ -155,34 +156,19 @@ def _value(value: object) -> FieldValue | None:
     return Decimal(str(value)) if isinstance(value, int | float) else str(value)
 
 
-def _value_schema(field: EntityField) -> dict[str, Any]:
-    match field.kind:
-        case FieldKind.TEXT | FieldKind.LANGUAGE:
-            return {"type": ["string", "null"]}
-        case FieldKind.NUMBER:
-            return {"type": ["number", "null"]}
-        case FieldKind.FLAG:
-            return {"type": ["boolean", "null"]}
-        case FieldKind.CHOICE:
-            return {"type": ["string", "null"], "enum": [*field.choices, None]}
-        case _:
-            assert_never(field.kind)
-
-
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _instructions(kind: EntityType) -> str:
-    fields = "\n".join(_field_line(field) for field in kind.fields)
+    fields = "\n".join(
+        f"- {field.name}: {_KINDS[field.kind][0]}"
+        + (", required" if field.required else "")
+        + (f"; {field.about}" if field.about else "")
+        for field in kind.fields
+    )
     instructions = _FIND.format(name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE)
     return instructions + (_EXPLORE if kind.explores else "")
-
-
-def _field_line(field: EntityField) -> str:
-    text = f"- {field.name}: {_KINDS[field.kind]}"
-    text += ", required" if field.required else ""
-    return text + (f"; {field.about}" if field.about else "")
 
 
 def _words(name: str) -> str:

@@ -1,8 +1,10 @@
-"""Records: the fields of an entity, each with its evidence, and the extraction method."""
+"""Records: the fields of an entity with their evidence, their keys, and the page they were read from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -17,7 +19,10 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     SingleGoesToMax,
 )
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, Value
+from ingestion_pipeline.reading.llm import OverBudget
+from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.text.decoding import clean_text
+from ingestion_pipeline.tasks.errors import Resource
 
 LEARNED = "learned"  # `reason` of a record found by learned selectors
 MAX_PAGE_RECORDS = 20_000  # per page, read in 6 s; more are refused
@@ -174,3 +179,75 @@ def _json_value(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON ca
     if not isinstance(value, Decimal):
         return value
     return int(value) if value == value.to_integral_value() else float(value)
+
+
+MAX_KEY_CHARACTERS = 200  # a PostgreSQL index entry holds 2,700 bytes
+READER_VERSION = 3  # increase when rules or answer parsing change, so that pages are read again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageContent:
+    """A stored page: its decoded body, and the cleaned text that evidence refers to.
+
+    Where a part of the page was cut out, both are of that part, and `starts_at` is its offset in
+    the stored text. The text of a JSON document is the document.
+    """
+
+    url: str
+    body: str
+    text: str
+    content_type: str | None = None
+    starts_at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionResult:
+    """Every record of a page, in page order, each with all required fields.
+
+    `method` and `model` are those of the costliest record; both None where there is no record and
+    no model was asked. `reason` is why rules did not suffice, empty where they did. `explored` are
+    canonical URLs to visit. Problems and notes are for people.
+    """
+
+    records: tuple[Record, ...]
+    method: ExtractionMethod | None = None
+    model: str | None = None
+    reason: str = ""
+    explored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class ExtractionOverBudget(Resource):
+    """Error: the extraction's budget allows no further call; `over` has the amounts.
+
+    The extraction is to be cancelled. Code that only handles `Resource` postpones the page, which
+    is harmless.
+    """
+
+    over: OverBudget
+
+
+def item_key(kind: EntityType, record: Record) -> str:
+    """Return the record's readable natural key: equal for the same entity, whatever its spacing."""
+    values = [str(record.fields.get(name) or "") for name in kind.key_fields]
+    key = " | ".join(dict.fromkeys(_normal(value) for value in values if value.strip()))
+    if len(key) <= MAX_KEY_CHARACTERS:
+        return key
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return f"{key[: MAX_KEY_CHARACTERS - 17]}~{digest}"
+
+
+def item_keys(kind: EntityType, records: Sequence[Record]) -> list[str]:
+    """Return the keys of a page's records, in order; duplicates get the suffix #2, #3 and so on."""
+    seen: Counter[str] = Counter()
+    keys: list[str] = []
+    for record in records:
+        key = item_key(kind, record)
+        seen[key] += 1
+        keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return keys
+
+
+def _normal(value: str) -> str:
+    return " ".join(value.casefold().split())

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
+from ingestion_pipeline.catalogs.extraction.entity_type import COURSE, EntityType
 from ingestion_pipeline.catalogs.extraction.injected_instructions import has_injected_instructions
 from ingestion_pipeline.catalogs.extraction.model_methods import missing_or_unproved
-from ingestion_pipeline.catalogs.extraction.page_result import PageContent
 from ingestion_pipeline.catalogs.extraction.record import (
     LEARNED,
     MAX_PAGE_RECORDS,
     CandidateRecord,
     ExtractionMethod,
+    PageContent,
     Record,
     record_of,
 )
@@ -25,7 +25,6 @@ from ingestion_pipeline.catalogs.extraction.rules.counting import (
     is_expected_count,
     placed_evidence,
 )
-from ingestion_pipeline.catalogs.extraction.rules.embedded import courses_by_embedded, things_by_embedded
 from ingestion_pipeline.catalogs.extraction.rules.labelled import (
     courses_by_labels,
     courses_by_table,
@@ -35,8 +34,10 @@ from ingestion_pipeline.catalogs.extraction.rules.labelled import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.layout import courses_by_layout
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import content_lines
+from ingestion_pipeline.catalogs.extraction.rules.schema_org import courses_by_embedded, things_by_embedded
 from ingestion_pipeline.catalogs.extraction.rules.vendors import courses_by_vendor
 from ingestion_pipeline.catalogs.extraction.selectors import Selectors, records_by_selectors
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.learning.learned_selectors import records_by_learned
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.html.parsing import refuse_bombs
@@ -50,34 +51,14 @@ SUFFICIENT_SHARE = 0.8  # of the best method's records; then the cheaper one is 
 # As above, for a known layout with complete records: other methods also read its term tables.
 KNOWN_LAYOUT_SHARE = 0.5
 NAME_FIELDS = 2  # fields of a record that only name it: its code and its title
-COURSE = "course"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RulePage:
-    """A page as rules read it; `text` is the stored one, which spans of evidence refer to.
-
-    Learned selectors count only where none are configured.
-    """
-
-    body: str
-    text: str
-    url: str | None = None
-    selectors: Selectors | None = None
-    learned: Selectors | None = None
-
-    @property
-    def is_json(self) -> bool:
-        """Whether it begins like a JSON document."""
-        return is_json(self.body)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _RuleAnswer:
     method: ExtractionMethod
     rule_name: str
     candidates: list[CandidateRecord]
-    text: str | None  # evidence of the fields; None where the source itself states them
+    text: str | None = None  # evidence of the fields; None where the source itself states them
     reason: str = ""
 
 
@@ -104,20 +85,19 @@ def read_records(
     """
     if not text.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
-    cleaned = "" if is_json(text) else cleaned_text(text)
-    page = RulePage(body=text, text=cleaned, url=url, selectors=selectors)
-    return read_by_rules(kind, page, only_embedded=only_embedded)
+    page = PageContent(url=url or "", body=text, text="" if is_json(text) else cleaned_text(text))
+    return read_by_rules(EntityConfig(kind=kind, selectors=selectors), page, only_embedded=only_embedded)
 
 
-def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = False) -> ParsedFeed[Record]:
+def read_by_rules(config: EntityConfig, page: PageContent, *, only_embedded: bool = False) -> ParsedFeed[Record]:
     """Return every record that rules find in a page with known text; see `read_records`."""
-    if not has_rules(kind, page.selectors or page.learned):
+    kind = config.kind
+    if not has_rules(kind, config.selectors or config.learned):
         raise NoRules(
             f"no rules read {kind.name} without a model; give its schema `embedded`, `titled` or"
             " `listed`, or the source `selectors`"
         )
-    answers = list(_embedded(kind, page)) if only_embedded else list(_answers(kind, page))
-    best = _best(kind, answers)
+    best = _best(kind, list(_embedded(kind, page) if only_embedded else _answers(config, page)))
     if best is None:
         return ParsedFeed(records=[], notes=[f"no method found a {kind.name}"])
     if len(best.candidates) > MAX_PAGE_RECORDS:  # a part of them would pass for all: the others vanish
@@ -126,10 +106,23 @@ def read_by_rules(kind: EntityType, page: RulePage, *, only_embedded: bool = Fal
             " read: give the source a page or an address that lists fewer",
             code=TOO_MANY,
         )
-    records = _records(kind, best)
-    unique = _deduplicate(kind, [record for record in records if _is_named(kind, record)])
+    required_keys = {name for name in kind.key_fields if kind.field(name).required}
+    unique: dict[object, Record] = {}  # pages repeat a block for small screens
+    for record in _records(kind, best):
+        if required_keys.isdisjoint(record.missing_fields):
+            unique.setdefault(tuple(record.fields[name] for name in kind.required), record)
+    problems = [
+        Problem(
+            where=str(record.fields[kind.key_fields[0]]),
+            message=f"required fields missing: {', '.join(record.missing_fields)}; not stored",
+            code="incomplete",
+            hides_record=False,
+        )
+        for record in unique.values()
+        if record.missing_fields
+    ]
     note = f"read by {best.rule_name} ({best.method}), {len(unique)} records"
-    return ParsedFeed(records=unique, problems=_problems(kind, unique), notes=[note])
+    return ParsedFeed(records=list(unique.values()), problems=problems[:MAX_PROBLEMS], notes=[note])
 
 
 def has_rules(kind: EntityType, selectors: Selectors | None = None) -> bool:
@@ -154,92 +147,70 @@ def _records(kind: EntityType, answer: _RuleAnswer) -> list[Record]:
     ]
 
 
-def _answers(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
+def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
     """Yield what each method finds, the cheapest first."""
-    if page.is_json:
-        name, candidates = courses_by_api(_document(page.body)) if kind.name == COURSE else ("", [])
-        yield _RuleAnswer(method=ExtractionMethod.API, rule_name=name, candidates=candidates, text=None)
-        return
-    if kind.name == COURSE and (candidates := courses_by_xml(page.body)):
-        yield _RuleAnswer(method=ExtractionMethod.API, rule_name="xml", candidates=candidates, text=None)
-        return
-    yield from _embedded(kind, page)
-    if page.selectors is not None:
-        candidates = records_by_selectors(kind, page.selectors, visible_tree(page.body))
-        yield _RuleAnswer(
-            method=ExtractionMethod.SELECTORS, rule_name="configured selectors", candidates=candidates, text=page.text
-        )
-    elif page.learned is not None:
-        yield from _learned(kind, page, page.learned)
-    yield from _course_layouts(page) if kind.name == COURSE else _layouts(kind, page)
+    kind, is_course = config.kind, config.kind.name == COURSE
+    if is_json(page.body):
+        try:
+            document = json.loads(page.body.lstrip("\ufeff"))
+        except RecursionError as error:
+            raise Permanent("JSON nested too deeply; it is not read", code="not_json") from error
+        except ValueError as error:
+            raise Permanent(f"invalid JSON: {error}", code="not_json") from error
+        yield _RuleAnswer(ExtractionMethod.API, *(courses_by_api(document) if is_course else ("", [])))
+    elif is_course and (candidates := courses_by_xml(page.body)):
+        yield _RuleAnswer(ExtractionMethod.API, "xml", candidates)
+    else:
+        yield from _embedded(kind, page)
+        yield from _by_selectors(config, page)
+        if is_course:
+            yield from _course_layouts(page)
+        else:
+            items = items_by_list(kind, visible_tree(page.body))
+            yield _RuleAnswer(ExtractionMethod.LAYOUT, "lists", items, page.text)
+            titled = thing_by_title(kind, visible_tree(page.body), page.url)
+            yield _RuleAnswer(ExtractionMethod.LAYOUT, "title", titled, page.text)
 
 
-def _learned(kind: EntityType, page: RulePage, learned: Selectors) -> Iterator[_RuleAnswer]:
-    """Yield what learned selectors find, if every record is complete and proved."""
-    candidates = records_by_learned(kind, learned, visible_tree(page.body))
-    answer = _RuleAnswer(
-        method=ExtractionMethod.SELECTORS,
-        rule_name="learned selectors",
-        candidates=candidates,
-        text=page.text,
-        reason=LEARNED,
-    )
-    if candidates and not any(record.is_flagged for record in _records(kind, answer)):
-        yield answer
+def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
+    """Yield what configured selectors find, else learned ones if every record is complete and proved."""
+    if config.selectors is not None:
+        candidates = records_by_selectors(config.kind, config.selectors, visible_tree(page.body))
+        yield _RuleAnswer(ExtractionMethod.SELECTORS, "configured selectors", candidates, page.text)
+    elif config.learned is not None:
+        candidates = records_by_learned(config.kind, config.learned, visible_tree(page.body))
+        answer = _RuleAnswer(ExtractionMethod.SELECTORS, "learned selectors", candidates, page.text, reason=LEARNED)
+        if candidates and not any(record.is_flagged for record in _records(config.kind, answer)):
+            yield answer
 
 
-def _course_layouts(page: RulePage) -> Iterator[_RuleAnswer]:
+def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
     tree = visible_tree(page.body)
     name, candidates = courses_by_vendor(tree)
-    yield _RuleAnswer(method=ExtractionMethod.SELECTORS, rule_name=name, candidates=candidates, text=page.text)
-    yield _RuleAnswer(
-        method=ExtractionMethod.LAYOUT, rule_name="tables", candidates=courses_by_table(tree), text=page.text
-    )
+    yield _RuleAnswer(ExtractionMethod.SELECTORS, name, candidates, page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", courses_by_table(tree), page.text)
     lines = content_lines(tree)  # last use of the tree: it removes what is no content
     labels = list(labels_of(lines))
-    by_line = (
-        ("labels", courses_by_labels(lines, labels)),
-        ("layout", courses_by_layout(lines)),
-        ("labels", courses_by_labels(lines, labels, any_sign=True)),
-    )
-    for rule_name, candidates in by_line:
-        yield _RuleAnswer(method=ExtractionMethod.LAYOUT, rule_name=rule_name, candidates=candidates, text=page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", courses_by_labels(lines, labels), page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", courses_by_layout(lines), page.text)
+    by_any_sign = courses_by_labels(lines, labels, any_sign=True)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
 
 
-def _layouts(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
-    items = items_by_list(kind, visible_tree(page.body))
-    yield _RuleAnswer(method=ExtractionMethod.LAYOUT, rule_name="lists", candidates=items, text=page.text)
-    titled = thing_by_title(kind, visible_tree(page.body), page.url)
-    yield _RuleAnswer(method=ExtractionMethod.LAYOUT, rule_name="title", candidates=titled, text=page.text)
-
-
-def _embedded(kind: EntityType, page: RulePage) -> Iterator[_RuleAnswer]:
+def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:
     data = read_embedded(page.body)
-    candidates = things_by_embedded(kind, data)
-    if kind.name == COURSE:
-        candidates = courses_by_embedded(data)
-    candidates = [candidate for candidate in candidates if not _is_injected(candidate)]
-    yield _RuleAnswer(method=ExtractionMethod.EMBEDDED, rule_name="schema.org", candidates=candidates, text=page.text)
+    stated = courses_by_embedded(data) if kind.name == COURSE else things_by_embedded(kind, data)
+    # Invisible text with instructions for machines is not trusted.
+    candidates = [
+        candidate
+        for candidate in stated
+        if not any(isinstance(value, str) and has_injected_instructions(value) for value in candidate.fields.values())
+    ]
+    yield _RuleAnswer(ExtractionMethod.EMBEDDED, "schema.org", candidates, page.text)
     for state in data.states if kind.name == COURSE else ():
         name, by_state = courses_by_api(state.data)
         if by_state:
-            yield _RuleAnswer(
-                method=ExtractionMethod.EMBEDDED, rule_name=f"{state.name}: {name}", candidates=by_state, text=page.text
-            )
-
-
-def _is_injected(candidate: CandidateRecord) -> bool:
-    """Return whether it contains instructions for machines: invisible text is not trusted then."""
-    return any(isinstance(value, str) and has_injected_instructions(value) for value in candidate.fields.values())
-
-
-def _document(text: str) -> object:
-    try:
-        return json.loads(text.lstrip("\ufeff"))
-    except RecursionError as error:
-        raise Permanent("JSON nested too deeply; it is not read", code="not_json") from error
-    except ValueError as error:
-        raise Permanent(f"invalid JSON: {error}", code="not_json") from error
+            yield _RuleAnswer(ExtractionMethod.EMBEDDED, f"{state.name}: {name}", by_state, page.text)
 
 
 def _best(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
@@ -254,32 +225,17 @@ def _best(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
 
 
 def _first_sufficient(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
-    most = max((_count_complete(kind, answer.candidates) for answer in answers), default=0)
-    count = max((len(answer.candidates) for answer in answers), default=0)
-    for answer in answers:
-        is_known_layout = (
-            _has_more_than_names(answer) and len(answer.candidates) >= _required_share(kind, answer) * count
+    complete = [_count_complete(kind, answer.candidates) for answer in answers]
+    most, count = max(complete, default=0), max((len(answer.candidates) for answer in answers), default=0)
+    for answer, own_complete in zip(answers, complete, strict=True):
+        own = len(answer.candidates)
+        is_known = answer.method is ExtractionMethod.SELECTORS and any(
+            sum(map(bool, candidate.fields.values())) > NAME_FIELDS for candidate in answer.candidates
         )
-        is_sufficient = _count_complete(kind, answer.candidates) >= SUFFICIENT_SHARE * most
-        if answer.candidates and (is_sufficient or is_known_layout):
+        share = KNOWN_LAYOUT_SHARE if own_complete == own > 1 else SUFFICIENT_SHARE
+        if own and (own_complete >= SUFFICIENT_SHARE * most or (is_known and own >= share * count)):
             return answer
     return None
-
-
-def _required_share(kind: EntityType, answer: _RuleAnswer) -> float:
-    """Return the share of all records that a known layout must find: less if they are complete."""
-    count = len(answer.candidates)
-    is_complete = count > 1 and _count_complete(kind, answer.candidates) == count
-    return KNOWN_LAYOUT_SHARE if is_complete else SUFFICIENT_SHARE
-
-
-def _has_more_than_names(answer: _RuleAnswer) -> bool:
-    """Return whether a known layout gives more than names: blocks of titles alone do not count."""
-    if answer.method is not ExtractionMethod.SELECTORS:
-        return False
-    return any(
-        len([value for value in candidate.fields.values() if value]) > NAME_FIELDS for candidate in answer.candidates
-    )
 
 
 def _is_visible(kind: EntityType, answer: _RuleAnswer) -> bool:
@@ -292,32 +248,6 @@ def _is_visible(kind: EntityType, answer: _RuleAnswer) -> bool:
 def _count_complete(kind: EntityType, candidates: Sequence[CandidateRecord]) -> int:
     required = [name for name in kind.required if name not in kind.key_fields]
     return sum(all(candidate.fields.get(name) for name in required) for candidate in candidates)
-
-
-def _is_named(kind: EntityType, record: Record) -> bool:
-    required_keys = {name for name in kind.key_fields if kind.field(name).required}
-    return not required_keys & set(record.missing_fields)
-
-
-def _deduplicate(kind: EntityType, records: list[Record]) -> list[Record]:
-    """Return each record once: pages repeat a block for small screens."""
-    unique: dict[object, Record] = {}
-    for record in records:
-        unique.setdefault(tuple(record.fields[name] for name in kind.required), record)
-    return list(unique.values())
-
-
-def _problems(kind: EntityType, records: list[Record]) -> list[Problem]:
-    lacking = [record for record in records if record.missing_fields]
-    return [
-        Problem(
-            where=str(record.fields[kind.key_fields[0]]),
-            message=f"required fields missing: {', '.join(record.missing_fields)}; not stored",
-            code="incomplete",
-            hides_record=False,
-        )
-        for record in lacking[:MAX_PROBLEMS]
-    ]
 
 
 MAX_INCOMPLETE_SHARE = 0.5  # of the rules' records; above it, models read the whole page
@@ -339,14 +269,7 @@ class RuleResult:
     is_mostly_right: bool = False
 
 
-def rule_reading(
-    kind: EntityType,
-    page: PageContent,
-    selectors: Selectors | None,
-    settings: Settings,
-    *,
-    learned: Selectors | None = None,
-) -> RuleResult:
+def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) -> RuleResult:
     """Return the records that rules find; none if the entity has no rules.
 
     Raises:
@@ -355,40 +278,31 @@ def rule_reading(
     """
     if not page.body.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
-    records: Sequence[Record] = ()
-    notes: Sequence[str] = ()
-    if has_rules(kind, selectors or learned):
-        rule_page = RulePage(body=page.body, text=page.text, url=page.url, selectors=selectors, learned=learned)
-        result = read_by_rules(kind, rule_page)
-        records, notes = result.records, result.notes
-    is_page = not is_json(page.body)
-    if is_page:
+    kind, announced = config.kind, None
+    result: ParsedFeed[Record] = ParsedFeed(records=[])
+    if has_rules(kind, config.selectors or config.learned):
+        result = read_by_rules(config, page)
+    if not is_json(page.body):
         refuse_bombs(page.body)  # not yet checked where no rule has parsed the page
-    reading = RuleResult(
-        records=tuple(records),
-        notes=tuple(notes),
-        announced=announced_count(kind, page.text, page.body, page.url) if is_page else None,
-        incomplete=tuple(place for place, record in enumerate(records) if missing_or_unproved(kind, record)),
-    )
-    return _with_reason(reading, settings)
-
-
-def _with_reason(reading: RuleResult, settings: Settings) -> RuleResult:
-    if reason := _reason_for_model(reading, settings):
-        return replace(reading, reason=reason)
-    if not reading.incomplete:
-        return reading
-    count = len(reading.records)
-    return replace(
-        reading,
-        reason=f"{len(reading.incomplete)} of {count} records lack a required field or its proof",
-        is_mostly_right=len(reading.incomplete) <= MAX_INCOMPLETE_SHARE * count,
+        announced = announced_count(kind, page.text, page.body, page.url)
+    records = tuple(result.records)
+    incomplete = tuple(place for place, record in enumerate(records) if missing_or_unproved(kind, record))
+    reason, is_mostly_right = _reason_for_model(records, announced, settings), False
+    if not reason and incomplete:
+        reason = f"{len(incomplete)} of {len(records)} records lack a required field or its proof"
+        is_mostly_right = len(incomplete) <= MAX_INCOMPLETE_SHARE * len(records)
+    return RuleResult(
+        records=records,
+        notes=tuple(result.notes),
+        announced=announced,
+        incomplete=incomplete,
+        reason=reason,
+        is_mostly_right=is_mostly_right,
     )
 
 
-def _reason_for_model(reading: RuleResult, settings: Settings) -> str:
+def _reason_for_model(records: Sequence[Record], announced: int | None, settings: Settings) -> str:
     """Return why the page as a whole needs a model; empty if only single records are left open."""
-    records, announced = reading.records, reading.announced
     if not records:
         return "rules found no record"
     if announced is not None and len(records) < announced and not is_expected_count(len(records), announced):
@@ -397,13 +311,3 @@ def _reason_for_model(reading: RuleResult, settings: Settings) -> str:
     if least < settings.extraction.low_confidence:
         return f"rules have a confidence of only {least:.0%}"
     return ""
-
-
-def record_spans(kind: EntityType, records: Sequence[Record], length: int) -> list[tuple[int, int]]:
-    """Return the span of each record in a text of that length: from its key to the next one's."""
-    starts = [record.start_of(kind.key_fields) for record in records]
-    spans: list[tuple[int, int]] = []
-    for place, start in enumerate(starts):
-        later = (other for other in starts[place + 1 :] if other is not None and other > (start or 0))
-        spans.append((0, length) if start is None else (start, next(later, length)))
-    return spans

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
-from ingestion_pipeline.catalogs.extraction.rules.embedded import value_of
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import choice_in_words
-from ingestion_pipeline.catalogs.recipes.config_fields import ConfigFields, as_mapping
+from ingestion_pipeline.catalogs.extraction.rules.course_words import choice_in_words
+from ingestion_pipeline.catalogs.extraction.rules.schema_org import value_of
+from ingestion_pipeline.catalogs.recipes.recipe import ConfigFields, as_mapping
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 
 if TYPE_CHECKING:

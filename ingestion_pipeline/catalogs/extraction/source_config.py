@@ -1,21 +1,23 @@
-"""Read the keys `entity` and `selectors` of a source's configuration."""
+"""Read the keys `entity` and `selectors` of a source's configuration, and hash what reads its pages."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ingestion_pipeline.catalogs.extraction.entity_type import (
+    COURSE,
     BadEntityType,
     EntityType,
     UnknownEntityType,
     entity_type,
     entity_types,
 )
-from ingestion_pipeline.catalogs.extraction.item_keys import reader_hash
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE
+from ingestion_pipeline.catalogs.extraction.prompts import prompt_labels
+from ingestion_pipeline.catalogs.extraction.record import READER_VERSION
 from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, Selectors, selectors_of
 from ingestion_pipeline.settings import Settings
 
@@ -27,15 +29,24 @@ class EntityConfig:
     """The entity type that a source's pages are read for, with configured or learned selectors."""
 
     kind: EntityType
-    selectors: Selectors | None
+    selectors: Selectors | None = None
     learned: Selectors | None = None
 
     def reader_hash(self, settings: Settings) -> str:
-        """Return the hash of the reader: an unchanged page with this hash is not read again.
+        """Return the hash of all that determines a page's records: an equal hash needs no new reading.
 
-        Learned selectors are no reason to read it again.
+        Model names count only where a model is configured: without a key they change nothing. Learned
+        selectors are no reason to read a page again.
         """
-        return reader_hash(self.kind, settings, selectors=self.selectors)
+        parts = [self.kind.model_dump_json(), f"reader {READER_VERSION}", repr(self.selectors)]
+        if settings.has_model:
+            parts += [settings.model_cheap, settings.model_strong, *prompt_labels(self.kind)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    @property
+    def can_finish_by_rules(self) -> bool:
+        """Whether rules alone may decide without a model; else the pages wait for one."""
+        return self.kind.name == COURSE or self.selectors is not None
 
 
 def load_entity_config(config: Mapping[str, Any], settings: Settings, *, entity: str | None = None) -> EntityConfig:

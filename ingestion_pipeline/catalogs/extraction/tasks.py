@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.crawling.frontier import extraction_step
-from ingestion_pipeline.catalogs.extraction.page_reader import restrict_to_selector
-from ingestion_pipeline.catalogs.extraction.page_result import ExtractionResult, PageContent
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.catalogs.learning.learned_selectors import LearnedSelectors
+from ingestion_pipeline.catalogs.recipes.page_source import content_of
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.store.tables import (
@@ -245,3 +247,17 @@ def wake_for_models(ctx: RunContext) -> int:
         )
         is_waiting = tasks.c.id.in_(select(waiting.c.id))
         return connection.execute(update(tasks).where(is_waiting).values(not_before=now)).rowcount
+
+
+def restrict_to_selector(page: PageContent, selector: str) -> PageContent:
+    """Return the first matching element as a page of its own, with the offset of its text.
+
+    Raises:
+        Permanent: `content_selector` if nothing matches, or the match is empty.
+    """
+    body = content_of(parse_html(page.body), selector).html or ""
+    text = cleaned_text(body)
+    starts_at = page.text.find(text)
+    if starts_at < 0:  # the stored text has other line breaks: use all of it as evidence
+        return replace(page, body=body)
+    return replace(page, body=body, text=text, starts_at=starts_at)

@@ -326,7 +326,8 @@ def learn_selectors(kind: EntityType, training_pages: Sequence[TrainingPage]) ->
         Permanent: a page is too large (see `parse_html`).
     """
     parsed_pages = _parse_pages(kind, training_pages)
-    if not _are_enough(parsed_pages):
+    most_records = max((len(page.records) for page in parsed_pages), default=0)
+    if max(len(parsed_pages), most_records) < MIN_EXAMPLES:
         return None
     for css in containers(parsed_pages, _required(kind)):
         found_examples = examples(parsed_pages, css, _required(kind))
@@ -346,21 +347,12 @@ def _parse_pages(kind: EntityType, training_pages: Sequence[TrainingPage]) -> li
     """Return the parsed pages; empty if one of them is unsuitable."""
     parsed_pages: list[ParsedTrainingPage] = []
     for page in training_pages:
-        if len(page.body) > MAX_BODY_CHARACTERS or not _are_complete(kind, page.records):
+        required = [record.get(name) for record in page.records for name in _required(kind)]
+        if len(page.body) > MAX_BODY_CHARACTERS or not page.records or None in required:
             return []
         tree = visible_tree(page.body)
         parsed_pages.append(ParsedTrainingPage(tree=tree, elements=elements_of(tree), records=page.records))
     return parsed_pages if all(parsed.elements for parsed in parsed_pages) else []
-
-
-def _are_complete(kind: EntityType, records: Sequence[Values]) -> bool:
-    names = _required(kind)
-    return bool(records) and all(record.get(name) is not None for record in records for name in names)
-
-
-def _are_enough(parsed_pages: Sequence[ParsedTrainingPage]) -> bool:
-    most = max((len(page.records) for page in parsed_pages), default=0)
-    return max(len(parsed_pages), most) >= MIN_EXAMPLES
 
 
 def _fields(kind: EntityType, examples: Sequence[Example]) -> dict[str, str] | None:
@@ -390,22 +382,17 @@ def _in_order(kind: EntityType) -> list[str]:
 
 def _field_selectors(kind: EntityType, name: str, examples: Sequence[Example]) -> list[str]:
     """Return CSS that finds the field in some records: the most frequent first, then by rank."""
-    ranks: dict[str, tuple[int, int]] = {}
-    for example in _distinct_examples(name, examples):
-        for css, rank in _field_selectors_in(kind, name, example).items():
-            count, least = ranks.get(css, (0, rank))
-            ranks[css] = (count - 1, min(rank, least))
-    return sorted(ranks, key=lambda css: (*ranks[css], len(css), css))[:MAX_TRIED]
-
-
-def _distinct_examples(name: str, examples: Sequence[Example]) -> list[Example]:
-    """Return records with different values of the field, which tell its place from others."""
-    different: dict[FieldValue, Example] = {}
+    different: dict[FieldValue, Example] = {}  # different values tell the field's place from others
     for example in examples:
         value = example.values.get(name)
         if value is not None:
             different.setdefault(value, example)
-    return list(different.values())[:_EXAMPLES_PER_FIELD]
+    ranks: dict[str, tuple[int, int]] = {}
+    for example in list(different.values())[:_EXAMPLES_PER_FIELD]:
+        for css, rank in _field_selectors_in(kind, name, example).items():
+            count, least = ranks.get(css, (0, rank))
+            ranks[css] = (count - 1, min(rank, least))
+    return sorted(ranks, key=lambda css: (*ranks[css], len(css), css))[:MAX_TRIED]
 
 
 def _field_selectors_in(kind: EntityType, name: str, example: Example) -> dict[str, int]:
@@ -430,7 +417,11 @@ def _value_elements(
         matching = [element for element in inside if element.text == text]
     else:
         short = (element for element in inside if 0 < len(element.text) <= _SHORT)
-        matching = [element for element in short if _value_in(kind, name, element) == value]
+        matching = [
+            element
+            for element in short
+            if candidate_from_texts(kind, {name: fragment_text(element.node.html or "")}).fields.get(name) == value
+        ]
     return sorted(matching, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]
 
 
@@ -445,27 +436,18 @@ def _labelled_elements(
     return sorted(matching, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]
 
 
-def _value_in(kind: EntityType, name: str, element: PageElement) -> FieldValue | None:
-    return candidate_from_texts(kind, {name: fragment_text(element.node.html or "")}).fields.get(name)
-
-
 def _finds_field(kind: EntityType, chosen: dict[str, str], name: str, css: str, examples: Sequence[Example]) -> bool:
     """Return whether the selector finds the field: always if required, else nearly always."""
     if name in kind.key_fields and not all(has_single_text(example.block.node, css) for example in examples):
         return False
-    allowed = (
-        0 if name in _required(kind) else _allowed(sum(example.values.get(name) is not None for example in examples))
-    )
+    stated = sum(example.values.get(name) is not None for example in examples)
+    allowed = 0 if name in _required(kind) else int(stated * (1 - MIN_OPTIONAL_SHARE) + 1e-9)
     wrong = 0
     for example in examples:
         wrong += not _agrees(kind, chosen | {name: css}, name, example)
         if wrong > allowed:
             return False
     return True
-
-
-def _allowed(count: int) -> int:
-    return int(count * (1 - MIN_OPTIONAL_SHARE) + 1e-9)
 
 
 def _agrees(kind: EntityType, chosen: dict[str, str], name: str, example: Example) -> bool:

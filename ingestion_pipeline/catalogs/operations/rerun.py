@@ -34,7 +34,6 @@ from ingestion_pipeline.catalogs.datasets.publishing import RERUN, newer_version
 from ingestion_pipeline.catalogs.extraction.cost import (
     NO_MODEL,
     DetailPage,
-    can_finish_by_rules,
     cost_with_models,
     text_sizes,
 )
@@ -249,7 +248,7 @@ def predict_rerun(
     if not total:
         raise nothing_stored(extraction_id)
     entity_config = load_entity_config(row.config, settings, entity=row.entity_type)
-    if not settings.has_model and can_finish_by_rules(entity_config):
+    if not settings.has_model and entity_config.can_finish_by_rules:
         return RerunCost(pages=total, calls=0, cost_usd=Decimal(0))
     unanswered = connection.execute(_unanswered(extraction_id, entity_config.reader_hash(settings))).all()
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
@@ -297,6 +296,6 @@ def _needs_model(page: Row[Any], entity_config: EntityConfig, settings: Settings
         return True
     try:
         stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
-        return bool(rule_reading(entity_config.kind, stored, entity_config.selectors, settings).reason)
+        return bool(rule_reading(entity_config, stored, settings).reason)
     except WorkError:
         return page.extraction_method in MODEL_METHODS

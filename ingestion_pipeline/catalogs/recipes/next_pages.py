@@ -155,11 +155,11 @@ def follow_page(step: Step, page: PageSource) -> Followed:
 
 def _check_dead_end(step: Step, page: PageSource) -> None:
     """Raise if a page without links should have some, or reports that its site is out of order."""
-    is_explored = step.recipe.page_type is PageType.EXPLORATORY  # which may hold records
-    is_list = step.kind is not StepKind.FETCH_ROOT and not is_explored
-    if is_list and (phrase := failure_notice(page.text())):
+    if step.recipe.page_type is PageType.EXPLORATORY:  # it may hold records
+        return
+    if step.kind is not StepKind.FETCH_ROOT and (phrase := failure_notice(page.text())):
         raise Transient(f"{page.url} has no links and says {phrase!r}; it will be retried", code="error_page")
-    if not _may_lead_nowhere(step):
+    if step.kind is not StepKind.FETCH_PAGINATED:  # the end of a list may have none
         raise _nothing_to_do(step.recipe)
 
 
@@ -198,18 +198,13 @@ def _numbered_pages(numbered: Numbered, step: Step, page: PageSource) -> tuple[l
     """
     count = page.stated_pages() or max(numbered.total_pages, _highest(numbered, page))
     page_count = min(count, numbered.max_pages)
-    urls = [_numbered_url(numbered, index, page) for index in range(page_count)]
-    pages = [
-        _link_to(url, step.pages_key, position=position)
-        for position, url in enumerate(urls, start=1)
-        if url is not None
-    ]
+    pages: list[FollowedLink] = []
+    for index in range(page_count):
+        number = index + numbered.start_page if numbered.limit is None else index * numbered.limit
+        url = canonical_or_none(linked_page(page.url, _filled(numbered, str(number))) or "")
+        if url is not None:
+            pages.append(_link_to(url, step.pages_key, position=index + 1))
     return pages, count - page_count
-
-
-def _numbered_url(numbered: Numbered, index: int, page: PageSource) -> str | None:
-    number = index + numbered.start_page if numbered.limit is None else index * numbered.limit
-    return canonical_or_none(linked_page(page.url, _filled(numbered, str(number))) or "")
 
 
 def _filled(numbered: Numbered, number: str) -> str:
@@ -299,12 +294,6 @@ def _each_once(page: PageSource, links: Sequence[FollowedLink]) -> tuple[Followe
         by_key.setdefault(link.key, link)
     by_key.pop(page.key, None)
     return tuple(by_key.values())
-
-
-def _may_lead_nowhere(step: Step) -> bool:
-    """Whether a page may have no links: the end of a list, or an explored page."""
-    is_exploring = step.recipe.page_type is PageType.EXPLORATORY
-    return step.kind is StepKind.FETCH_PAGINATED or is_exploring
 
 
 def _nothing_to_do(level: Recipe) -> Permanent:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionCounts, run_detection
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
-from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, run_detection
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
-from ingestion_pipeline.catalogs.recipes.registry import DETECT
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store

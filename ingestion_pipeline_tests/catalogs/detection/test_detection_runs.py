@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.catalog_runs import start_now
-from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, DetectionItem, persist_detections
-from ingestion_pipeline.catalogs.recipes.registry import DETECT, detected_recipes, ensure_detection, recipe_facts
+from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionCounts, DetectionItem, persist_detections
+from ingestion_pipeline.catalogs.recipes.detected_recipes import (
+    DETECT,
+    detected_recipes,
+    ensure_detection,
+    recipe_facts,
+)
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.outcomes import Failed, end_tasks
 from ingestion_pipeline.notices.message import message_of

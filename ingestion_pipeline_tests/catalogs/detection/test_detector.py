@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetected
-from ingestion_pipeline.catalogs.detection.detector import RecipeDetector
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
+from ingestion_pipeline.catalogs.detection.model_votes import NotDetected
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
 from ingestion_pipeline.catalogs.recipes.next_pages import follow_page, steps_of

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetected, tally
-from ingestion_pipeline.catalogs.detection.detector import RecipeDetector, followed_links
-from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters, checked_pagination, checked_pattern
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector, matching_links
+from ingestion_pipeline.catalogs.detection.model_votes import (
+    ModelVoters,
+    NotDetected,
+    checked_pagination,
+    checked_pattern,
+    tally,
+)
 from ingestion_pipeline.catalogs.detection.page_analysis import analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.recipes.patterns import simplified_markdown
@@ -201,7 +206,7 @@ def test_a_pattern_given_for_one_category_is_generalized_to_its_siblings(store: 
     inner = detected.recipe["links"]
     saved_pages = SavedPages(site, entity=BADGE)
     pages = [asyncio.run(saved_pages.page(f"{HOME}/trade/{name}")) for name in TRADES]
-    followed = {url for page in pages for url in followed_links(page, inner)}
+    followed = {url for page in pages for url in matching_links(page, inner["link_pattern"])}
     assert followed == {f"{HOME}/{name}/{badge}" for name in TRADES for badge in TRADES[name]}
 
 

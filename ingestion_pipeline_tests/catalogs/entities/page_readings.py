@@ -8,15 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ingestion_pipeline.catalogs.extraction import (
-    EntityType,
-    ExtractionResult,
-    PageContent,
-    Selectors,
-    entity_type,
-    read_page,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.pipeline import read_page
 from ingestion_pipeline.catalogs.extraction.prompts import answer_schema
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
+from ingestion_pipeline.catalogs.extraction.selectors import Selectors
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, Script, ScriptedModel, blank
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.reading.llm import Billing, ModelClient
@@ -74,7 +71,12 @@ def read_with_client(
     async def reading() -> ExtractionResult:
         async with ModelClient(store, settings) as client:
             return await read_page(
-                kind, page, client=client, billing=billing, settings=settings, now=NOW, selectors=selectors
+                EntityConfig(kind=kind, selectors=selectors),
+                page,
+                client=client,
+                billing=billing,
+                settings=settings,
+                now=NOW,
             )
 
     return asyncio.run(reading())
@@ -91,8 +93,8 @@ def read_with_model(
 
 
 def read_without_model(page: PageContent, settings: Settings, **more: Any) -> ExtractionResult:
-    kind = more.pop("kind", COURSE)
-    return asyncio.run(read_page(kind, page, client=None, billing=BILLING, settings=settings, now=NOW, **more))
+    config = EntityConfig(kind=more.pop("kind", COURSE), **more)
+    return asyncio.run(read_page(config, page, client=None, billing=BILLING, settings=settings, now=NOW))
 
 
 def field_values(reading: ExtractionResult, name: str) -> Sequence[Any]:

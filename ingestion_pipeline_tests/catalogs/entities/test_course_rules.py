@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ingestion_pipeline.catalogs.extraction.rules.course_building import own_lines
 from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     read_code,
     read_heading,
@@ -11,7 +12,6 @@ from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     split_heading,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import read_parts
-from ingestion_pipeline.catalogs.extraction.rules.courses import own_lines
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, content_lines
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction import (
-    BadSelectors,
-    EntityType,
-    ExtractionMethod,
-    Record,
-    entity_type,
-    item_key,
-    item_keys,
-    prompts,
-    reader_hash,
-    selectors_of,
-)
+from ingestion_pipeline.catalogs.extraction import prompts
 from ingestion_pipeline.catalogs.extraction.cost import predicted_cost
-from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType
-from ingestion_pipeline.catalogs.extraction.source_config import entity_config_problems, load_entity_config
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record, item_key, item_keys
+from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, selectors_of
+from ingestion_pipeline.catalogs.extraction.source_config import (
+    EntityConfig,
+    entity_config_problems,
+    load_entity_config,
+)
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.page_readings import (
@@ -266,26 +261,26 @@ def test_the_reader_hash_changes_with_schema_selectors_and_usable_models(tmp_pat
     with_other_model = load_settings({"OPENAI_API_KEY": "k", "INGESTION_MODEL_CHEAP": "tiny"})
     selectors = selectors_of({"selectors": SELECTORS}, COURSE)
 
-    assert reader_hash(COURSE, plain) == reader_hash(COURSE, named)
+    assert EntityConfig(kind=COURSE).reader_hash(plain) == EntityConfig(kind=COURSE).reader_hash(named)
     hashes = {
-        reader_hash(COURSE, plain),
-        reader_hash(COURSE, with_model),
-        reader_hash(COURSE, with_other_model),
-        reader_hash(COURSE, plain, selectors=selectors),
-        reader_hash(COURSE.model_copy(update={"about": "x"}), plain),
-        reader_hash(bird_type(tmp_path), plain),
+        EntityConfig(kind=COURSE).reader_hash(plain),
+        EntityConfig(kind=COURSE).reader_hash(with_model),
+        EntityConfig(kind=COURSE).reader_hash(with_other_model),
+        EntityConfig(kind=COURSE, selectors=selectors).reader_hash(plain),
+        EntityConfig(kind=COURSE.model_copy(update={"about": "x"})).reader_hash(plain),
+        EntityConfig(kind=bird_type(tmp_path)).reader_hash(plain),
     }
     assert len(hashes) == 6
 
 
 def test_the_reader_hash_changes_with_the_prompt_version(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, with_model = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
-    before = reader_hash(COURSE, plain), reader_hash(COURSE, with_model)
+    before = EntityConfig(kind=COURSE).reader_hash(plain), EntityConfig(kind=COURSE).reader_hash(with_model)
 
     monkeypatch.setattr(prompts, "PROMPT_VERSION", prompts.PROMPT_VERSION + 1)
 
-    assert reader_hash(COURSE, plain) == before[0]
-    assert reader_hash(COURSE, with_model) != before[1]
+    assert EntityConfig(kind=COURSE).reader_hash(plain) == before[0]
+    assert EntityConfig(kind=COURSE).reader_hash(with_model) != before[1]
 
 
 def test_the_cost_of_reading_is_predicted() -> None:

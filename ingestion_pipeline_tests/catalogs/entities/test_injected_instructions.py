@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.extraction import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.injected_instructions import (
     INJECTED_INSTRUCTIONS,
     blank_injected_instructions,
     has_injected_instructions,
 )
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction import ExtractionResult, Selectors, entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
+from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Resource

@@ -6,14 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction import (
-    EntityType,
-    ExtractionMethod,
-    ExtractionOverBudget,
-    Record,
-    entity_type,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.pipeline import explored_links
+from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, ExtractionOverBudget, Record
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, Script, ScriptedModel, in_turn
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.settings import Settings

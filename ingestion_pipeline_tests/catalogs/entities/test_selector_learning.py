@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.extraction import Selectors, entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.selectors import Selectors
 from ingestion_pipeline.catalogs.learning.learned_selectors import records_by_learned
 from ingestion_pipeline.catalogs.learning.selector_learning import TrainingPage, learn_selectors
 from ingestion_pipeline.reading.html.cleaning import visible_tree

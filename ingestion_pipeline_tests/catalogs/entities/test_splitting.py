@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction import entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.model_methods import MAX_CONCURRENT_QUESTIONS
 from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, next_part, parts_of, tokens_of
 from ingestion_pipeline.catalogs.extraction.rules.counting import announced_count, is_expected_count

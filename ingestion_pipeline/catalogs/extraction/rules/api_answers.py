@@ -13,9 +13,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
+from ingestion_pipeline.catalogs.extraction.rules.course_building import credit_fields
 from ingestion_pipeline.catalogs.extraction.rules.course_code import CODE, is_subject, is_title
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import read_parts, stated_prerequisites
-from ingestion_pipeline.catalogs.extraction.rules.courses import credit_fields
 from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, slot_credits
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.structured.json_items import JsonPath

@@ -1,4 +1,4 @@
-"""Read how many records a page announces, and locate the evidence of each record."""
+"""Read how many records a page announces, and find the evidence of each in its own part of the page."""
 
 from __future__ import annotations
 
@@ -77,37 +77,32 @@ MIN_SHOWN_WORDS = 60  # a page with fewer is a shell whose content a script load
 NEAR_CHARACTERS = 200  # between a course's code and its title; credits may be there
 
 
-class PlacedEvidence:
-    """Evidence of a page's text, searched first where the record is."""
+class RecordEvidence:
+    """Evidence of a text for one record: first in its own span, then in a wider part of the text.
 
-    def __init__(self, page: Evidence, text: str, start: int, end: int) -> None:
-        self._page = page
-        self._near = Evidence(text[start:end])
-        self._start = start
-
-    def ground(self, value: Value) -> Grounding:
-        """Return the evidence of the value, near the record if there is any."""
-        near = self._near.ground(value)
-        return _shifted(near, self._start) if near.is_proof else self._page.ground(value)
-
-
-class SectionEvidence:
-    """Evidence of a part of a page that a model read, for one record.
-
-    A number is proved by the record's own section alone: another record may have the same one.
-    Spans are those of the whole page.
+    With `only_own_numbers` a number is proved by the record's span alone: another record may have
+    the same one. Spans of evidence are those of the whole text.
     """
 
-    def __init__(self, text: str, span: tuple[int, int], part: tuple[int, int]) -> None:
-        self._own, self._part = Evidence(text[slice(*span)]), Evidence(text[slice(*part)])
-        self._starts = span[0], part[0]
+    def __init__(
+        self,
+        text: str,
+        span: tuple[int, int],
+        wider: Evidence,
+        *,
+        wider_start: int = 0,
+        only_own_numbers: bool = False,
+    ) -> None:
+        self._own, self._own_start = Evidence(text[slice(*span)]), span[0]
+        self._wider, self._wider_start = wider, wider_start
+        self._only_own_numbers = only_own_numbers
 
     def ground(self, value: Value) -> Grounding:
-        """Return the evidence of the value in the section; for text, anywhere in the part."""
+        """Return the evidence of the value, in the record's span if there is any."""
         near = self._own.ground(value)
-        if near.is_proof or not isinstance(value, str):
-            return _shifted(near, self._starts[0])
-        return _shifted(self._part.ground(value), self._starts[1])
+        if near.is_proof or (self._only_own_numbers and not isinstance(value, str)):
+            return shifted(near, self._own_start)
+        return shifted(self._wider.ground(value), self._wider_start)
 
 
 class EmbeddedEvidence:
@@ -141,15 +136,8 @@ def embedded_evidence(kind: EntityType, candidates: Sequence[CandidateRecord], t
 def placed_evidence(kind: EntityType, candidates: Sequence[CandidateRecord], text: str) -> list[Prover]:
     """Return the evidence of each record, in page order: from its first line to the next one's."""
     page = Evidence(text)
-    starts = _starts(kind, candidates, text)
-    evidence: list[Prover] = []
-    for place, start in enumerate(starts):
-        if start is None:
-            evidence.append(page)
-            continue
-        end = next((later for later in starts[place + 1 :] if later is not None), len(text))
-        evidence.append(PlacedEvidence(page, text, start, end))
-    return evidence
+    spans = spans_between(_starts(kind, candidates, text), len(text))
+    return [page if span is None else RecordEvidence(text, span, page) for span in spans]
 
 
 def record_sections(
@@ -157,21 +145,27 @@ def record_sections(
 ) -> list[tuple[int, int]]:
     """Return each record's span in a part of the text: up to the next, or the whole part."""
     starts = _starts(kind, candidates, text[slice(*part)])
-    spans: list[tuple[int, int]] = []
+    spans = spans_between([None if start is None else part[0] + start for start in starts], part[1])
+    return [span or part for span in spans]
+
+
+def spans_between(starts: Sequence[int | None], end: int) -> list[tuple[int, int] | None]:
+    """Return the span from each start to the next greater one; None where the start is unknown."""
+    spans: list[tuple[int, int] | None] = []
     for place, start in enumerate(starts):
         if start is None:
-            spans.append(part)
-            continue
-        later = (other for other in starts[place + 1 :] if other is not None)
-        end = next(later, part[1] - part[0])
-        spans.append((part[0] + start, part[0] + end))
+            spans.append(None)
+        else:
+            later = (other for other in starts[place + 1 :] if other is not None and other > start)
+            spans.append((start, next(later, end)))
     return spans
 
 
-def _shifted(grounding: Grounding, start: int) -> Grounding:
+def shifted(grounding: Grounding, offset: int) -> Grounding:
+    """Return the evidence with its span moved by the offset of the text in which it was found."""
     if grounding.start is None or grounding.end is None:
         return grounding
-    return replace(grounding, start=grounding.start + start, end=grounding.end + start)
+    return replace(grounding, start=grounding.start + offset, end=grounding.end + offset)
 
 
 def _starts(kind: EntityType, candidates: Sequence[CandidateRecord], text: str) -> list[int | None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ingestion_pipeline.catalogs.extraction.rules.course_words import names_subject, part_named
 from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, credit_ends, heading_credits
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import names_subject, part_named
 
 MAX_TITLE_CHARACTERS = 200
 MAX_TITLE_WORDS = 25

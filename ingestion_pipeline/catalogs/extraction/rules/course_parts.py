@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ingestion_pipeline.catalogs.extraction.rules.course_code import ONE_CODE
+from ingestion_pipeline.catalogs.extraction.rules.course_words import CoursePart, is_noise, part_named
 from ingestion_pipeline.catalogs.extraction.rules.credits import (
     Credits,
     leading_credits,
@@ -16,7 +17,6 @@ from ingestion_pipeline.catalogs.extraction.rules.credits import (
     trailing_credits,
 )
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import CoursePart, is_noise, part_named
 
 MAX_LABEL_CHARACTERS = 60
 MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description
@@ -93,13 +93,11 @@ class Parts:
         late = self.description[self._early :]
         if self._early and any(map(is_prose, late)):  # above the credits was a college's name
             return late
-        return self.description or self._prose_by_other_names() or self.before
-
-    def _prose_by_other_names(self) -> list[str]:
-        """Return the prose under the unknown label with the longest line."""
+        if self.description:
+            return self.description
         groups = [[line for line in group if is_prose(line)] for group in self._unnamed]
-        lengths = [max(map(len, group), default=0) for group in groups]
-        return groups[lengths.index(max(lengths))] if groups else []
+        longest = max(groups, key=lambda group: max(map(len, group), default=0), default=list[str]())
+        return longest or self.before
 
     def required_before(self) -> str | None:
         """Return the prerequisites; None if the course says that there are none."""
@@ -194,7 +192,7 @@ class Parts:
             self.credits = self.credits or stated
             self._is_open = not any(map(is_prose, self.description))
             self._early = len(self.description) if self._is_open else self._early
-        elif _is_fact(line):
+        elif _FACT.fullmatch(line) and len(line.partition(":")[2].split()) <= MAX_FACT_WORDS:
             self._unnamed.append([line])
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
@@ -291,10 +289,6 @@ def length_in_words(text: str) -> int:
     """Return the number of words; in a script without blanks, two characters count as one."""
     words = len(text.split())
     return words if text.isascii() else words + len(_UNSPACED.findall(text)) // 2
-
-
-def _is_fact(line: str) -> bool:
-    return bool(_FACT.fullmatch(line)) and len(line.partition(":")[2].split()) <= MAX_FACT_WORDS
 
 
 def is_prose(line: str) -> bool:

@@ -152,7 +152,7 @@ def read_credits(text: str) -> Credits | None:
     """Return the credits that a text states with their unit; None if there are none."""
     ceu = _CEU.search(text)
     rest = _CEU.sub(" ", text)
-    stated = next(iter(_stated(rest)), None)
+    stated = _first_stated(rest)
     if triple := _SUMMED.search(rest) or (stated is None and _TRIPLE.fullmatch(rest.strip())):
         stated = _unnamed(triple)
     non_credit = _NON_CREDIT.search(text)
@@ -205,20 +205,21 @@ def slot_credits(text: str) -> Credits | None:
         return _range(bare, text.strip())
     if triple := _TRIPLE.match(text.strip()):
         return _unnamed(triple)
-    return read_credits(text) or _first_number(text)
+    if stated := read_credits(text):
+        return stated
+    first_number = re.match(rf"\s*+[(\[]?+\s*+{_RANGE}(?![\w%])", text, re.IGNORECASE)
+    return _range(first_number, first_number[0]) if first_number else None
 
 
-def _stated(text: str) -> list[Credits]:
-    matches = [*_STATED.finditer(text), *_LABELLED.finditer(text)]
-    matches = [match for match in matches if not _is_other_hours(text, match.start("unit"))]
-    matches.sort(key=lambda match: match.start())
-    ranges = [_range(match, match[0], unit=match["unit"]) for match in matches]
-    return [credits_ for credits_ in ranges if credits_]
-
-
-def _is_other_hours(text: str, unit_start: int) -> bool:
-    """Return whether the word before the unit says that these are no credits."""
-    return bool(_NOT_CREDITS.search(text, max(0, unit_start - MAX_BEFORE_UNIT), unit_start))
+def _first_stated(text: str) -> Credits | None:
+    """Return the first credits with a unit, unless the word before it says that these are other hours."""
+    for match in sorted([*_STATED.finditer(text), *_LABELLED.finditer(text)], key=lambda match: match.start()):
+        unit = match.start("unit")
+        if not _NOT_CREDITS.search(text, max(0, unit - MAX_BEFORE_UNIT), unit) and (
+            credits_ := _range(match, match[0], unit=match["unit"])
+        ):
+            return credits_
+    return None
 
 
 def _number(text: str) -> Decimal:
@@ -245,11 +246,6 @@ def _unnamed(match: re.Match[str]) -> Credits | None:
     return Credits(low=value, quote=match[0].strip(), is_sum=is_sum)
 
 
-def _first_number(text: str) -> Credits | None:
-    match = re.match(rf"\s*+[(\[]?+\s*+{_RANGE}(?![\w%])", text, re.IGNORECASE)
-    return _range(match, match[0]) if match else None
-
-
 def _is_at_end(text: str, match: re.Match[str]) -> bool:
     """Return whether only hours, terms in brackets or punctuation follow the match."""
     if len(text) - match.end() > MAX_AFTER_CREDITS:
@@ -263,11 +259,7 @@ def _is_at_end(text: str, match: re.Match[str]) -> bool:
 def _without(text: str, end: int) -> str:
     """Return the text before the credits, without the bracket that opened for them."""
     before = text[:end]
-    if not _opens(before):
+    if before.count("(") <= before.count(")") and before.count("[") <= before.count("]"):
         return before
     bracket = max(before.rfind(sign) for sign in "()[]")
     return before[:bracket].rstrip() if before[bracket] in "([" else before
-
-
-def _opens(text: str) -> bool:
-    return text.count("(") > text.count(")") or text.count("[") > text.count("]")

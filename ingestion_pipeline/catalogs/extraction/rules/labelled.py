@@ -12,7 +12,14 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, ListedRule, Titled
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
-from ingestion_pipeline.catalogs.extraction.rules.course_code import is_title, read_code, read_heading
+from ingestion_pipeline.catalogs.extraction.rules.course_building import (
+    Slots,
+    build_course,
+    is_catalogue,
+    may_name,
+    own_lines,
+)
+from ingestion_pipeline.catalogs.extraction.rules.course_code import read_code, read_heading
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     is_prose,
     label_of,
@@ -20,16 +27,14 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     part_text,
     stated_prerequisites,
 )
-from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, build_course, is_catalogue, own_lines
-from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
-from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import (
+from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     CoursePart,
     choice_by_phrase,
     has_phrase,
-    names_section,
     part_named,
 )
+from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of, text_in_line
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.reading.html.head import language_of
 
@@ -61,7 +66,11 @@ def courses_by_labels(
 
     With `any_sign` any text under the label counts as a code: 61411.
     """
-    codes = {label.place: code for label in labels if (code := _code(label, any_sign=any_sign))}
+    codes = {
+        label.place: code
+        for label in labels
+        if label.part is CoursePart.CODE and (code := read_code(label.value, is_sure=any_sign))
+    }
     if not codes:
         return []
     blocks = _blocks(lines, _starts(labels, len(codes)))
@@ -78,12 +87,6 @@ def labels_of(lines: Sequence[Line]) -> Iterator[Label]:
             below = lines[place + 1].text if place + 1 < len(lines) else ""
             name = text[: len(text) - len(rest)] if rest else text
             yield Label(place=place, part=part, name=name.casefold(), value=rest or below)
-
-
-def _code(label: Label, *, any_sign: bool) -> str | None:
-    if label.part is not CoursePart.CODE:
-        return None
-    return read_code(label.value, is_sure=any_sign)
 
 
 def _starts(labels: Sequence[Label], count: int) -> list[int]:
@@ -108,12 +111,7 @@ def _title_above(lines: Sequence[Line], start: int, after: int) -> int | None:
     headings = (place for place in above if lines[place].is_heading)
     bold = (place for place in above[:3] if lines[place].lead == lines[place].text)
     places = (place for kind in (headings, bold) for place in kind)
-    return next((place for place in places if _may_name(lines[place])), None)
-
-
-def _may_name(line: Line) -> bool:
-    is_section = names_section(line.text) or label_of(line.text)[0] is not None
-    return not is_section and not line.is_term and is_title(line.text)
+    return next((place for place in places if may_name(lines[place])), None)
 
 
 def _course(
@@ -156,12 +154,12 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
     chosen = choice_by_phrase(title, titled.choices)
     if not text or (titled.choice and chosen is None):
         return []
-    fields = {titled.name: title, titled.text: text}
-    if titled.choice is None:
-        return [CandidateRecord(fields=fields, confidence=TITLED_CONFIDENCE)]
+    choice: dict[str, FieldValue | None] = {titled.choice: chosen} if titled.choice else {}
     return [
         CandidateRecord(
-            fields=fields | {titled.choice: chosen}, quotes={titled.choice: title}, confidence=TITLED_CONFIDENCE
+            fields={titled.name: title, titled.text: text, **choice},
+            quotes=dict.fromkeys(choice, title),
+            confidence=TITLED_CONFIDENCE,
         )
     ]
 
@@ -208,17 +206,12 @@ def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[CandidateRec
     for node in tree.css(_LIST_CONTEXT):
         text = _own_text(node)
         if node.tag == "li":
-            if choice and len(items) <= MAX_PAGE_RECORDS and _is_item(node, text):
-                item = _item(kind, listed, text, choice, heading, language)
-                items.setdefault(text, item)
+            is_possible = choice and len(items) <= MAX_PAGE_RECORDS and len(text.split()) >= MIN_ITEM_WORDS
+            if choice and is_possible and not any(_own_text(link) == text for link in node.css("a")):
+                items.setdefault(text, _item(kind, listed, text, choice, heading, language))
         elif _is_heading(node, text):
             choice, heading = choice_by_phrase(text, listed.under), text
     return list(items.values())
-
-
-def has_list(kind: EntityType, tree: LexborHTMLParser) -> bool:
-    """Return whether the page has a list made for the entity."""
-    return bool(items_by_list(kind, tree))
 
 
 def _item(
@@ -241,11 +234,6 @@ def _is_heading(node: LexborNode, text: str) -> bool:
         return True
     stands_alone = node.parent is not None and _own_text(node.parent) == text
     return text.endswith(":") or (node.tag in {"strong", "b"} and stands_alone)
-
-
-def _is_item(node: LexborNode, text: str) -> bool:
-    is_link = any(_own_text(link) == text for link in node.css("a"))
-    return len(text.split()) >= MIN_ITEM_WORDS and not is_link
 
 
 def _own_text(node: LexborNode) -> str:
@@ -289,7 +277,10 @@ def courses_by_table(tree: LexborHTMLParser) -> list[CandidateRecord]:
 
 
 def _courses(table: LexborNode) -> Iterator[CandidateRecord]:
-    rows = [_cells(row) for row in table.css("tr")[: MAX_PAGE_RECORDS + 2]]
+    rows = [
+        [text_in_line(node) for node in row.iter() if node.tag in {"td", "th"}]
+        for row in table.css("tr")[: MAX_PAGE_RECORDS + 2]
+    ]
     columns = _columns(rows)
     if columns is None:
         return
@@ -312,10 +303,10 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
     """Return the first row of courses, and the column of each part."""
     for number, cells in enumerate(rows[:3]):
         places: dict[str, int] = {}
-        for place, text in enumerate(cells):
-            name = _column(text.strip(" :*"))
-            if name and name not in places:
-                places[name] = place
+        for place, text in enumerate(cell.strip(" :*") for cell in cells):
+            named = next((name for name, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
+            if name := named or _NAMED.get(part_named(text) or CoursePart.OTHER):
+                places.setdefault(name, place)
         describes = "description" in places or any(len(row) == 1 for row in rows[number + 1 :])
         if "code" in places and describes and len(places) > 1:
             return number + 1, places
@@ -327,11 +318,6 @@ def _describes_below(rows: list[list[str]]) -> bool:
     whole = [len(row) == 1 for row in rows]
     described = sum(is_below and not is_above for is_above, is_below in pairwise(whole))
     return described >= MIN_DESCRIBED_SHARE * (len(rows) - sum(whole))
-
-
-def _column(text: str) -> str | None:
-    named = next((name for name, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
-    return named or _NAMED.get(part_named(text) or CoursePart.OTHER)
 
 
 def _course_of_row(cells: list[str], places: dict[str, int], below: str | None) -> CandidateRecord | None:
@@ -351,8 +337,3 @@ def _course_of_row(cells: list[str], places: dict[str, int], below: str | None) 
     )
     course = build_course(slots, [description], confidence=TABLE_CONFIDENCE)
     return course if course and course.fields.get("course_name") else None
-
-
-def _cells(row: LexborNode) -> list[str]:
-    cells = [node for node in row.iter() if node.tag in {"td", "th"}]
-    return [" ".join(fragment_text(node.html or "").split()) for node in cells]

@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord
+from ingestion_pipeline.catalogs.extraction.rules.course_building import (
+    Slots,
+    build_course,
+    is_catalogue,
+    is_first_described_alone,
+    may_name,
+    own_lines,
+)
 from ingestion_pipeline.catalogs.extraction.rules.course_code import (
-    Heading,
-    is_title,
     read_heading,
     reversed_heading,
     split_heading,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import label_of, labelled_text
-from ingestion_pipeline.catalogs.extraction.rules.courses import (
-    Slots,
-    build_course,
-    is_catalogue,
-    is_first_described_alone,
-    own_lines,
-)
+from ingestion_pipeline.catalogs.extraction.rules.course_words import CoursePart, names_section
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import CoursePart, names_section
 
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75
@@ -52,7 +51,14 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
     _give_titles(courses)
     if courses:
         courses[-1].lines = own_lines([course.lines for course in courses])
-    pairs = [(course, record) for course in courses if (record := _read(course))]
+    pairs: list[tuple[_Course, CandidateRecord]] = []
+    for course in courses:
+        slots = Slots(heading=course.heading, title=course.title)
+        body = [course.rest] if course.rest else []
+        body += [labelled_text(line) for line in course.lines[1:]]
+        record = build_course(slots, body, confidence=CONFIDENCE)
+        if record is not None and record.fields.get("course_name"):
+            pairs.append((course, record))
     records = [record for _, record in pairs]
     return records if is_catalogue(records) else _catalogues_by_form(pairs)
 
@@ -86,7 +92,8 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
         if course is not None and (is_marked or not is_list or _is_set_alike(line, courses)):
             if len(courses) > MAX_PAGE_RECORDS:
                 break
-            course.above = _title_above(above)
+            is_title = above is not None and (above.is_heading or above.lead == above.text) and may_name(above)
+            course.above = above.text if above is not None and is_title else None
             courses.append(course)
             is_open, is_list = True, False
             continue
@@ -95,7 +102,8 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
         is_open = is_open and not _ends(line, courses[-1])
         if is_open:
             course = courses[-1]
-            course.has_heading_below |= _is_heading_below(line, course)
+            is_next = line.is_heading and len(course.lines) == 1
+            course.has_heading_below |= is_next and label_of(line.text)[0] is None
             course.lines.append(line)
     return courses
 
@@ -107,19 +115,6 @@ def _is_set_alike(line: Line, courses: Sequence[_Course]) -> bool:
     before = courses[-1].lines[0].node
     name = line.node.attrs.get("class")
     return bool(name) and name == before.attrs.get("class") and line.node.tag == before.tag
-
-
-def _is_heading_below(line: Line, course: _Course) -> bool:
-    is_next = line.is_heading and len(course.lines) == 1
-    return is_next and label_of(line.text)[0] is None
-
-
-def _title_above(line: Line | None) -> str | None:
-    """Return the line's text if it is formatted like a title and may name a course."""
-    if line is None or not (line.is_heading or line.lead == line.text) or line.is_term:
-        return None
-    is_section = names_section(line.text) or label_of(line.text)[0] is not None
-    return line.text if not is_section and is_title(line.text) else None
 
 
 def _give_titles(courses: Sequence[_Course]) -> None:
@@ -155,7 +150,8 @@ def _course_start(line: Line) -> _Course | None:
     """Return the course that the line begins, with the rest of the line; None if it begins none."""
     if not _FIGURE.search(line.text) or _is_labelled(line):
         return None
-    if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
+    lead = read_heading(line.lead) if line.lead and line.lead != line.text else None
+    if lead is not None and lead.title:
         return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
     if line.is_heading and (turned := reversed_heading(line.text)):
         return _Course(turned, [line])
@@ -166,7 +162,7 @@ def _course_start(line: Line) -> _Course | None:
     if heading is None:
         return None
     has_place = line.is_heading or bool(line.lead) or has_credits
-    is_one = has_place or _is_short(heading) or not heading.title
+    is_one = has_place or not heading.title.rstrip().endswith((".", ",", ";"))
     return _Course(line.text, [line], has_title=bool(heading.title)) if is_one else None
 
 
@@ -174,22 +170,3 @@ def _is_labelled(line: Line) -> bool:
     """Return whether the line is a label with its value, "ECTS: 6", which may look like a code."""
     part, rest = label_of(labelled_text(line))
     return part not in {None, CoursePart.UNNAMED} and bool(rest) and not line.is_heading
-
-
-def _names(heading: Heading | None) -> bool:
-    return heading is not None and bool(heading.title)
-
-
-def _is_short(heading: Heading) -> bool:
-    return bool(heading.title) and not heading.title.rstrip().endswith((".", ",", ";"))
-
-
-def _read(course: _Course) -> CandidateRecord | None:
-    slots = Slots(heading=course.heading, title=course.title)
-    record = build_course(slots, _body(course), confidence=CONFIDENCE)
-    return record if record is not None and record.fields.get("course_name") else None
-
-
-def _body(course: _Course) -> list[str]:
-    first = [course.rest] if course.rest else []
-    return first + [labelled_text(line) for line in course.lines[1:]]

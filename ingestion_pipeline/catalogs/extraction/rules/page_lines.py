@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import part_named
-from ingestion_pipeline.reading.html.cleaning import readable
+from ingestion_pipeline.catalogs.extraction.rules.course_words import part_named
+from ingestion_pipeline.reading.html.cleaning import fragment_text, readable
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -173,7 +173,9 @@ def lines_of(
     of nodes that a style makes bold.
     """
     line = _Gathering([], [], is_lead=True, is_heading=False, is_term=False)
-    depths = _Depths(verbatim=_is_plain_text(root))
+    # A page that is only text has no layout but its line ends.
+    is_plain_text = root.tag == "body" and all(child.tag == "-text" for child in root.iter(include_text=True))
+    depths = _Depths(verbatim=is_plain_text)
     waiting: list[tuple[LexborNode, bool]] = [(root, False)]
     while waiting:
         node, is_end = waiting.pop()
@@ -197,12 +199,6 @@ def lines_of(
             children = list(node.iter(include_text=True))
             waiting.extend((child, False) for child in reversed(children))
     yield from _finished(line)
-
-
-def _is_plain_text(root: LexborNode) -> bool:
-    """Return whether a page is only text, whose line ends are its only layout."""
-    is_page = root.tag == "body"
-    return is_page and all(child.tag == "-text" for child in root.iter(include_text=True))
 
 
 def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
@@ -241,3 +237,8 @@ def _finished(line: _Gathering) -> Iterator[Line]:
         yield Line(text=text, lead=lead, is_heading=line.is_heading, is_term=line.is_term, node=line.node)
     line.texts, line.lead, line.is_lead, line.node = [], [], True, None
     line.is_heading = line.is_term = False
+
+
+def text_in_line(node: LexborNode) -> str:
+    """Return the element's visible text with single blanks."""
+    return " ".join(fragment_text(node.html or "").split())

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
+from ingestion_pipeline.catalogs.extraction.rules.course_building import Slots, build_course, upwards
 from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     Parts,
@@ -20,10 +21,8 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     read_parts,
     stated_prerequisites,
 )
-from ingestion_pipeline.catalogs.extraction.rules.courses import Slots, build_course
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
-from ingestion_pipeline.catalogs.extraction.rules.page_lines import lines_of
-from ingestion_pipeline.reading.html.cleaning import fragment_text
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import lines_of, text_in_line
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -60,7 +59,7 @@ def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[CandidateRecord
     """Return the name and the courses of the layout that finds most; the tree is a cleaned one."""
     best: tuple[str, list[CandidateRecord]] = "", []
     for layout in vendor_layouts():
-        courses = list(_courses(tree, layout))
+        courses = _courses(tree, layout)
         if _complete(courses) > _complete(best[1]) or (courses and not best[1]):
             best = layout.name, courses
     return best
@@ -70,47 +69,30 @@ def _complete(courses: list[CandidateRecord]) -> int:
     return sum(bool(course.fields.get("course_description")) for course in courses)
 
 
-def _courses(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[CandidateRecord]:
+def _courses(tree: LexborHTMLParser, layout: VendorLayout) -> list[CandidateRecord]:
     if layout.block is None:
-        yield from _by_sequence(tree, layout)
-        return
-    for block in _innermost(tree.css(layout.block)[:MAX_BLOCKS]):
-        course = _by_block(block, layout)
-        if course is not None:
-            yield course
+        courses = list(_by_sequence(tree, layout))
+    else:
+        courses = [_by_block(block, layout) for block in _innermost(tree.css(layout.block)[:MAX_BLOCKS])]
+    return [course for course in courses if course is not None]
 
 
 def _innermost(blocks: list[LexborNode]) -> list[LexborNode]:
     """Return the blocks that contain no other: a page-wide one is no single course."""
-    outer = {parent for block in blocks for parent in _ancestors(block)}
+    outer = {node.mem_id for block in blocks for node in upwards(block.parent)}
     return [block for block in blocks if block.mem_id not in outer]
 
 
-def _ancestors(node: LexborNode) -> Iterator[int]:
-    parent = node.parent
-    while parent is not None:
-        yield parent.mem_id
-        parent = parent.parent
-
-
-def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[CandidateRecord]:
-    heading, lines = None, list[str]()
+def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[CandidateRecord | None]:
+    courses: list[tuple[str, list[str]]] = []
     headings = {node.mem_id for node in tree.css(", ".join(layout.heading))}
     both = f"{', '.join(layout.heading)}, {layout.body}"
     for node in tree.css(both)[: 2 * MAX_BLOCKS]:
-        if node.mem_id not in headings:
-            lines.extend(_lines(node))
-            continue
-        yield from _finished(heading, lines)
-        heading, lines = _text(node), []
-    yield from _finished(heading, lines)
-
-
-def _finished(heading: str | None, lines: list[str]) -> Iterator[CandidateRecord]:
-    if heading is not None:
-        course = build_course(Slots(heading=heading), lines, confidence=CONFIDENCE)
-        if course is not None:
-            yield course
+        if node.mem_id in headings:
+            courses.append((text_in_line(node), []))
+        elif courses:
+            courses[-1][1].extend(_lines(node))
+    return (build_course(Slots(heading=heading), lines, confidence=CONFIDENCE) for heading, lines in courses)
 
 
 def _by_block(block: LexborNode, layout: VendorLayout) -> CandidateRecord | None:
@@ -135,18 +117,18 @@ def _by_block(block: LexborNode, layout: VendorLayout) -> CandidateRecord | None
 def _heading(block: LexborNode, layout: VendorLayout, used: set[int]) -> str | None:
     """Return the first heading that begins with a code, else the first that there is."""
     nodes = [node for css in layout.heading for node in block.css(css)]
-    named = next((node for node in nodes if read_heading(_text(node))), None)
-    chosen = named or next((node for node in nodes if _text(node)), None)
+    named = next((node for node in nodes if read_heading(text_in_line(node))), None)
+    chosen = named or next((node for node in nodes if text_in_line(node)), None)
     if chosen is None:
         return None
     used.add(chosen.mem_id)
-    return _text(chosen)
+    return text_in_line(chosen)
 
 
 def _first(block: LexborNode, selectors: tuple[str, ...], used: set[int]) -> str | None:
     for css in selectors:
         for node in block.css(css):
-            if text := _text(node):
+            if text := text_in_line(node):
                 used.add(node.mem_id)
                 return text
     return None
@@ -169,7 +151,3 @@ def _description(block: LexborNode, layout: VendorLayout, used: set[int]) -> Par
 
 def _lines(node: LexborNode) -> list[str]:
     return [labelled_text(line) for line in lines_of(node)]
-
-
-def _text(node: LexborNode) -> str:
-    return " ".join(fragment_text(node.html or "").split())

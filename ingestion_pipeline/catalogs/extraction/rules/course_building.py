@@ -22,15 +22,14 @@ from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
     length_in_words,
     read_parts,
 )
+from ingestion_pipeline.catalogs.extraction.rules.course_words import names_section
 from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, heading_credits
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-
 MIN_DESCRIPTION_WORDS = 3
-MAX_CODE_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +59,15 @@ def build_course(
     title, below = heading.title or parts.title, None
     if not title:
         title, below = _title_below(parts)
-    description = slots.description or parts.text()
+    description = slots.description or parts.text() or ""
+    is_sentence = description.endswith(".") and " " in description
+    is_description = is_sentence or length_in_words(description) >= MIN_DESCRIPTION_WORDS
     stated = slots.credits or heading.credits or parts.credits or below or otherwise
     return CandidateRecord(
         fields={
             "course_id": heading.code,
             "course_name": title or None,
-            "course_description": _if_long_enough(description),
+            "course_description": description if is_description else None,
             "course_prerequisites": slots.prerequisites or parts.required_before(),
             **credit_fields(stated),
         },
@@ -123,14 +124,6 @@ def _heading(slots: Slots, parts: Parts) -> Heading | None:
     return read
 
 
-def _if_long_enough(description: str | None) -> str | None:
-    if description is None:
-        return None
-    is_sentence = description.endswith(".") and " " in description
-    is_long = length_in_words(description) >= MIN_DESCRIPTION_WORDS
-    return description if is_sentence or is_long else None
-
-
 ENOUGH_COURSES = 20  # enough to recognize the layout of the page's courses
 
 _Kind = tuple[str | None, str | None]
@@ -169,11 +162,11 @@ def _in_one_element(last: Sequence[Line]) -> list[Line]:
     paths = [_path(last[0]), _path(prose)]
     depth = _shared(paths)
     around = paths[0][depth - 1].mem_id if depth else None
-    return [line for line in last if _is_in(line, around) or label_of(line.text)[0] is not None]
-
-
-def _is_in(line: Line, around: int | None) -> bool:
-    return any(node.mem_id == around for node in _upwards(line))
+    return [
+        line
+        for line in last
+        if any(node.mem_id == around for node in upwards(line.node)) or label_of(line.text)[0] is not None
+    ]
 
 
 def _kind(line: Line, depth: int, shared: int | None) -> _Kind | None:
@@ -189,17 +182,6 @@ def _shared(paths: Sequence[Sequence[LexborNode]]) -> int:
     levels = zip(*paths, strict=False)
     same = [len({node.mem_id for node in level}) == 1 for level in levels]
     return next((depth for depth, is_same in enumerate(same) if not is_same), len(same))
-
-
-def _path(line: Line) -> list[LexborNode]:
-    return list(_upwards(line))[::-1]
-
-
-def _upwards(line: Line) -> Iterator[LexborNode]:
-    node = line.node
-    while node is not None:
-        yield node
-        node = node.parent
 
 
 MIN_CATALOGUE_WORDS = 6  # fewer suffice for a course with credits or prerequisites
@@ -218,19 +200,16 @@ def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
     if not described or len(described) < MIN_DESCRIBED_SHARE * len(courses):
         return False
     stated = sum(_states_something(course) for course in described)
-    return stated >= MIN_STATED_SHARE * len(described) or _is_long(courses)
+    long = sum(_is_described(course, LENGTH_WORDS) for course in courses)
+    codes = {course.fields["course_id"] for course in courses}
+    is_long = len(codes) == len(courses) >= SEVERAL and long >= MIN_LONG_SHARE * len(courses)
+    return stated >= MIN_STATED_SHARE * len(described) or is_long
 
 
 def is_first_described_alone(courses: Sequence[CandidateRecord]) -> bool:
     """Return whether only the first has a description and facts, and the others only names."""
     is_any_other = any(_is_described(course, 1) or _states_something(course) for course in courses[1:])
     return is_catalogue(courses[:1]) and not is_any_other
-
-
-def _is_long(courses: Sequence[CandidateRecord]) -> bool:
-    long = sum(_is_described(course, LENGTH_WORDS) for course in courses)
-    codes = {course.fields["course_id"] for course in courses}
-    return len(codes) == len(courses) >= SEVERAL and long >= MIN_LONG_SHARE * len(courses)
 
 
 def _is_described(course: CandidateRecord, least: int | None = None) -> bool:
@@ -243,3 +222,20 @@ def _is_described(course: CandidateRecord, least: int | None = None) -> bool:
 def _states_something(course: CandidateRecord) -> bool:
     names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
     return any(course.fields.get(name) is not None for name in (*names, "course_prerequisites"))
+
+
+def _path(line: Line) -> list[LexborNode]:
+    return list(upwards(line.node))[::-1]
+
+
+def upwards(node: LexborNode | None) -> Iterator[LexborNode]:
+    """Yield the element and those around it, the innermost first."""
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+def may_name(line: Line) -> bool:
+    """Return whether the line may be the title of a course."""
+    is_section = names_section(line.text) or label_of(line.text)[0] is not None
+    return not is_section and not line.is_term and is_title(line.text)

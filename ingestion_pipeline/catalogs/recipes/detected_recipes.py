@@ -75,12 +75,11 @@ def detected_recipes(connection: Connection, source_ids: Collection[str]) -> dic
     """Return the recipe rows of these sources; none for those without a detection."""
     query = select(*(recipes.c[name] for name in DetectedRecipe.__dataclass_fields__))
     rows = connection.execute(query.where(recipes.c.source_id.in_(list(source_ids)))).mappings()
-    return {row["source_id"]: _from_row(dict(row)) for row in rows}
-
-
-def _from_row(values: dict[str, Any]) -> DetectedRecipe:
-    values["status"] = RecipeStatus(values["status"])
-    return DetectedRecipe(**values)
+    detections: dict[str, DetectedRecipe] = {}
+    for row in rows:
+        values: dict[str, Any] = {**row, "status": RecipeStatus(row["status"])}
+        detections[row["source_id"]] = DetectedRecipe(**values)
+    return detections
 
 
 def ready_recipes(
@@ -98,17 +97,17 @@ def ready_recipes(
     if others:
         ensure_detection(connection, others, now=now)
         detections = detected_recipes(connection, [source.id for source in others])
-        retryable = [source for source in others if source.id in detections and _may_have_passed(detections[source.id])]
+        retryable = [
+            source
+            for source in others
+            if (recipe := detections.get(source.id))
+            and recipe.status is RecipeStatus.ERROR
+            and (recipe.evidence or {}).get("class") == ErrorClass.TRANSIENT.value  # such as a host that was down
+        ]
         if ensure_detection(connection, retryable, now=now, again=True):
             detections = detected_recipes(connection, [source.id for source in others])
         ready |= {source.id: _usable(source, detections.get(source.id)) for source in others}
     return ready
-
-
-def _may_have_passed(recipe: DetectedRecipe) -> bool:
-    """Whether its detection failed for a transient reason, such as a host that was down."""
-    error_class = (recipe.evidence or {}).get("class")
-    return recipe.status is RecipeStatus.ERROR and error_class == ErrorClass.TRANSIENT.value
 
 
 def _usable(source: Source, recipe: DetectedRecipe | None) -> Mapping[str, Any] | str:
@@ -117,20 +116,19 @@ def _usable(source: Source, recipe: DetectedRecipe | None) -> Mapping[str, Any] 
     return f"not crawled: {state_of(recipe)}"
 
 
+_DETECTION_STATES = {
+    RecipeStatus.WAITING: "detection of its recipe is waiting",
+    RecipeStatus.IN_PROGRESS: "detection of its recipe is in progress",
+    RecipeStatus.SUCCESS: "its recipe was detected",
+    RecipeStatus.ERROR: "detection of its recipe failed",
+}
+
+
 def state_of(recipe: DetectedRecipe | None) -> str:
     """Describe the state of the detection in a sentence for people."""
     if recipe is None:
         return "detection of its recipe never ran; enable the source, or write config.recipe"
-    suffix = f": {recipe.message}" if recipe.message else ""
-    match recipe.status:
-        case RecipeStatus.WAITING:
-            return f"detection of its recipe is waiting{suffix}"
-        case RecipeStatus.IN_PROGRESS:
-            return f"detection of its recipe is in progress{suffix}"
-        case RecipeStatus.SUCCESS:
-            return f"its recipe was detected{suffix}"
-        case RecipeStatus.ERROR:
-            return f"detection of its recipe failed{suffix}"
+    return _DETECTION_STATES[recipe.status] + (f": {recipe.message}" if recipe.message else "")
 
 
 def recipe_facts(connection: Connection, source: Source) -> dict[str, object]:
@@ -154,7 +152,11 @@ def ensure_detection(
 
     Sources that are disabled or have a recipe written by hand are skipped.
     """
-    candidates = [source for source in sources if _may_be_detected(source)]
+    candidates = [
+        source
+        for source in sources
+        if source.kind is Kind.CATALOG and source.status is not SourceStatus.DISABLED and not is_by_hand(source)
+    ]
     detections = detected_recipes(connection, [source.id for source in candidates])
     chosen = [
         source
@@ -173,11 +175,6 @@ def ensure_detection(
 def ensure_all(connection: Connection, *, now: datetime) -> list[str]:
     """Queue a detection for every catalogue without a recipe; return their ids."""
     return ensure_detection(connection, list_sources(connection, kind=Kind.CATALOG), now=now)
-
-
-def _may_be_detected(source: Source) -> bool:
-    is_watched = source.status is not SourceStatus.DISABLED
-    return source.kind is Kind.CATALOG and is_watched and not is_by_hand(source)
 
 
 def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) -> None:

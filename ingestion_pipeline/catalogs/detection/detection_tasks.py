@@ -12,18 +12,15 @@ from typing import Any
 
 from sqlalchemy import Connection, null
 
-from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
-from ingestion_pipeline.catalogs.detection.detector import RecipeDetector
+from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
 from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
-from ingestion_pipeline.catalogs.recipes.recipe import is_all_rendered
-from ingestion_pipeline.catalogs.recipes.registry import (
+from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     DETECT,
     MESSAGE_LENGTH,
-    DetectedRecipe,
     RecipeStatus,
     detected_recipes,
     ensure_all,
@@ -31,6 +28,7 @@ from ingestion_pipeline.catalogs.recipes.registry import (
     is_by_hand,
     mark_recipes,
 )
+from ingestion_pipeline.catalogs.recipes.recipe import is_all_rendered
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import TaskHandler
 from ingestion_pipeline.engine.outcomes import (
@@ -100,7 +98,11 @@ def persist_detections(
     for outcome in outcomes:
         source = outcome.item.source if outcome.item is not None else None
         if isinstance(outcome, Skipped):
-            _skip_detection(connection, outcome, now=now)
+            # Without a notice; if the manual recipe is removed, detection runs again.
+            message = f"detection skipped: {outcome.reason}"
+            skipped_ids = [source.id] if source is not None else []
+            waiting = RecipeStatus.WAITING
+            mark_recipes(connection, skipped_ids, waiting, now=now, message=message, detected_for=null())
             ended.append(skipped(outcome))
         elif source is not None and fingerprint(source) != fingerprint(current[source.id]):
             changed = Resource("the source was changed meanwhile", until=now, code="outdated")
@@ -108,42 +110,39 @@ def persist_detections(
             move = released(outcome.task, changed, not_before=now)
             ended.append(EndedTask(move=move, count="given_back", again_at=now))
         elif isinstance(outcome, Completed):
-            new += _store_recipe(connection, outcome, detections.get(outcome.item.source.id), now=now)
+            _store_recipe(connection, outcome, now=now)
+            before = detections.get(outcome.item.source.id)
+            if before is None or before.recipe != outcome.value.recipe:
+                new.append(outcome.item.source.id)
             ended.append(completed(outcome.task, "found"))
         else:
             ended.append(_persist_failure(connection, outcome, now=now))
-    make_due(connection, new, now=now)
+    make_due(connection, new, now=now)  # to poll with the new recipe
     return ended
 
 
 def _persist_failure(connection: Connection, failure: Failed[DetectionItem], *, now: datetime) -> EndedTask:
+    """Store why the detection failed; notify only when it will not be retried."""
     ended = not_done(failure)
     if failure.item is None:
         return ended
+    source, error = failure.item.source, failure.error
     if not isinstance(failure.decision, DeadLetterTask):
-        _record_retry(connection, failure, failure.item.source, now=now)
+        message = _stored_message(f"attempt {failure.task.attempts} failed: {error.text}; it will be retried")
+        mark_recipes(connection, [source.id], RecipeStatus.WAITING, now=now, message=message)
         return ended
-    _record_failure(connection, failure, failure.item.source, now=now)
-    if failure.error.code == FORBIDDEN:  # by robots.txt: no error of ours, and a replay would not help
+    message, evidence = _stored_message(error.text), {"code": error.code, "class": error.error_class.value}
+    mark_recipes(
+        connection, [source.id], RecipeStatus.ERROR, now=now, message=message, evidence=evidence, notified_at=now
+    )
+    _notify(connection, failure.task, source, RecipeStatus.ERROR, message, now=now)
+    if error.code == FORBIDDEN:  # by robots.txt: no error of ours, and a replay would not help
         return replace(ended.with_move(status=TaskStatus.SKIPPED), dead_letter=None)
     return ended
 
 
-def _skip_detection(connection: Connection, outcome: Skipped[DetectionItem], *, now: datetime) -> None:
-    """Reset the row without notifying: if the manual recipe is removed, detection runs again."""
-    ids = [outcome.item.source.id] if outcome.item is not None else []
-    message = f"detection skipped: {outcome.reason}"
-    mark_recipes(connection, ids, RecipeStatus.WAITING, now=now, message=message, detected_for=null())
-
-
-def _store_recipe(
-    connection: Connection,
-    outcome: Completed[DetectionItem, FoundRecipe],
-    before: DetectedRecipe | None,
-    *,
-    now: datetime,
-) -> list[str]:
-    """Store the recipe and notify; return the source's id if its recipe is new, to poll it now."""
+def _store_recipe(connection: Connection, outcome: Completed[DetectionItem, FoundRecipe], *, now: datetime) -> None:
+    """Store the recipe and notify."""
     source, found_recipe = outcome.item.source, outcome.value
     mark_recipes(
         connection,
@@ -157,27 +156,6 @@ def _store_recipe(
         notified_at=now,
     )
     _notify(connection, outcome.task, source, RecipeStatus.SUCCESS, found_recipe.message, now=now)
-    return [source.id] if before is None or before.recipe != found_recipe.recipe else []
-
-
-def _record_retry(connection: Connection, failure: Failed[DetectionItem], source: Source, *, now: datetime) -> None:
-    message = f"attempt {failure.task.attempts} failed: {failure.error.text}; it will be retried"
-    mark_recipes(connection, [source.id], RecipeStatus.WAITING, now=now, message=_stored_message(message))
-
-
-def _record_failure(connection: Connection, failure: Failed[DetectionItem], source: Source, *, now: datetime) -> None:
-    """Mark the detection as failed and notify."""
-    message = _stored_message(failure.error.text)
-    mark_recipes(
-        connection,
-        [source.id],
-        RecipeStatus.ERROR,
-        now=now,
-        message=message,
-        evidence={"code": failure.error.code, "class": failure.error.error_class.value},
-        notified_at=now,
-    )
-    _notify(connection, failure.task, source, RecipeStatus.ERROR, message, now=now)
 
 
 def _notify(
@@ -224,18 +202,14 @@ class HostFetch:
         self._host = host
         self._source = source
         self._kind = kind
-        self._seen: dict[str, PageAnalysis] = {}
 
     async def page(self, url: str) -> PageAnalysis:
-        """Fetch and analyze the page; each is fetched once."""
-        if url not in self._seen:
-            render = is_all_rendered(self._source.config)
-            answer = await self._visit(PageVisit(url=url, render=render))
-            html = decode(answer.body, answer.content_type)
-            self._seen[url] = await asyncio.to_thread(
-                analyze_page, html, answer.final_url, kind=self._kind, is_rendered=answer.is_rendered
-            )
-        return self._seen[url]
+        """Fetch and analyze the page."""
+        answer = await self._visit(PageVisit(url=url, render=is_all_rendered(self._source.config)))
+        html = decode(answer.body, answer.content_type)
+        return await asyncio.to_thread(
+            analyze_page, html, answer.final_url, kind=self._kind, is_rendered=answer.is_rendered
+        )
 
     async def data(self, url: str) -> object:
         """Fetch an API response; robots.txt does not apply to it (docs/decisions.md)."""
@@ -306,32 +280,26 @@ class DetectionHandler(TaskHandler[DetectionItem, FoundRecipe]):
         """Fetch pages of the catalogue and detect its recipe."""
         if host is None:
             raise ValueError(f"no lease on {item.host}")
-        return await self._detect(item.source, host)
+        source, settings = item.source, self._ctx.settings
+        try:
+            kind = load_entity_config(source.config, settings).kind
+        except ValueError as error:
+            raise Permanent(f"{error}; correct the source's config", code="bad_config") from error
+        detector = RecipeDetector(
+            fetcher=HostFetch(self._visitor, host, source, kind=kind),
+            settings=settings.detection,
+            entity=kind.name,
+            api_base=str(source.config.get("api_base") or API_BASE).rstrip("/"),
+            voters=self._client
+            and ModelVoters(self._client, settings.detection, source_id=source.id, entity=kind.name),
+        )
+        return await detector.detect(source.url)
 
     def persist(
         self, connection: Connection, outcomes: Sequence[DetectionOutcome], *, now: datetime
     ) -> Sequence[EndedTask]:
         """Store recipes and failures."""
         return persist_detections(connection, outcomes, now=now)
-
-    def _kind(self, source: Source) -> EntityType:
-        try:
-            return load_entity_config(source.config, self._ctx.settings).kind
-        except ValueError as error:
-            raise Permanent(f"{error}; correct the source's config", code="bad_config") from error
-
-    async def _detect(self, source: Source, host: HostLease) -> FoundRecipe:
-        kind = self._kind(source)
-        detection = self._ctx.settings.detection
-        voters = self._client and ModelVoters(self._client, detection, source_id=source.id, entity=kind.name)
-        detector = RecipeDetector(
-            fetcher=HostFetch(self._visitor, host, source, kind=kind),
-            settings=detection,
-            entity=kind.name,
-            api_base=str(source.config.get("api_base") or API_BASE).rstrip("/"),
-            voters=voters,
-        )
-        return await detector.detect(source.url)
 
 
 async def run_detection(
@@ -343,7 +311,12 @@ async def run_detection(
     renderer: Renderer | None = None,
 ) -> DetectionCounts:
     """Run the detections of all catalogues that wait for a recipe, or of `source_ids`."""
-    await asyncio.to_thread(_ensure_detections, ctx)
+
+    def queue_detections() -> None:
+        with ctx.store.begin() as connection:
+            ensure_all(connection, now=ctx.store.clock.now(connection))
+
+    await asyncio.to_thread(queue_detections)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
     async with AsyncExitStack() as stack:
@@ -353,8 +326,3 @@ async def run_detection(
         loop: WorkerLoop[DetectionItem, FoundRecipe] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
         counts = await loop.run()
     return DetectionCounts(**{name: counts[name] for name in DetectionCounts.__dataclass_fields__})
-
-
-def _ensure_detections(ctx: RunContext) -> None:
-    with ctx.store.begin() as connection:
-        ensure_all(connection, now=ctx.store.clock.now(connection))

@@ -69,7 +69,8 @@ def _words() -> _Words:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[tuple[CoursePart, re.Pattern[str]], ...]:
-    return tuple((group.part, _whole(group.labels)) for group in _words().labels)
+    before = "(?:course |class |module |unit |subject |paper )?"
+    return tuple((group.part, _any_of(group.labels, before=before)) for group in _words().labels)
 
 
 @lru_cache(maxsize=1)
@@ -80,10 +81,6 @@ def _noise() -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def _sections() -> re.Pattern[str]:
     return _any_of(_words().section_titles)
-
-
-def _whole(labels: Sequence[str]) -> re.Pattern[str]:
-    return _any_of(labels, before="(?:course |class |module |unit |subject |paper )?")
 
 
 def _any_of(patterns: Sequence[str], *, before: str = "") -> re.Pattern[str]:
@@ -125,11 +122,10 @@ def choice_by_name(text: str, choices: Iterable[str]) -> str | None:
 def choice_in_words(text: str, choices: Iterable[str]) -> str | None:
     """Return the one choice whose name of several words is in the text: "3 semester hours"."""
     words = words_of(text)
-    matches = [choice for choice in choices if _is_named(choice, words)]
+    phrases = {choice: " ".join(_PARTS.findall(choice)).casefold() for choice in choices}
+    matches = [
+        choice
+        for choice, phrase in phrases.items()
+        if " " in phrase and (f" {phrase} " in words or f" {phrase}s " in words)
+    ]
     return matches[0] if len(matches) == 1 else None
-
-
-def _is_named(choice: str, words: str) -> bool:
-    parts = _PARTS.findall(choice)
-    phrase = " ".join(parts).casefold()
-    return len(parts) > 1 and (f" {phrase} " in words or f" {phrase}s " in words)

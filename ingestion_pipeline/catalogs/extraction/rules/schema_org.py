@@ -9,10 +9,10 @@ from typing import assert_never, cast
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
+from ingestion_pipeline.catalogs.extraction.rules.course_building import credit_fields, credit_quotes
 from ingestion_pipeline.catalogs.extraction.rules.course_parts import stated_prerequisites
-from ingestion_pipeline.catalogs.extraction.rules.courses import credit_fields, credit_quotes
+from ingestion_pipeline.catalogs.extraction.rules.course_words import choice_by_name, choice_by_phrase
 from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
-from ingestion_pipeline.catalogs.extraction.rules.vocabulary import choice_by_name, choice_by_phrase
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing
 from ingestion_pipeline.reading.text.decoding import without_references
