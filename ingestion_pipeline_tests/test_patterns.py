@@ -63,7 +63,7 @@ BUILT: Mapping[str, Examples] = {
         *(pattern for _, pattern in course_words._patterns()),
     ],
     "catalogs.recipes.next_pages._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
-    "companies.analysis.scoring.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
+    "companies.analysis.company_score.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
     "companies.matching.terms._pattern": lambda: [
         terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],

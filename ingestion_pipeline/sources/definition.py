@@ -137,8 +137,8 @@ class SourceEntry(FileModel):
         if platform and platform not in accepted:
             raise ValueError(f"{quoted(platform)} is no platform; {there_are}")
         recognized = recognize_platform(url or "")
-        found = recognized.name if recognized and recognized.name in accepted else DEFAULTS.get(kind)
-        if (reader := platform or found) not in accepted:
+        by_url = recognized.name if recognized and recognized.name in accepted else DEFAULTS.get(kind)
+        if (reader := platform or by_url) not in accepted:
             raise ValueError(f"is missing and the URL does not show it; {there_are}")
         return reader
 

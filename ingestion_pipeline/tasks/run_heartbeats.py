@@ -93,13 +93,13 @@ def lease_owners(connection: Connection, *, now: datetime) -> list[LeaseOwner]:
         .order_by(tasks.c.lease_owner, tasks.c.kind)
     )
     for owner, kind, count, until in connection.execute(held):
-        known = owners.get(owner) or LeaseOwner(owner=owner, alive_until=until)
+        earlier = owners.get(owner) or LeaseOwner(owner=owner, alive_until=until)
         owners[owner] = replace(
-            known,
+            earlier,
             state=OwnerState.BUSY,
-            claims=known.claims + count,
-            kinds=(*known.kinds, kind),
-            alive_until=max(known.alive_until, until),
+            claims=earlier.claims + count,
+            kinds=(*earlier.kinds, kind),
+            alive_until=max(earlier.alive_until, until),
         )
     order = (OwnerState.LOST, OwnerState.BUSY, OwnerState.IDLE)
     workers = [replace(each, state=OwnerState.LOST) if each.alive_until < now else each for each in owners.values()]
