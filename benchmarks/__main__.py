@@ -17,6 +17,7 @@ from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Skipped
 from benchmarks.registry import POSTGRESQL, SQLITE, Benchmark, named
 from benchmarks.table import Line, as_json, head, place_of_json, row, summary
+from ingestion_pipeline.gc_thresholds import fewer_collections
 
 DATABASES: dict[str, Callable[[], AbstractContextManager[Database | None]]] = {SQLITE: sqlite, POSTGRESQL: postgresql}
 
@@ -45,7 +46,7 @@ def measured(wanted: Sequence[Benchmark], *, quick: bool) -> Iterator[Line]:
     """Every line of every benchmark; one that fails, or cannot be run here, has a line as well."""
     for name, opened in DATABASES.items():
         if here := [one for one in wanted if name in one.databases]:
-            with opened() as database:
+            with fewer_collections(), opened() as database:  # as in our runs; for the peers in this process, too
                 for one in here:
                     yield from _lines(one, name, database, quick=quick)
 

@@ -6,7 +6,6 @@ ingests them once, `notices` notifies followers. `tasks` and `engine` run the wo
 the rows; `orchestration` exposes it all in Dagster and decides nothing.
 """
 
-import gc
 import sys
 from typing import Any
 
@@ -19,16 +18,11 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - what Dagster looks for; loa
 
 
 def _definitions() -> Any:  # noqa: ANN401 - Dagster's, which is not named here
-    """Import the definitions once, without garbage collection: that took a quarter of the time."""
-    is_first, was_on = "ingestion_pipeline.definitions" not in sys.modules, gc.isenabled()
-    gc.disable()
-    try:
+    """Import the definitions once."""
+    from ingestion_pipeline.gc_thresholds import fewer_collections
+
+    with fewer_collections(freeze="ingestion_pipeline.definitions" not in sys.modules):
         from ingestion_pipeline.definitions import defs
-    finally:
-        if was_on:
-            gc.enable()
-    if is_first:
-        gc.freeze()
     return defs
 
 

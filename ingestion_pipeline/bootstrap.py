@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, closing, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.gc_thresholds import fewer_collections
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -27,7 +28,7 @@ def open_run_context(
     """Yield what a run needs: store, settings, content, systems; close the store at the end."""
     settings, store = open_from_environment(environment)
     settings = _with_local_server(settings)
-    try:
+    with fewer_collections(), closing(store):
         create_tables(store)
         yield RunContext(
             store=store,
@@ -37,8 +38,6 @@ def open_run_context(
             deferred_systems=deferred_systems(),
             run_id=run_id,
         )
-    finally:
-        store.close()
 
 
 def _with_local_server(settings: Settings) -> Settings:

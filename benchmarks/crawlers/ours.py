@@ -23,8 +23,9 @@ from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts, start_now
 from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
 from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed
-from ingestion_pipeline.engine.context import RunContext, reduced_gc
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
+from ingestion_pipeline.gc_thresholds import fewer_collections
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Resolver
 from ingestion_pipeline.pages.visits.page import CrawledPage
@@ -84,7 +85,7 @@ async def ours(job: Job) -> Seen:
                 visitor = PoliteVisitor(fetcher, None, clock, settings)
                 handler = CountingHandler(ctx, wanted, visitor=visitor, clock=clock)
                 loop: WorkerLoop[PageWork, PageDone] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
-                with reduced_gc():
+                with fewer_collections():
                     more = CrawlCounts.of(await loop.run())
                 links += handler.links
                 if not more.new:

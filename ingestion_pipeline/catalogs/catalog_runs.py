@@ -31,7 +31,7 @@ from ingestion_pipeline.catalogs.extractions import start_extractions, update_ex
 from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
-from ingestion_pipeline.engine.context import RunContext, reduced_gc
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -80,8 +80,7 @@ async def run_crawl(
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
     handler = CrawlHandler(ctx, crawl_filter, visitor=visitor, clock=clock)
     loop: WorkerLoop[PageWork, PageDone] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock, seconds=seconds)
-    with reduced_gc():
-        return CrawlCounts.of(await loop.run())
+    return CrawlCounts.of(await loop.run())
 
 
 async def run_extraction(

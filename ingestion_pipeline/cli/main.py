@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
-import gc
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
 import click
 
 from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, Interrupted
+from ingestion_pipeline.gc_thresholds import fewer_collections, skip_collection_at_exit
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "init": ("ingest init",),
@@ -165,7 +163,6 @@ CURES = {
     errno.EPERM: _CHOOSE_WRITABLE,
     errno.EROFS: _CHOOSE_WRITABLE,
 }
-COLLECTION_THRESHOLDS = (50_000, 20, 100)  # Python's own took a fifth of a short command's time
 
 
 class _Ingest(click.Group):
@@ -183,6 +180,7 @@ class _Ingest(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's own signature
         """Run the command line with fewer garbage collections."""
+        skip_collection_at_exit()
         with fewer_collections():
             return super().main(*args, **kwargs)
 
@@ -214,22 +212,6 @@ def load(group: click.Group, name: str) -> click.Command:
 def every_command() -> Mapping[str, click.Command]:
     """Import and return all commands."""
     return {name: load(main, name) for name in COMMANDS}
-
-
-@contextmanager
-def fewer_collections() -> Generator[None]:
-    """Raise the garbage collection thresholds: nearly all objects made at the start stay.
-
-    Nothing is collected at the end of the process: that took as long again.
-    """
-    before = gc.get_threshold()
-    atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)
-    gc.set_threshold(*COLLECTION_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def explain(error: Exception) -> click.ClickException | None:

@@ -93,9 +93,8 @@ def list_(*, kind: str | None, as_json: bool) -> None:
 
 def _print_json_facts(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.status import watched_sources
-    from ingestion_pipeline.store.bulk import making_rows
 
-    with reading() as (settings, connection, now), making_rows():
+    with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts
         watched_list = watched_sources(connection, kind=kind)
         facts = [source_facts(watched, now=now, max_attempts=attempts) for watched in watched_list]
@@ -129,9 +128,8 @@ def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[
 
 def _print_sources(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.lookup import listed_sources
-    from ingestion_pipeline.store.bulk import making_rows
 
-    with reading() as (_, connection, now), making_rows():
+    with reading() as (_, connection, now):
         records = [
             {
                 "source": source.id,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -36,23 +34,3 @@ class RunContext:
         """Return how fast a host may be requested for the source."""
         system = self.deferred_systems.get(source.kind) or self.systems[source.kind]
         return system.pace(source, self.settings)
-
-
-# Allocations between two collections; a page allocates some thousand objects and drops them.
-NEW_OBJECTS = 10_000
-
-
-@contextmanager
-def reduced_gc() -> Generator[None]:
-    """Exempt existing objects from garbage collection inside, and collect new ones less often.
-
-    In a crawl collection took half a millisecond a page; this way it takes less than a tenth.
-    """
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(max(NEW_OBJECTS, before[0]) if before[0] else 0, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()

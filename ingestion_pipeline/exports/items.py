@@ -20,7 +20,6 @@ from ingestion_pipeline.engine.published import ColumnType, ExportColumn, Publis
 from ingestion_pipeline.exports.files import Batches, exact
 from ingestion_pipeline.exports.request import ITEMS, Dataset, ExportRequest
 from ingestion_pipeline.reading.evidence.grounding import PROVED
-from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots
 
 Value = str | bool | Decimal | None
@@ -245,10 +244,9 @@ def item_rows(
         mixed = _mixed(columns, shaper.kind)
         statement = _statement(request, dataset).execution_options(yield_per=batch_rows)
         for batch in connection.execute(statement).partitions():
-            with making_rows():
-                rows = [list(map(row.get, names)) for item in batch for row in shaper.rows(item)]
-                for place in mixed:
-                    _as_text(rows, place)
+            rows = [list(map(row.get, names)) for item in batch for row in shaper.rows(item)]
+            for place in mixed:
+                _as_text(rows, place)
             yield rows
 
 

@@ -35,7 +35,7 @@ from ingestion_pipeline.sources.scheduling.budget import PollingBudget, current_
 from ingestion_pipeline.sources.scheduling.tiers import REPEATED, STALE_FACTOR, expectation, interval
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.status import Watched, reason, watched_by_id
-from ingestion_pipeline.store.bulk import making_rows, row_source
+from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import (
     OPEN,
@@ -72,8 +72,7 @@ def source_statuses(
 ) -> list[SourceFacts]:
     """Return the status of every source, or of these, the worst first."""
     those = [] if ids is None else [sources.c.id.in_(list(ids))]
-    with making_rows():
-        return sorted(_read_statuses(connection, settings, now, those), key=severity_order)
+    return sorted(_read_statuses(connection, settings, now, those), key=severity_order)
 
 
 def sources_to_review(connection: Connection, settings: Settings, *, now: datetime) -> list[SourceFacts]:

@@ -34,7 +34,6 @@ from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease
 from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.canonical_series import series_assignments
-from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import chapters
 
 MISSING_LISTINGS = 2  # complete listings that must lack a record before it is gone
@@ -55,7 +54,6 @@ def _lock_canonical_series(
     return series_by_source, new
 
 
-@making_rows()
 def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *, now: datetime) -> list[IngestResult]:
     """Write the listings; return one result per source, in the order given."""
     series, created_series = _lock_canonical_series(connection, [listing.source for listing in listings], now=now)

@@ -19,7 +19,6 @@ from ingestion_pipeline.series.chapter import Chapter, Release, chapter_of, chap
 from ingestion_pipeline.series.chapter_rows import Baseline, StoredRelease, VanishedLink
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
-from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 
 DROP_SHARE = 0.5  # quarantined if more than this vanished
@@ -39,7 +38,6 @@ class SourceListing:
     ingestion_id: int | None = None
 
     @classmethod
-    @making_rows()
     def of(cls, source: Source, parsed: ParsedFeed[Release], *, ingestion_id: int | None = None) -> SourceListing:
         """Build the listing of a parsed feed; unreadable records make it incomplete."""
         chapters, problems = chapters_of(parsed.records, source_id=source.id)

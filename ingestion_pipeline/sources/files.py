@@ -24,7 +24,6 @@ from ingestion_pipeline.sources.file_model import BadField
 from ingestion_pipeline.sources.recipient_entry import recipient_of
 from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.sources.source import Definition
-from ingestion_pipeline.store.bulk import making_rows
 
 # pyright: basic
 # PyYAML's stubs leave its loader untyped; no other module uses it.
@@ -154,8 +153,7 @@ Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
 
 def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
     """Read every *.yaml and *.yml of the folder; an id that two files declare invalidates both."""
-    with making_rows():
-        return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
+    return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
 
 
 def fingerprints(folder: Path) -> dict[str, str]:

@@ -45,7 +45,7 @@ from ingestion_pipeline.sources.poll_tasks import (
 )
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.bulk import making_rows, one_of, row_source
+from ingestion_pipeline.store.bulk import one_of, row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources, tasks
@@ -81,9 +81,8 @@ _CONTENT = ("url", "platform", "config")
 
 def rows_of(definitions: Sequence[Definition]) -> Rows:
     """Return the rows that the other functions take; the id comes first."""
-    with making_rows():
-        tracking_ids = random_ids(len(definitions))
-        return [_declared_row(*pair) for pair in zip(definitions, tracking_ids, strict=True)]
+    tracking_ids = random_ids(len(definitions))
+    return [_declared_row(*pair) for pair in zip(definitions, tracking_ids, strict=True)]
 
 
 def random_ids(count: int) -> list[str]:
@@ -292,8 +291,7 @@ def unchanged_ids(connection: Connection, definitions: Sequence[Definition]) -> 
     """Return those for which nothing would be written; a doubtful source is left out."""
     declared = {definition.id: definition for definition in definitions}
     query = _QUERY.where(one_of(connection, sources.c.id, list(declared)))
-    with making_rows():
-        stored = [StoredSource(*row) for row in connection.execute(query)]
+    stored = [StoredSource(*row) for row in connection.execute(query)]
     return {row.id for row in stored if is_unchanged(declared[row.id], row)}
 
 

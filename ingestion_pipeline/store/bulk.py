@@ -7,10 +7,8 @@ one array per column (unnest), whose items the driver writes one by one.
 
 from __future__ import annotations
 
-import gc
 import json
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -42,18 +40,6 @@ Columns = Mapping[str, TypeEngine[Any]]
 Row = Sequence[Any]
 
 _AS_STORED = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
-
-
-@contextmanager
-def making_rows() -> Generator[None]:
-    """Suspend garbage collection while thousands of objects are made: it took an eighth."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def columns_of(table: Table, names: Iterable[str]) -> dict[str, TypeEngine[Any]]:

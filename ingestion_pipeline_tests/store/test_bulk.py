@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -12,7 +11,7 @@ from sqlalchemy import Connection, String, Text, insert, select
 
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.bulk import making_rows, row_source
+from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import MANY, NewRows, insert_missing
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
@@ -55,17 +54,6 @@ def test_a_text_is_never_truncated(store: Store) -> None:
         text = connection.execute(select(row_cte.c.id)).scalar_one()
 
     assert text == "abcdef"
-
-
-def test_garbage_collection_is_enabled_again_after_an_error() -> None:
-    def fail() -> None:
-        with making_rows():
-            assert not gc.isenabled()
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        fail()
-    assert gc.isenabled()
 
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))

@@ -30,7 +30,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, item_keys
 from ingestion_pipeline.catalogs.extractions import ActiveExtraction
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
-from ingestion_pipeline.store.bulk import making_rows, row_source
+from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
@@ -209,26 +209,25 @@ def write_items(
         of_these = data_items.c.page_id.in_(list(read_before))
         mine = data_items.c.dataset_id.in_({page.dataset_id for page in page_items})
         connection.execute(delete(data_items).where(of_these, mine))
-    with making_rows():
-        rows = [
-            (
-                page.dataset_id,
-                page.page_id,
-                page.snapshot_id,
-                page.entity_type,
-                item.key,
-                item.position,
-                item.data,
-                item.grounding,
-                item.method,
-                item.model,
-                item.confidence,
-                item.is_flagged,
-                False,
-            )
-            for page in page_items
-            for item in page.items
-        ]
+    rows = [
+        (
+            page.dataset_id,
+            page.page_id,
+            page.snapshot_id,
+            page.entity_type,
+            item.key,
+            item.position,
+            item.data,
+            item.grounding,
+            item.method,
+            item.model,
+            item.confidence,
+            item.is_flagged,
+            False,
+        )
+        for page in page_items
+        for item in page.items
+    ]
     if not rows:
         return
     item_rows = row_source(connection, _ITEM_COLUMNS, rows, "given")

@@ -34,7 +34,6 @@ from ingestion_pipeline.companies.job_listing import is_expired
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.store.bulk import making_rows
 from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline.tasks.queue import SpawnCounts, SpawnRequest, continue_all, log_refusals, spawn_all
@@ -116,7 +115,6 @@ def _spawn_request(listing: ListingToEvaluate, *, now: datetime) -> SpawnRequest
 GONE = "its board lists it no more"
 
 
-@making_rows()
 def ingest_boards(
     connection: Connection, listings: Sequence[BoardListing], *, now: datetime, settings: Settings
 ) -> list[IngestResult]:
