@@ -91,7 +91,12 @@ def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
         now = ctx.store.clock.now(connection)
         begin_declared(connection, now=now)
         recipients = declare(connection, result.recipients, now=now)
-    context.log.info("source files imported sources=%s recipients=%s", result.registered, recipients)
+    sources = result.registered
+    if sources.added or sources.updated or recipients.added or recipients.updated:
+        context.log.info(
+            "source files imported sources_added=%d sources_updated=%d recipients_added=%d recipients_updated=%d",
+            *(sources.added, sources.updated, recipients.added, recipients.updated),
+        )
 
 
 def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
