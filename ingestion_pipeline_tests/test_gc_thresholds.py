@@ -15,14 +15,14 @@ from ingestion_pipeline.gc_thresholds import THRESHOLDS, fewer_collections
 
 
 def test_the_thresholds_are_restored_after_an_error() -> None:
-    before = gc.get_threshold(), gc.get_freeze_count()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
 
     with suppress(ValueError), fewer_collections():
         assert gc.get_threshold() == THRESHOLDS
         raise ValueError("a page")
 
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
-    assert gc.isenabled()
+    assert (gc.get_threshold(), gc.isenabled()) == (before, True)
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_a_disabled_collector_stays_disabled() -> None:
@@ -37,12 +37,13 @@ def test_a_disabled_collector_stays_disabled() -> None:
 
 
 def test_a_run_collects_less_often_and_freezes_nothing(tmp_path: Path) -> None:
-    before = gc.get_threshold(), gc.get_freeze_count()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
 
     with open_run_context({"INGESTION_HOME": str(tmp_path)}):
         assert gc.get_threshold() == THRESHOLDS
 
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() <= frozen  # frozen objects that nobody refers to go as others do
 
 
 @pytest.mark.slow
