@@ -19,16 +19,20 @@ install: .venv/installed ## create the environment in .venv
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && sh .ci/install dev && { $(BIN)/python -m compileall -qq -j 0 -x $(NEVER_LOADED) .venv/lib ingestion_pipeline benchmarks || true; } && touch $@
 
+# What `make demo` and `make dev` need: no tests, no type checker.
+.venv/runs: pyproject.toml constraints.txt
+	@if test -e .venv/installed; then $(MAKE) -s install; else echo "installing into .venv (half a minute) ..." && $(PYTHON) -m venv .venv && sh .ci/install all; fi && touch $@
+
 system: ## install the Debian packages for the tests as root, else list what is missing
 	@sh .ci/system
 
 ready: # both in parallel: one waits for the package index, the other for Debian's
 	@$(MAKE) -s -j 2 install system
 
-demo: install ## run every job on the bundled site and print a summary; needs nothing else
+demo: .venv/runs ## run every job on the bundled site and print a summary; needs nothing else
 	@$(BIN)/ingest demo run
 
-dev: install ## start UI and daemon on http://localhost:3000
+dev: .venv/runs ## start UI and daemon on http://localhost:3000
 	@$(BIN)/ingest dev
 
 test: ready ## run all tests

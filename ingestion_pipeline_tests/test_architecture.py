@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 SYSTEMS = ("series", "catalogs", "companies", "websites")
 # A package imports only from packages before it; the four systems do not import each other.
 LAYERS = (
+    "extras",
     "gc_thresholds",
     "terminal",
     "settings",

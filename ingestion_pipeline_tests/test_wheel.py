@@ -46,7 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, copy)
     target = copy / "dist"
     succeed_with_one_of(
-        [BIN / "uv", "build", "-q", "--wheel", "-o", target, copy],
+        [BIN / "uv", "build", "-q", "-o", target, copy],  # the wheel from the source distribution
         [BIN / "pip", "wheel", "-q", "--no-deps", "-w", target, copy],
     )
     return next(target.glob("*.whl"))
@@ -54,7 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create an environment with only the wheel and its declared dependencies."""
+    """Create an environment with only the wheel and its declared dependencies, without any extra."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python, options = folder / "bin/python", ["install", "-q", "-c", ROOT / "constraints.txt"]
@@ -86,10 +86,17 @@ def test_the_demo_runs_from_the_wheel_alone(environment: Path, tmp_path: Path) -
         assert process.returncode == 0, process.stdout + process.stderr
         return process.stdout
 
+    def refused(*line: str) -> str:
+        process = run_command([environment / "bin/ingest", *line], cwd=tmp_path, env=variables)
+        assert process.returncode == 2, process.stdout + process.stderr
+        return process.stderr
+
     where = run("python", "-c", f"import {PACKAGE}; print({PACKAGE}.__file__)")
     report = run("ingest", "demo", "run")
 
     assert Path(where).is_relative_to(environment)
+    assert "pip install 'ingestion_pipeline[ui]'" in refused("dev")
+    assert "pip install 'ingestion_pipeline[frames]'" in refused("export", "chapters", "--to", "parquet")
     assert "7 polled, 6 changed, 80 new, 0 unchanged, 1 failed" in report
     catalogs = [line.split() for line in report.splitlines() if line.startswith("catalog:")]
     assert ["catalog:meadow", "18", "18", "0", "0", "0", "complete"] in catalogs

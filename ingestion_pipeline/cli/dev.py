@@ -14,8 +14,9 @@ from types import FrameType
 import click
 
 from ingestion_pipeline.cli.dagster_home import with_dagster_home
-from ingestion_pipeline.cli.output import Interrupted, echo
+from ingestion_pipeline.cli.output import CommandRefused, Interrupted, echo
 from ingestion_pipeline.cli.session import environment
+from ingestion_pipeline.extras import how_to_install, is_installed
 
 STOP_SECONDS = 10.0  # for runs to release their tasks
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -36,6 +37,8 @@ def dev(*, port: int) -> None:
     """
     from ingestion_pipeline.settings import load_settings
 
+    if not is_installed("dagster_webserver"):
+        raise CommandRefused(how_to_install("dagster_webserver"))
     variables = with_dagster_home(environment(), load_settings(environment()).home)
     echo(f"Dagster's UI: http://localhost:{port} (ready in about ten seconds; Ctrl-C stops it)")
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, Interrupted
+from ingestion_pipeline.extras import missing_extra
 from ingestion_pipeline.gc_thresholds import fewer_collections, skip_collection_at_exit
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -222,6 +223,8 @@ def explain(error: Exception) -> click.ClickException | None:
 
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
         return CommandRefused(str(error))
+    if (cure := missing_extra(error)) is not None:
+        return CommandRefused(cure)
     if isinstance(error, DBAPIError):
         message = str(error.orig).strip()
         cure = "; another process writes: wait for it, or stop it" if "locked" in message else ""

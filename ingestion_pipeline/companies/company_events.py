@@ -26,6 +26,7 @@ from ingestion_pipeline.engine.asset_events import (
     plain,
     preview_table,
 )
+from ingestion_pipeline.extras import is_installed
 
 MATCH_COLUMNS = ("score", "priority", "title", "company", "location", "reason", "url")
 
@@ -139,7 +140,9 @@ def match_event(report: MatchReport) -> AssetEvent:
 
 
 def histogram(report: MatchReport) -> bytes:
-    """Return a PNG of how many listings of the board have which score."""
+    """Return a PNG of how many listings of the board have which score; nothing without the extra `plots`."""
+    if not is_installed("matplotlib"):
+        return b""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

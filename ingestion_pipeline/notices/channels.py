@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
+from ingestion_pipeline.extras import how_to_install, is_installed
 from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.queries import Addressee
 from ingestion_pipeline.pages.http.guard import Guard
@@ -103,6 +104,8 @@ class AppriseChannel:
 
 
 def _notify(url: str, message: Message) -> str | None:
+    if not is_installed("apprise"):
+        return how_to_install("apprise")
     import apprise
 
     _capture_log()

@@ -13,6 +13,7 @@ from datetime import datetime
 from io import BytesIO
 from typing import Any
 
+from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.operations.health import SourceFacts
 from ingestion_pipeline.sources.health import UNHEALTHY, Health
 
@@ -62,9 +63,11 @@ def column_of(status: SourceFacts, now: datetime) -> int:
 
 
 def freshness_picture(grid: Grid) -> bytes:
-    """Return a PNG of the grid; raise ValueError if there is nothing to draw."""
+    """Return a PNG of the grid, nothing without the extra `plots`; raise ValueError if there is nothing to draw."""
     if not grid.names:
         raise ValueError("there is no source to draw")
+    if not is_installed("matplotlib"):
+        return b""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select
 
 from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Markdown, Url, picture, plain
+from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.store.tables import website_analyses, website_rankings
 from ingestion_pipeline.websites.states import (
     IS_COMPLETE,
@@ -253,12 +254,14 @@ MOST_NAME_CHARS = 24
 
 
 def visibility_picture(name: str, history: Sequence[RankedDay]) -> bytes:
-    """Return a PNG of both plots; raise ValueError if there is no day to draw.
+    """Return a PNG of both plots, nothing without the extra `plots`; raise ValueError if there is no day to draw.
 
     Names are drawn literally, neither as mathematics nor as markup.
     """
     if not history:
         raise ValueError("there is no ranking to draw")
+    if not is_installed("matplotlib"):
+        return b""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

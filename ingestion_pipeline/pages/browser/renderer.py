@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urljoin, urlsplit
 
+from ingestion_pipeline.extras import how_to_install, is_installed
 from ingestion_pipeline.pages.browser.chromium import (
     CLOSE_SECONDS,
     BrowserLost,
@@ -532,12 +533,14 @@ class BrowserRenderer:
         return await self._chromium()
 
     async def _start(self) -> Chromium:
+        until = self._clock() + NO_BROWSER_WAIT
+        if not is_installed("playwright"):
+            raise Resource(how_to_install("playwright"), until=until, code="no_browser")
         from playwright.async_api import Error
 
         try:
             program = find_browser(self._settings)
         except NoBrowser as error:
-            until = self._clock() + NO_BROWSER_WAIT
             raise Resource(str(error), until=until, code="no_browser") from error
         if not has_sandbox(self._settings.rendering.sandbox) and not self.browsers_started:
             _log.warning("rendering without Chromium's sandbox: root has none, or it is off")
