@@ -22,7 +22,8 @@ Next: `ingest demo run` shows everything on the bundled site;
 def init() -> None:
     """Create or migrate the database.
 
-    Writes dagster.yaml, workspace.yaml and an example source where they are missing; no file is replaced.
+    Writes dagster.yaml, workspace.yaml and an example source with its schema where they are missing; no file is
+    replaced.
     """
     from ingestion_pipeline.registry import create_tables
     from ingestion_pipeline.sources.lookup import list_sources
@@ -51,7 +52,7 @@ def _write_templates(folder: Path) -> list[str]:
     """Write the files that are missing; return their names."""
     targets = {"dagster.yaml": Path("dagster.yaml"), "workspace.yaml": Path("workspace.yaml")}
     if not folder.exists():
-        targets["example.yaml"] = folder / "example.yaml"
+        targets |= {name: folder / name for name in ("example.yaml", "schema.json")}
     missing = {name: path for name, path in targets.items() if not path.exists()}
     for name, path in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)

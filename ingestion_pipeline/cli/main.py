@@ -97,6 +97,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "sources import": ("ingest sources import sources/mine.yaml",),
     "sources list": ("ingest sources list --kind job_board --json",),
     "sources remove": ("ingest sources remove series:solo",),
+    "sources schema": ("ingest sources schema > sources/schema.json",),
     "sources scrape": ("ingest sources scrape --target-matches 5 --max-sources 10",),
     "sources show": ("ingest sources show series:solo",),
     "sources update": (

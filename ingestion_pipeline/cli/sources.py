@@ -206,6 +206,17 @@ def import_(*, path: Path | None) -> None:
         raise CommandRefused(f"{bad} of {len(files)} files have mistakes; none of these was imported")
 
 
+@sources.command()
+def schema() -> None:
+    """Print the JSON schema of source files.
+
+    Editors that know it complete and check the files as they are written.
+    """
+    from ingestion_pipeline.sources.files import file_schema
+
+    print_json(file_schema())
+
+
 def _read(path: Path, folder: Path) -> list[SourceFile]:
     from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.sources.files import read_file, read_folder

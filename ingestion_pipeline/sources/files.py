@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import yaml
+from pydantic import Field, create_model
 from yaml.composer import ComposerError
 
-from ingestion_pipeline.sources.definition import Check, definition_of
-from ingestion_pipeline.sources.file_model import BadField
-from ingestion_pipeline.sources.recipient_entry import recipient_of
+from ingestion_pipeline.sources.definition import Check, SourceEntry, definition_of
+from ingestion_pipeline.sources.file_model import BadField, FileModel
+from ingestion_pipeline.sources.recipient_entry import RecipientEntry, recipient_of
 from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.sources.source import Definition
 
@@ -149,6 +150,15 @@ class SourceFile:
 
 Declared = TypeVar("Declared", Definition, Recipient)
 Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
+
+
+def file_schema() -> dict[str, Any]:
+    """Return the JSON schema of a source file, for editors; what depends on the platform is not in it."""
+    entries: dict[str, Any] = {
+        "sources": (list[SourceEntry], Field(default=[])),
+        "recipients": (list[RecipientEntry], Field(default=[])),
+    }
+    return create_model("SourceFile", __base__=FileModel, **entries).model_json_schema()
 
 
 def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:

@@ -77,7 +77,10 @@ def test_init_writes_the_files_of_a_new_project_and_replaces_none(
     assert written["dagster.yaml"] == (ROOT / "dagster.yaml").read_text()
     assert written["example.yaml"] == (ROOT / "sources" / "example.yaml").read_text()
     assert (tmp_path / "workspace.yaml").read_text() == "mine"
-    assert "dagster.yaml, sources/example.yaml" in " ".join(first.split()).replace(f"{tmp_path}/", "")
+    assert (tmp_path / "sources" / "schema.json").is_file()
+    assert "dagster.yaml, sources/example.yaml, sources/schema.json" in " ".join(first.split()).replace(
+        f"{tmp_path}/", ""
+    )
     assert "none, they exist" in second
 
 

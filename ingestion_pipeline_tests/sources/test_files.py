@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,8 +14,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingestion_pipeline.registry import check_definition
+from ingestion_pipeline.sources.definition import SourceEntry
 from ingestion_pipeline.sources.file_model import BadField
-from ingestion_pipeline.sources.files import MAX_FILE_BYTES, SourceFile, fingerprints, read_file, read_folder
+from ingestion_pipeline.sources.files import (
+    MAX_FILE_BYTES,
+    SourceFile,
+    file_schema,
+    fingerprints,
+    read_file,
+    read_folder,
+)
 from ingestion_pipeline.sources.source import Definition, Kind, Tier
 
 GOOD = """\
@@ -392,3 +401,14 @@ def test_a_key_that_is_repeated_inside_the_config_is_refused(tmp_path: Path) -> 
     file = read(tmp_path, GOOD + "    config:\n      language: en\n      language: de\n")
 
     assert problem_places(file) == {("a.yaml", 8, "config.language")}
+
+
+def test_the_schema_beside_the_example_is_that_of_the_models() -> None:
+    folder = Path(__file__).parents[2] / "sources"
+    schema = json.loads((folder / "schema.json").read_text())
+
+    assert schema == file_schema()
+    entry = schema["$defs"]["SourceEntry"]
+    assert list(entry["properties"]) == SourceEntry.file_keys()
+    assert entry["required"] == ["id", "kind", "url"]
+    assert "$schema=schema.json" in (folder / "example.yaml").read_text().splitlines()[0]
