@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -99,9 +99,8 @@ def persist_detections(
         source = outcome.item.source if outcome.item is not None else None
         if isinstance(outcome, Skipped):
             # Without a notice; if the manual recipe is removed, detection runs again.
-            message = f"detection skipped: {outcome.reason}"
+            message, waiting = f"detection skipped: {outcome.reason}", RecipeStatus.WAITING
             skipped_ids = [source.id] if source is not None else []
-            waiting = RecipeStatus.WAITING
             mark_recipes(connection, skipped_ids, waiting, now=now, message=message, detected_for=null())
             ended.append(skipped(outcome))
         elif source is not None and fingerprint(source) != fingerprint(current[source.id]):
@@ -247,7 +246,7 @@ class DetectionHandler(TaskHandler[DetectionItem, FoundRecipe]):
         visitor: PoliteVisitor,
         *,
         client: ModelClient | None,
-        source_ids: Collection[str] | None = None,
+        source_ids: Collection[str] | None,
     ) -> None:
         self.concurrency = ctx.settings.polling.concurrency
         self.policy = ctx.settings.catalog_work
@@ -319,9 +318,7 @@ async def run_detection(
     await asyncio.to_thread(queue_detections)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
-    async with AsyncExitStack() as stack:
-        has_model = ctx.settings.has_model
-        client = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings)) if has_model else None
+    async with ModelClient(ctx.store, ctx.settings) if ctx.settings.has_model else nullcontext() as client:
         handler = DetectionHandler(ctx, visitor, client=client, source_ids=source_ids)
         loop: WorkerLoop[DetectionItem, FoundRecipe] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
         counts = await loop.run()

@@ -320,10 +320,8 @@ class RecipeDetector:
             return
         pattern = recipe.get("link_pattern")
         left, followed = unfollowed_links(root, pattern), matching_links(root, pattern)
-        message = (
-            f"{root.url} has {len(followed)} links that the recipe follows, and {len(left)} others,"
-            f" such as the category {categories[0]}"
-        )
+        message = f"{root.url} has {len(followed)} links that the recipe follows, and {len(left)} others,"
+        message += f" such as the category {categories[0]}"
         if len(left) > len(followed):
             raise NotDetected(f"categories are left out: {message}; {CURE}", code="left_out")
         self.log.append(message)
@@ -462,12 +460,7 @@ class RecipeDetector:
             inner = {"page_type": PageType.DETAIL.value, **await self._list(level.below(details))}
         else:
             inner = await self._level(level.below(lists))
-        return {
-            "page_type": kind.value,
-            "link_pattern": cluster.pattern,
-            "links": inner,
-            **await self._list(level),
-        }
+        return {"page_type": kind.value, "link_pattern": cluster.pattern, "links": inner, **await self._list(level)}
 
     async def _children(self, level: _Level, links: Sequence[str]) -> list[PageAnalysis]:
         """Return some of the linked pages, without links that the pages above them have too."""

@@ -30,16 +30,12 @@ _VARIABLE = r"[^/?#]+"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others.
-
-    `trust` is the weight of the kind of shape; `reach` the share of sibling pages that have such
-    links.
-    """
+    """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others."""
 
     pattern: str
-    trust: float = 1.0
+    trust: float = 1.0  # the weight of the kind of shape
     anchors: tuple[Anchor, ...]
-    reach: float = 1.0
+    reach: float = 1.0  # the share of sibling pages that have such links
 
     @property
     def course_share(self) -> float:
@@ -145,21 +141,19 @@ def _shapes(url: str) -> Iterator[tuple[float, str]]:
     segments = parts.path.strip("/").split("/")
     if len(segments) > MAX_SEGMENTS:
         return
-    slash = "/?$"
-    path = "".join(f"/{_literal(part)}" for part in segments) if segments != [""] else "/?"
+    folders = [f"/{_literal(part)}" for part in segments]
     if parts.query:
+        path = "".join(folders) if segments != [""] else "/?"
         yield _TRUST["query"], rf"{origin}{path}/?{_query(parts.query)}$"
         return
     if segments == [""]:
         return
     numbered = "/".join(_numbered(part) for part in segments)
     if "[0-9]+" in numbered:
-        yield _TRUST["number"], f"{origin}/{numbered}{slash}"
-    before = "".join(f"/{_literal(part)}" for part in segments[:-1])
-    yield _TRUST["name"], f"{origin}{before}/{_suffix_pattern(segments[-1])}{slash}"
+        yield _TRUST["number"], f"{origin}/{numbered}/?$"
+    yield _TRUST["name"], f"{origin}{''.join(folders[:-1])}/{_suffix_pattern(segments[-1])}/?$"
     if len(segments) > 2:  # noqa: PLR2004 - else any page of the site would fit
-        wider = "".join(f"/{_literal(part)}" for part in segments[:-2])
-        yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_suffix_pattern(segments[-1])}{slash}"
+        yield _TRUST["names"], f"{origin}{''.join(folders[:-2])}/{_VARIABLE}/{_suffix_pattern(segments[-1])}/?$"
 
 
 def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[tuple[float, str, list[Anchor]]]:

@@ -27,7 +27,6 @@ from ingestion_pipeline.reading.llm import (
     PageText,
     Prompt,
     Question,
-    Unanswered,
 )
 from ingestion_pipeline.settings.systems import Detection
 from ingestion_pipeline.tasks.errors import Permanent
@@ -165,16 +164,9 @@ class ModelVoters:
             for number in range(1, times + 1)
         ]
         results = await asyncio.gather(*(self._client.ask(question, billing) for question in questions))
-        answers: list[Mapping[str, Any] | None] = []
-        for result in results:
-            match result:
-                case Answered():
-                    answers.append(result.data)
-                case Unanswered():
-                    answers.append(None)
-                case OverBudget():
-                    raise NotDetected("a model's budget is used up", code="over_budget")
-        return answers
+        if any(isinstance(result, OverBudget) for result in results):
+            raise NotDetected("a model's budget is used up", code="over_budget")
+        return [result.data if isinstance(result, Answered) else None for result in results]
 
 
 def checked_pagination(page: PageAnalysis, answer: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -214,14 +206,11 @@ def checked_pattern(page: PageAnalysis, markdown: str, answer: Mapping[str, Any]
         matched = frozenset(matched_links(markdown, links, page.url))
     except BadPattern:
         return None
-    is_theirs = all(_is_target(example, page, links) for example in examples)
+    is_theirs = all(
+        any(anchor.url.endswith(example) for anchor in page.anchors) and links.find(example) is not None
+        for example in examples
+    )
     return (pattern, matched) if matched and is_theirs else None
-
-
-def _is_target(example: str, page: PageAnalysis, pattern: LinkPattern) -> bool:
-    """Whether the example is a link of the page and the pattern finds it."""
-    is_there = any(anchor.url == example or anchor.url.endswith(example) for anchor in page.anchors)
-    return is_there and pattern.find(example) is not None
 
 
 def _prompt(name: str, text: str, entity: str) -> Prompt:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_ANCHORS = 20_000
 LEAST_WORDS = 30  # that a page shows; one with fewer, and no link, waits for its script
+# Links such as `#/courses?group=Welding`: to a server they are all the same page.
+_ROUTES = "a[href^='#/'], a[href^='#!'], a[href*='/#/'], a[href*='/#!']"
 _ASIDE_TAGS = frozenset({"nav", "header", "footer", "aside"})
 _ASIDE_NAME = re.compile(
     r"\b(?:nav(?:bar|igation)?|menu|breadcrumbs?|footer|header|sidebar|skip|social|toolbar|login)\b"
@@ -106,15 +108,9 @@ def analyze_page(html: str, url: str, *, kind: EntityType, is_rendered: bool = F
         records=record_stats(html, kind),
         has_form=tree.css_first("form select, form[method='post' i]") is not None,
         is_rendered=is_rendered,
-        routes=_routes(tree),
+        routes=tuple(dict.fromkeys(str(node.attrs.get("href")) for node in tree.css(_ROUTES)[:MAX_ANCHORS])),
         is_shell=_is_shell(tree),
     )
-
-
-def _routes(tree: LexborHTMLParser) -> tuple[str, ...]:
-    """Return links such as `#/courses?group=Welding`: to a server they are all the same page."""
-    nodes = tree.css("a[href^='#/'], a[href^='#!'], a[href*='/#/'], a[href*='/#!']")[:MAX_ANCHORS]
-    return tuple(dict.fromkeys(str(node.attrs.get("href")) for node in nodes))
 
 
 def _is_shell(tree: LexborHTMLParser) -> bool:
@@ -146,7 +142,7 @@ def record_stats(html: str, kind: EntityType) -> RecordStats | None:
 def _anchors(tree: LexborHTMLParser, url: str) -> list[Anchor]:
     base, own = base_of(tree, url), identity(canonical_or_none(url) or url)
     anchors: dict[str, Anchor] = {}
-    asides = _Asides()
+    asides: dict[int, bool] = {}
     for node in tree.css("a[href]")[:MAX_ANCHORS]:
         address = canonical_or_none(linked_page(base, node.attrs.get("href")) or "")
         if address is None or identity(address) == own:
@@ -154,44 +150,32 @@ def _anchors(tree: LexborHTMLParser, url: str) -> list[Anchor]:
         text = clean_text(node.text()) or ""
         existing = anchors.get(address)
         if existing is None or ((existing.is_aside or not existing.names_course) and text):
-            is_aside = asides.has(node)
+            is_aside = _stands_in_menu(node, asides)
             if existing is None or existing.is_aside >= is_aside:
                 anchors[address] = Anchor(url=address, text=text[:200], is_aside=is_aside)
     return list(anchors.values())
 
 
-class _Asides:
-    """Cache of which elements are menus, so that each is examined once."""
-
-    def __init__(self) -> None:
-        self._cache: dict[int, bool] = {}
-
-    def has(self, node: LexborNode) -> bool:
-        """Whether the node stands in a menu."""
-        way: list[int] = []
-        current, answer = node.parent, False
-        while current is not None and current.is_element_node and current.tag != "body":
-            if current.mem_id in self._cache:
-                answer = self._cache[current.mem_id]
-                break
-            way.append(current.mem_id)
-            if _is_aside(current):
-                answer = True
-                break
-            current = current.parent
-        self._cache |= dict.fromkeys(way, answer)
-        return answer
-
-
-def _is_aside(node: LexborNode) -> bool:
-    if node.tag in _ASIDE_TAGS:
-        return True
-    names = f"{node.attrs.get('class') or ''} {node.attrs.get('id') or ''}".lower()
-    return bool(names.strip()) and _named_aside(names)
+def _stands_in_menu(node: LexborNode, asides: dict[int, bool]) -> bool:
+    """Whether the node stands in a menu; `asides` remembers each element, so that it is examined once."""
+    way: list[int] = []
+    current, answer = node.parent, False
+    while current is not None and current.is_element_node and current.tag != "body":
+        if current.mem_id in asides:
+            answer = asides[current.mem_id]
+            break
+        way.append(current.mem_id)
+        names = f"{current.attrs.get('class') or ''} {current.attrs.get('id') or ''}".lower()
+        if current.tag in _ASIDE_TAGS or _names_aside(names):
+            answer = True
+            break
+        current = current.parent
+    asides |= dict.fromkeys(way, answer)
+    return answer
 
 
 @lru_cache(maxsize=2_000)
-def _named_aside(names: str) -> bool:
+def _names_aside(names: str) -> bool:
     return _ASIDE_NAME.search(names) is not None
 
 
@@ -234,7 +218,10 @@ def find_paging(page: PageAnalysis) -> ListPaging | None:
         counted = _numbered_paging(template, links, labelled)
         if counted is not None:
             last = max(links, key=lambda link: link.value)
-            return ListPaging(pagination=counted, is_open=has_next and _is_window(links), last_url=last.url)
+            values = sorted({link.value for link in links})
+            # Without a gap before the last one, the numbers may be only the first of more.
+            is_window = len({after - before for before, after in pairwise(values)}) <= 1
+            return ListPaging(pagination=counted, is_open=has_next and is_window, last_url=last.url)
     return ListPaging(pagination=PAGE_BY_PAGE) if has_next else None
 
 
@@ -278,40 +265,25 @@ def _numbered_paging(template: str, links: Sequence[_Numbered], labelled: Sequen
     highest = max(link.value for link in links)
     differences = {link.value - (link.label or 0) for link in labelled}
     if not labelled and any(f"{name}=" in template for name in _OFFSETS):
-        return _by_offset(template, [link.value for link in links])
+        size = math.gcd(*(link.value for link in links))
+        return _pagination(template, "offset", highest // size + 1 if size else 0, limit=size)
     if differences <= {0}:  # also if no link text has a number: then the URL decides
-        return _by_number(template, highest, start=1)
+        return _pagination(template, "page_num", highest)
     if differences == {-1}:
-        return _by_number(template, highest + 1, start=0)
+        return _pagination(template, "page_num", highest + 1, start_page=0)
     sizes = {
         link.value // (link.label - 1)
         for link in labelled
         if link.label is not None and link.label > 1 and link.value % (link.label - 1) == 0
     }
-    if len(sizes) == 1 and (size := next(iter(sizes))) > 1:
-        return _by_offset(template, [link.value for link in links], limit=size)
+    if len(sizes) == 1 and (size := sizes.pop()) > 1:
+        return _pagination(template, "offset", highest // size + 1, limit=size)
     return None
 
 
 _OFFSETS = ("offset", "start", "skip", "from", "startrow", "first", "startindex", "start_index")
 
 
-def _by_number(template: str, total: int, *, start: int) -> dict[str, Any] | None:
-    if not 1 < total <= MAX_PAGES:
-        return None
-    pagination: dict[str, Any] = {"url_pattern": template.replace("{}", "{page_num}"), "total_pages": total}
-    return pagination | ({"start_page": 0} if start == 0 else {})
-
-
-def _by_offset(template: str, values: Sequence[int], *, limit: int | None = None) -> dict[str, Any] | None:
-    size = limit or math.gcd(*values)
-    total = max(values) // size + 1 if size else 0
-    if not 1 < total <= MAX_PAGES:
-        return None
-    return {"url_pattern": template.replace("{}", "{offset}"), "total_pages": total, "limit": size}
-
-
-def _is_window(links: Sequence[_Numbered]) -> bool:
-    """Whether the numbers may be only the first of more: there is no gap before the last one."""
-    values = sorted({link.value for link in links})
-    return len({after - before for before, after in pairwise(values)}) <= 1
+def _pagination(template: str, counts: str, total: int, **more: int) -> dict[str, Any] | None:
+    pattern = template.replace("{}", f"{{{counts}}}")
+    return {"url_pattern": pattern, "total_pages": total, **more} if 1 < total <= MAX_PAGES else None

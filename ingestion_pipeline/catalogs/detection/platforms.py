@@ -41,9 +41,9 @@ def platforms() -> tuple[CatalogPlatform, ...]:
 def platform_of(page: PageAnalysis) -> CatalogPlatform | None:
     """Return the first platform whose marks the page or its URL has."""
     for platform in platforms():
-        if any(_searches(mark, page.html) for mark in platform.marks):
+        if any(_compiled(mark).search(page.html) for mark in platform.marks):
             return platform
-        if any(_searches(mark, page.url) for mark in platform.urls):
+        if any(_compiled(mark).search(page.url) for mark in platform.urls):
             return platform
     return None
 
@@ -69,15 +69,13 @@ def platform_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) 
             continue
         pattern = text.replace("{own}", own)
         matching = tuple(
-            anchor for anchor in anchors if urlsplit(anchor.url).netloc in hosts and _searches(pattern, anchor.url)
+            anchor
+            for anchor in anchors
+            if urlsplit(anchor.url).netloc in hosts and _compiled(pattern).search(anchor.url)
         )
         if matching:
             clusters.append(Cluster(pattern=pattern, anchors=matching))
     return clusters
-
-
-def _searches(pattern: str, text: str) -> bool:
-    return _compiled(pattern).search(text) is not None
 
 
 @lru_cache(maxsize=200)

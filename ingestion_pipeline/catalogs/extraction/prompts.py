@@ -270,20 +270,15 @@ def _code_lines(text: str) -> list[int]:
 
 def _heading_lines(text: str, tree: LexborHTMLParser, tag: str) -> list[int]:
     """Return where the elements of a tag are in the text, in page order."""
-    headings = [" ".join(node.text(separator=" ").split()) for node in tree.css(tag)]
-    headings = [_without_blanks(text_) for text_ in headings if text_]
+    headings = ("".join(node.text(separator=" ").split()) for node in tree.css(tag))
     starts: list[int] = []
-    lines = iter([(start, _without_blanks(line)) for start, line in _lines(text)])
-    for heading in headings:
+    lines = iter([(start, "".join(line.split())) for start, line in _lines(text)])
+    for heading in filter(None, headings):
         start = next((place for place, line in lines if line == heading), None)
         if start is None:
             return []
         starts.append(start)
     return starts
-
-
-def _without_blanks(line: str) -> str:
-    return "".join(line.split())
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -170,9 +170,8 @@ def _apply_rules(kind: EntityType, fields: dict[str, FieldValue | None]) -> None
 def _proof(kind: EntityField, value: FieldValue, candidate: CandidateRecord, evidence: Prover | None) -> Grounding:
     if evidence is None:
         return BY_SOURCE
-    if kind.derived or kind.name in candidate.quotes:
-        return evidence.ground(candidate.quotes.get(kind.name))
-    return evidence.ground(value)
+    is_quoted = kind.derived or kind.name in candidate.quotes
+    return evidence.ground(candidate.quotes.get(kind.name) if is_quoted else value)
 
 
 def _json_value(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON can hold

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
+from ingestion_pipeline.catalogs.extraction.entity_type import (
+    DefaultsTo,
+    EntityField,
+    EntityType,
+    FieldKind,
+    SingleGoesToMax,
+)
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, CandidateRecord, FieldValue
 from ingestion_pipeline.catalogs.extraction.rules.course_words import choice_in_words
 from ingestion_pipeline.catalogs.extraction.rules.schema_org import value_of
@@ -63,10 +69,12 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
         raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
     problems: list[str] = []
     names = [field.name for field in kind.fields]
-    fields_ = ConfigFields({name: _without_label(css) for name, css in raw.items()}, "selectors", problems)
+    bare = {name: css.removesuffix(AFTER_LABEL) if isinstance(css, str) else css for name, css in raw.items()}
+    fields_ = ConfigFields(bare, "selectors", problems)
     fields_.refuse_unknown([RECORD, *names])
     css_by_name = {name: str(raw[name]) for name in [RECORD, *names] if fields_.selector(name)}
-    if lacking := [name for name in kind.required if name not in raw and not _has_default(kind, name)]:
+    defaults = {rule.field for rule in kind.rules if isinstance(rule, DefaultsTo)}
+    if lacking := [name for name in kind.required if name not in raw and name not in defaults]:
         problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
     if problems:
         raise BadSelectors(problems)
@@ -91,10 +99,7 @@ def candidate_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> C
 
 def candidate_from_texts(kind: EntityType, texts: Mapping[str, str]) -> CandidateRecord:
     """Return the candidate with these texts at the places of its fields."""
-    fields: dict[str, FieldValue | None] = {}
-    for name, text in texts.items():
-        fields[name] = _value(kind, kind.field(name), text)
-    fields |= _ranges(kind, texts)
+    fields = {name: _value(kind, kind.field(name), text) for name, text in texts.items()} | _ranges(kind, texts)
     quotes = {name: text for name, text in texts.items() if kind.field(name).derived}
     return CandidateRecord(fields=fields, quotes=quotes)
 
@@ -112,15 +117,6 @@ def is_labelled(squeezed: str, value: str) -> bool:
     """Return whether a text without blanks is the value after a label: Code:X."""
     label = squeezed.removesuffix(value)
     return label != squeezed and _LABEL.fullmatch(label) is not None
-
-
-def _without_label(css: object) -> object:
-    return css.removesuffix(AFTER_LABEL) if isinstance(css, str) else css
-
-
-def _has_default(kind: EntityType, name: str) -> bool:
-    """Return whether a rule of the type fills the field."""
-    return any(rule.rule == "defaults_to" and rule.field == name for rule in kind.rules)
 
 
 def _value(kind: EntityType, field: EntityField, text: str) -> FieldValue | None:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, delete, literal, select, update
@@ -148,9 +149,7 @@ def record_uses(connection: Connection, uses: SelectorUses, *, now: datetime) ->
     """Count the uses, and return whether the selectors are still stored."""
     right = sum(uses.outcomes)
     wrong = len(uses.outcomes) - right
-    trailing_failures = (
-        len(uses.outcomes) - 1 - max((at for at, is_right in enumerate(uses.outcomes) if is_right), default=-1)
-    )
+    trailing_failures = sum(1 for _ in takewhile(lambda is_right: not is_right, reversed(uses.outcomes)))
     table = learned_selectors
     in_row = literal(trailing_failures) if right else table.c.failed_in_row + trailing_failures
     is_current = (
@@ -158,16 +157,9 @@ def record_uses(connection: Connection, uses: SelectorUses, *, now: datetime) ->
         & (table.c.entity_type == uses.scope.entity_type)
         & (table.c.created_at == uses.learned.learned_at)
     )
-    statement = (
-        update(table)
-        .where(is_current)
-        .values(
-            confirmed=table.c.confirmed + right, failed=table.c.failed + wrong, failed_in_row=in_row, updated_at=now
-        )
-    )
-    row = connection.execute(
-        statement.returning(table.c.confirmed, table.c.failed, table.c.failed_in_row)
-    ).one_or_none()
+    counts = {"confirmed": table.c.confirmed + right, "failed": table.c.failed + wrong, "failed_in_row": in_row}
+    statement = update(table).where(is_current).values(**counts, updated_at=now)
+    row = connection.execute(statement.returning(*(table.c[name] for name in counts))).one_or_none()
     if row is not None and is_outdated(confirmed=row.confirmed, failed=row.failed, in_row=row.failed_in_row):
         connection.execute(delete(table).where(is_current))
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
 from typing import Any
@@ -46,15 +46,6 @@ _COSTLIER = (ExtractionMethod.LAYOUT, *_BY_MODEL)
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ReadPage:
-    """A stored page, and the rows of the items that a model found on it."""
-
-    body_hash: str
-    content_type: str | None
-    items: Sequence[Any]
-
-
 class SelectorLearner:
     """The learned selectors of one run; `learn_from` runs in a thread beside the readings."""
 
@@ -77,10 +68,10 @@ class SelectorLearner:
 
     def learn_from(self, done: Sequence[ReadDone]) -> None:
         """Learn from readings that have been written; a failure is only logged."""
-        learnable = [result for result in done if result.config.selectors is None]
         by_scope: dict[SelectorScope, list[ReadDone]] = {}
-        for result in learnable:
-            by_scope.setdefault(_scope(result.work), []).append(result)
+        for result in done:
+            if result.config.selectors is None:
+                by_scope.setdefault(_scope(result.work), []).append(result)
         for scope, scope_results in by_scope.items():
             try:
                 self._count(scope, scope_results)
@@ -103,11 +94,8 @@ class SelectorLearner:
             is_kept = record_uses(connection, uses, now=self._ctx.store.clock.now(connection))
         if not is_kept:
             log.info("learned selectors dropped source=%s reason=too_many_failures", scope.source_id)
-            self._forget(scope)
-
-    def _forget(self, scope: SelectorScope) -> None:
-        for by_scope in (self._learned_by_scope, self._pages_read, self._next_attempt_pages):
-            by_scope.pop(scope, None)
+            for by_scope in (self._learned_by_scope, self._pages_read, self._next_attempt_pages):
+                by_scope.pop(scope, None)
 
     def _learn(self, scope: SelectorScope, done: Sequence[ReadDone]) -> None:
         """Try to learn selectors, less often the more pages were tried in vain."""
@@ -121,7 +109,7 @@ class SelectorLearner:
         config = done[0].config
         with self._ctx.store.read() as connection:
             rows = _read_pages(connection, scope, config.reader_hash(self._ctx.settings))
-        training_pages = [page for row in rows if (page := _training_page(self._ctx, config.kind, row))]
+        training_pages = [page for pair in rows if (page := _training_page(self._ctx, config.kind, pair))]
         learned_from, selectors = _learn_from_newest(config.kind, training_pages)
         if selectors is None:
             return
@@ -154,8 +142,8 @@ def _learn_from_newest(kind: EntityType, training_pages: Sequence[TrainingPage])
     return 0, None
 
 
-def _read_pages(connection: Connection, scope: SelectorScope, reader_hash: str) -> list[_ReadPage]:
-    """Return the newest pages that a model has read, each content once, with ordered items."""
+def _read_pages(connection: Connection, scope: SelectorScope, reader_hash: str) -> list[tuple[Any, Sequence[Any]]]:
+    """Return rows of the newest pages that a model has read, each content once, with the ordered items."""
     query = (
         select(pages.c.id, pages.c.snapshot_id, snapshots.c.body_hash, snapshots.c.content_type)
         .join(extractions, extractions.c.id == pages.c.extraction_id)
@@ -177,11 +165,7 @@ def _read_pages(connection: Connection, scope: SelectorScope, reader_hash: str) 
         once.setdefault(row.snapshot_id, row)
     rows = list(once.values())[:MAX_TRAINING_PAGES]
     items = _items(connection, [row.id for row in rows])
-    return [
-        _ReadPage(body_hash=row.body_hash, content_type=row.content_type, items=items[row.id])
-        for row in rows
-        if row.id in items
-    ]
+    return [(row, items[row.id]) for row in rows if row.id in items]
 
 
 def _items(connection: Connection, page_ids: Sequence[int]) -> dict[int, list[Any]]:
@@ -198,15 +182,16 @@ def _items(connection: Connection, page_ids: Sequence[int]) -> dict[int, list[An
     return {id_: list(page_rows) for id_, page_rows in groupby(rows, key=lambda row: row.page_id)}
 
 
-def _training_page(ctx: RunContext, kind: EntityType, page: _ReadPage) -> TrainingPage | None:
+def _training_page(ctx: RunContext, kind: EntityType, page: tuple[Any, Sequence[Any]]) -> TrainingPage | None:
     """Return the page with the proved values of its records; None if it is unsuitable."""
-    if any(item.is_flagged for item in page.items):
+    row, items = page
+    if any(item.is_flagged for item in items):
         return None
     try:
-        body = decode(ctx.content.get(page.body_hash), page.content_type)
+        body = decode(ctx.content.get(row.body_hash), row.content_type)
     except WorkError:  # gone from the content store: use other pages
         return None
-    records = [_values(kind, item.data, item.grounding) for item in page.items]
+    records = [_values(kind, item.data, item.grounding) for item in items]
     return None if is_json(body) else TrainingPage(body=body, records=records)
 
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, SingleGoesToMax
@@ -210,15 +210,13 @@ def containers(parsed_pages: Sequence[ParsedTrainingPage], required: Sequence[st
     if multi_record_page is None:
         yield None
         return
-    enclosing_or_none = [
-        _enclosing_element(multi_record_page.elements, values, required) for values in multi_record_page.records
-    ]
-    enclosing = [element for element in enclosing_or_none if element is not None]
-    if len(enclosing) < len(enclosing_or_none):
+    elements, records = multi_record_page.elements, multi_record_page.records
+    enclosing = [element for values in records if (element := _enclosing_element(elements, values, required))]
+    if len(enclosing) < len(records):
         return
     ranks_by_css: dict[str, list[tuple[int, int]]] = {}
     for element in enclosing:
-        for css, rank in _selectors_around(element, enclosing, multi_record_page.elements[0]).items():
+        for css, rank in _selectors_around(element, enclosing, elements[0]).items():
             ranks_by_css.setdefault(css, []).append(rank)
     shared = [(max(ranks), css) for css, ranks in ranks_by_css.items() if len(ranks) == len(enclosing)]
     yield from (css for _, css in sorted(shared)[:MAX_CONTAINERS])
@@ -261,19 +259,16 @@ def _block_of(blocks: Sequence[PageElement], values: Values, required: Sequence[
 def _enclosing_element(elements: Sequence[PageElement], values: Values, required: Sequence[str]) -> PageElement | None:
     """Return the smallest element that contains an element for each required value."""
     words = {without_whitespace(value) for name in required if isinstance(value := values[name], str)}
-    stating = [_elements_stating(elements, word) for word in sorted(words)]
+    # The elements with exactly this text; else those with only a label before it.
+    stating = [
+        [element for element in elements if element.text == word]
+        or [element for element in elements if is_labelled(element.text, word)]
+        for word in sorted(words)
+    ]
     if not stating or not all(stating):
         return None
-    rarest = min(stating, key=len)
-    candidates = [_first_enclosing(element, stating) for element in rarest]
-    whole = [element for element in candidates if element is not None]
+    whole = [around for element in min(stating, key=len) if (around := _first_enclosing(element, stating))]
     return min(whole, key=lambda element: (element.end - element.place, element.place), default=None)
-
-
-def _elements_stating(elements: Sequence[PageElement], word: str) -> list[PageElement]:
-    """Return the elements with exactly this text; else those with only a label before it."""
-    alone = [element for element in elements if element.text == word]
-    return alone or [element for element in elements if is_labelled(element.text, word)]
 
 
 def _first_enclosing(anchor: PageElement, stating: Sequence[Sequence[PageElement]]) -> PageElement | None:
@@ -384,8 +379,7 @@ def _field_selectors(kind: EntityType, name: str, examples: Sequence[Example]) -
     """Return CSS that finds the field in some records: the most frequent first, then by rank."""
     different: dict[FieldValue, Example] = {}  # different values tell the field's place from others
     for example in examples:
-        value = example.values.get(name)
-        if value is not None:
+        if (value := example.values.get(name)) is not None:
             different.setdefault(value, example)
     ranks: dict[str, tuple[int, int]] = {}
     for example in list(different.values())[:_EXAMPLES_PER_FIELD]:
@@ -396,11 +390,9 @@ def _field_selectors(kind: EntityType, name: str, examples: Sequence[Example]) -
 
 
 def _field_selectors_in(kind: EntityType, name: str, example: Example) -> dict[str, int]:
-    value = example.values[name]
-    stating = _value_elements(kind, name, value, example.inside)
-    labelled = _labelled_elements(kind, name, value, example.inside) if not stating else []
+    elements, suffix = _value_elements(kind, name, example.values[name], example.inside)
     ranks: dict[str, int] = {}
-    for element, suffix in [*((element, "") for element in stating), *((element, AFTER_LABEL) for element in labelled)]:
+    for element in elements:
         for rank, css in selectors_for(element, example.block):
             ranks[css + suffix] = min(rank, ranks.get(css + suffix, rank))
     return ranks
@@ -408,12 +400,12 @@ def _field_selectors_in(kind: EntityType, name: str, example: Example) -> dict[s
 
 def _value_elements(
     kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[PageElement]
-) -> list[PageElement]:
-    """Return the elements with the value and little else, those with the shortest text first."""
+) -> tuple[list[PageElement], str]:
+    """Return the elements with the value alone, else after a label; and the suffix of their selectors."""
+    field_kind, text, suffix = kind.field(name).kind, without_whitespace(str(value)), ""
     if isinstance(value, bool):
-        return []
-    if kind.field(name).kind in {FieldKind.TEXT, FieldKind.LANGUAGE}:
-        text = without_whitespace(str(value))
+        return [], suffix
+    if field_kind in {FieldKind.TEXT, FieldKind.LANGUAGE}:
         matching = [element for element in inside if element.text == text]
     else:
         short = (element for element in inside if 0 < len(element.text) <= _SHORT)
@@ -422,18 +414,10 @@ def _value_elements(
             for element in short
             if candidate_from_texts(kind, {name: fragment_text(element.node.html or "")}).fields.get(name) == value
         ]
-    return sorted(matching, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]
-
-
-def _labelled_elements(
-    kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[PageElement]
-) -> list[PageElement]:
-    """Return the elements with the value after a label, where no element has it alone."""
-    if kind.field(name).kind is not FieldKind.TEXT or not isinstance(value, str):
-        return []
-    text = without_whitespace(value)
-    matching = [element for element in inside if is_labelled(element.text, text)]
-    return sorted(matching, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]
+    if not matching and field_kind is FieldKind.TEXT and isinstance(value, str):
+        matching, suffix = [element for element in inside if is_labelled(element.text, text)], AFTER_LABEL
+    shortest = sorted(matching, key=lambda element: (len(element.text), element.place))
+    return shortest[:_MAX_VALUE_ELEMENTS], suffix
 
 
 def _finds_field(kind: EntityType, chosen: dict[str, str], name: str, css: str, examples: Sequence[Example]) -> bool:
@@ -442,12 +426,8 @@ def _finds_field(kind: EntityType, chosen: dict[str, str], name: str, css: str, 
         return False
     stated = sum(example.values.get(name) is not None for example in examples)
     allowed = 0 if name in _required(kind) else int(stated * (1 - MIN_OPTIONAL_SHARE) + 1e-9)
-    wrong = 0
-    for example in examples:
-        wrong += not _agrees(kind, chosen | {name: css}, name, example)
-        if wrong > allowed:
-            return False
-    return True
+    wrong = (example for example in examples if not _agrees(kind, chosen | {name: css}, name, example))
+    return next(islice(wrong, allowed, None), None) is None
 
 
 def _agrees(kind: EntityType, chosen: dict[str, str], name: str, example: Example) -> bool:
@@ -455,7 +435,7 @@ def _agrees(kind: EntityType, chosen: dict[str, str], name: str, example: Exampl
         return True
     selectors = Selectors(record=None, fields=tuple(chosen.items()))
     [record] = unproved_records(kind, [candidate_in(kind, selectors, example.block.node)])
-    return _same(record.fields[name], example.values[name])
+    return _normal(record.fields[name]) == _normal(example.values[name])
 
 
 def _reproduces(kind: EntityType, learned: Selectors, parsed_pages: Sequence[ParsedTrainingPage]) -> bool:
@@ -472,16 +452,12 @@ def _reproduces(kind: EntityType, learned: Selectors, parsed_pages: Sequence[Par
             pairs = [(found_values[key][name], values[name]) for name in others if name in values]
             either = [pair for pair in pairs if pair != (None, None)]
             stated += len(either)
-            right += sum(_same(actual, correct) for actual, correct in either)
+            right += sum(_normal(actual) == _normal(correct) for actual, correct in either)
     return right >= MIN_OPTIONAL_SHARE * stated
 
 
 def _key(kind: EntityType, values: Values) -> tuple[object, ...]:
     return tuple(_normal(values[name]) for name in _required(kind))
-
-
-def _same(value: FieldValue | None, other: FieldValue | None) -> bool:
-    return _normal(value) == _normal(other)
 
 
 def _normal(value: FieldValue | None) -> object:

@@ -79,22 +79,13 @@ def catalog_ids(document: object) -> tuple[str, ...]:
         document = list(cast("Mapping[str, object]", document).values())
     if not isinstance(document, list):
         return ()
-    ids = (_id(catalog) for catalog in cast("list[object]", document))
-    return tuple(dict.fromkeys(filter(None, ids)))
-
-
-def _id(catalog: object) -> str | None:
-    if not isinstance(catalog, Mapping):
-        return None
-    item = cast("Mapping[str, object]", catalog)
-    value = item.get("id", item.get("_id"))
-    return value if isinstance(value, str) and value.strip() else None
+    items = [cast("Mapping[str, object]", item) for item in cast("list[object]", document) if isinstance(item, Mapping)]
+    ids = (item.get("id", item.get("_id")) for item in items)
+    return tuple(dict.fromkeys(id_ for id_ in ids if isinstance(id_, str) and id_.strip()))
 
 
 def _length(document: object, url: str, skip: int) -> int:
-    answer: Mapping[str, object] = {}
-    if isinstance(document, Mapping):
-        answer = cast("Mapping[str, object]", document)
+    answer = cast("Mapping[str, object]", document if isinstance(document, Mapping) else {})
     length, items = answer.get("listLength"), answer.get("data")
     if not isinstance(length, int) or isinstance(length, bool) or not isinstance(items, list):
         cure = "check api.school_id, api.catalog_ids and api.api_base of the recipe"

@@ -148,9 +148,8 @@ def ensure_detection(
 ) -> list[str]:
     """Queue a detection wherever a recipe is missing, or `again`; return the ids of those sources.
 
-    With `retries` also where a detection has failed.
-
-    Sources that are disabled or have a recipe written by hand are skipped.
+    With `retries` also where a detection has failed. Sources that are disabled or have a recipe
+    written by hand are skipped.
     """
     candidates = [
         source
@@ -168,7 +167,19 @@ def ensure_detection(
     ]
     if chosen:
         _wait(connection, chosen, now=now)
-        insert_tasks(connection, [_task(source, now=now) for source in chosen], now=now)
+        tasks_ = [
+            NewTask(
+                kind=DETECT,
+                dedupe_key=source.id,
+                not_before=now,
+                priority=source.tier.priority,
+                shard=source.shard,
+                source_id=source.id,
+                url=source.url,
+            )
+            for source in chosen
+        ]
+        insert_tasks(connection, tasks_, now=now)
     return [source.id for source in chosen]
 
 
@@ -205,18 +216,6 @@ def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) ->
                 "updated_at": now,
             },
         )
-    )
-
-
-def _task(source: Source, *, now: datetime) -> NewTask:
-    return NewTask(
-        kind=DETECT,
-        dedupe_key=source.id,
-        not_before=now,
-        priority=source.tier.priority,
-        shard=source.shard,
-        source_id=source.id,
-        url=source.url,
     )
 
 

@@ -65,28 +65,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedLink:
-    """A page that follows: `key` is its identity, `position` its place in a list.
-
-    With `is_sibling` it belongs to the same list as the page it was found on, and is no deeper.
-    `changed_at` is when it changed last according to the site; `memory` is what the pages of its
-    list before it have shown.
-    """
+    """A page that follows: `key` is its identity, `position` its place in a list."""
 
     url: str
     key: str
     step: str
     position: int | None = None
-    is_sibling: bool = False
-    changed_at: datetime | None = None
-    memory: ListMemory | None = None
+    is_sibling: bool = False  # of the same list as the page it was found on, and no deeper
+    changed_at: datetime | None = None  # according to the site
+    memory: ListMemory | None = None  # what the pages of its list before it have shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """The pages that follow from a page.
-
-    `is_detail` if the page holds records; `beyond` counts pages past a limit.
-    """
+    """The pages that follow from a page, which holds records if `is_detail`; `beyond` exceed a limit."""
 
     pages: tuple[FollowedLink, ...] = ()
     is_detail: bool = False
@@ -108,11 +100,10 @@ def _steps(step: Step) -> Iterator[Step]:
     yield step
     level = step.recipe
     if level.pagination is not None:
-        kind = StepKind.FETCH_PAGINATED
-        yield Step(key=step.pages_key, kind=kind, parent=step.key, recipe=level)
+        yield Step(key=step.pages_key, kind=StepKind.FETCH_PAGINATED, parent=step.key, recipe=level)
     if level.follows_links and step.links_key != step.key:
-        kind = StepKind.FETCH_LINKS
-        yield from _steps(Step(key=step.links_key, kind=kind, parent=step.key, recipe=level.target))
+        links = Step(key=step.links_key, kind=StepKind.FETCH_LINKS, parent=step.key, recipe=level.target)
+        yield from _steps(links)
 
 
 def follow_page(step: Step, page: PageSource) -> Followed:
@@ -221,10 +212,8 @@ def _highest(numbered: Numbered, page: PageSource) -> int:
     numbers = [int(match[1]) for link in page.links() if (match := shape.fullmatch(link))]
     if not numbers:
         return 0
-    highest = max(numbers)
-    if numbered.limit is None:
-        return highest - numbered.start_page + 1
-    return highest // numbered.limit + 1
+    count = max(numbers) - numbered.start_page if numbered.limit is None else max(numbers) // numbered.limit
+    return count + 1
 
 
 def _next_page(
@@ -262,9 +251,8 @@ def _linked(step: Step, page: PageSource) -> list[FollowedLink]:
         links = page.links(level.link_selector, within=within)
         if level.link_pattern is not None:
             links = list(_matching(level.link_pattern, links, page))
-    if level.page_type is PageType.EXPLORATORY:
-        own = page.host  # not the host that a redirect led to
-        ours = (f"http://{own}/", f"https://{own}/")  # all links are canonical
+    if level.page_type is PageType.EXPLORATORY:  # not the host that a redirect led to; all links are canonical
+        ours = (f"http://{page.host}/", f"https://{page.host}/")
         links = [link for link in links if link.startswith(ours)]
     return [_linked_page(link, key) for link in links]
 

@@ -134,7 +134,7 @@ class PageSource:
     def check_content(self, selector: str | None) -> None:
         """Raise if the element that holds the content is missing or empty."""
         if selector is not None and not self._is_restricted:
-            self._content(selector)
+            content_of(self._tree, selector)
 
     def links(self, selector: str | None = None, *, within: str | None = None) -> Sequence[str]:
         """Return the canonical URLs that the page links to, in page order.
@@ -147,9 +147,8 @@ class PageSource:
             if self._links is None:
                 self._links = tuple(page_links(self._tree, self.url))
             return self._links
-        content = self._content(within) if within else self._tree.root
-        chosen = [] if content is None else content.css(selector or _ANCHORS)
-        return self._targets(chosen)
+        content = content_of(self._tree, within) if within else self._tree.root
+        return [] if content is None else self._targets(content.css(selector or _ANCHORS))
 
     def matched(self, pattern: LinkPattern, *, within: str | None = None) -> list[str]:
         """Return the canonical URLs that the pattern finds in the Markdown, in page order.
@@ -190,8 +189,7 @@ class PageSource:
             Permanent: it is no sitemap, or exceeds the limits of size or depth.
             Transient: it is truncated.
         """
-        depth, kind = self.position or 0, self._content_type
-        return read_sitemap(self._body, url=self.url, content_type=kind, depth=depth)
+        return read_sitemap(self._body, url=self.url, content_type=self._content_type, depth=self.position or 0)
 
     def stated_pages(self) -> int | None:
         """Return how many pages the list has, if the page says so in words: page 1 of 24."""
@@ -223,9 +221,6 @@ class PageSource:
         if self._parsed is None:
             self._parsed = parse_html(decode(self._body, self._content_type))
         return self._parsed
-
-    def _content(self, selector: str) -> LexborNode:
-        return content_of(self._tree, selector)
 
     def _targets(self, chosen: Sequence[LexborNode]) -> list[str]:
         base = base_of(self._tree, self.url)

@@ -101,9 +101,8 @@ class ConfigFields:
         value = self._raw.get(key)
         if value in list(choices):
             return choices(value)
-        choice_list = f"there are: {', '.join(choices)}"
         problem = "is missing" if value is None else f"{_shown(value)} is none"
-        self.refuse(key, f"{problem}; {choice_list}")
+        self.refuse(key, f"{problem}; there are: {', '.join(choices)}")
         return None
 
     def selector(self, key: str) -> str | None:
@@ -180,7 +179,7 @@ def api_of(fields: ConfigFields | None) -> CoursedogApi | None:
     fields.refuse_unknown(_API_KEYS)
     fields.choice("provider", ApiProvider)
     school = fields.text("school_id")
-    if school is None and not fields.has("school_id"):
+    if not fields.has("school_id"):
         fields.refuse("school_id", "is missing: the school's id in the API's addresses")
     if school is not None and not _SCHOOL.fullmatch(school):
         fields.refuse("school_id", f"{school!r} is no id: letters, digits, _ . and -")

@@ -55,15 +55,8 @@ def item_names() -> ItemNames:
     return ItemNames.model_validate(yaml.safe_load(file.read_text()))
 
 
-def named_items(items: Iterable[Item]) -> list[Item]:
-    """Return the items that are courses by their key names, with our names for the keys.
-
-    A course has a code and a title, and a description or credits.
-    """
-    return [named for item in items if (named := _named(item)) is not None]
-
-
 def _named(item: Item) -> Item | None:
+    """Return the item with our names for its keys, if it has a code and a title, and a description or credits."""
     values = {_SIGNS.sub("", key.lower()): value for key, value in item.items()}
     if not any(_OF_COURSES.search(key) for key in values):
         return None
@@ -179,7 +172,7 @@ def courses_by_api(document: object) -> tuple[str, list[CandidateRecord]]:
     shaped = next(_by_shapes(items), ("", list[CandidateRecord]()))
     if any(course.fields.get("course_description") for course in shaped[1]):
         return shaped
-    named = _by_names(named_items(items))
+    named = _by_names(items)
     says_more = any(course.fields.get("course_description") for course in named)
     return ("names", named) if says_more or (named and not shaped[1]) else shaped
 
@@ -192,7 +185,7 @@ def courses_by_xml(body: str) -> list[CandidateRecord]:
         root = read_xml(body.encode())
     except (Permanent, Transient):  # HTML that only begins like XML
         return []
-    return _by_names(named_items(xml_items(root)))
+    return _by_names(xml_items(root))
 
 
 def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[CandidateRecord]]]:
@@ -202,8 +195,9 @@ def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[CandidateRecor
             yield shape.name, courses
 
 
-def _by_names(items: Sequence[Item]) -> list[CandidateRecord]:
-    return [course for item in items if (course := _course(item, _NAMED))]
+def _by_names(items: Iterable[Item]) -> list[CandidateRecord]:
+    named = filter(None, map(_named, items))
+    return [course for item in named if (course := _course(item, _NAMED))]
 
 
 def _items(document: object) -> Iterator[Item]:
@@ -250,16 +244,12 @@ def _code(item: Item, shape: ApiShape) -> str | None:
 
 def _credits(item: Item, shape: ApiShape) -> Credits | None:
     low, high = _number(item, shape.low), _number(item, shape.high)
+    if low is not None and high is not None and low <= high:
+        return Credits(low=low, high=high)
     if low is not None or high is not None:
-        return _range(low, high)
+        return Credits(low=low if low is not None else high)
     value = _value(item, shape.credits)
     return slot_credits(str(value)) if isinstance(value, str | int | float) else None
-
-
-def _range(low: Decimal | None, high: Decimal | None) -> Credits | None:
-    if low is None or high is None or high < low:
-        return Credits(low=low if low is not None else high)
-    return Credits(low=low, high=high)
 
 
 def _number(item: Item, paths: tuple[str, ...]) -> Decimal | None:

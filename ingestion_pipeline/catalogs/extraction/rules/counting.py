@@ -126,9 +126,8 @@ def embedded_evidence(kind: EntityType, candidates: Sequence[CandidateRecord], t
     """Return the evidence of each record of embedded data."""
     page = Evidence(text)
     is_shell = len(text.split()) < MIN_SHOWN_WORDS
-    name = kind.name_field
     return [
-        EmbeddedEvidence(page, is_trusted=is_shell or page.ground(candidate.fields.get(name)).is_proof)
+        EmbeddedEvidence(page, is_trusted=is_shell or page.ground(candidate.fields.get(kind.name_field)).is_proof)
         for candidate in candidates
     ]
 

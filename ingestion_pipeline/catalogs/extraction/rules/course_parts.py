@@ -228,10 +228,8 @@ def labelled_text(line: Line) -> str:
         return line.text if _is_known(line.text) else UNNAMED
     if not lead or not rest:
         return line.text
-    has_colon = lead.endswith(":") or rest.startswith(":")
-    if has_colon:
-        is_short = len(lead.split()) <= MAX_UNNAMED_LABEL_WORDS
-        is_unnamed = is_short and not _is_known(line.text)
+    if lead.endswith(":") or rest.startswith(":"):
+        is_unnamed = len(lead.split()) <= MAX_UNNAMED_LABEL_WORDS and not _is_known(line.text)
         return f"{UNNAMED}{rest.lstrip(': ')}" if is_unnamed else line.text
     if ":" in lead:
         return line.text

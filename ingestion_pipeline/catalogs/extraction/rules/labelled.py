@@ -147,8 +147,7 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
     if titled is None or tree.body is None or len(headings) != 1:
         return []
     title = headings[0]
-    words = len(title.split())
-    if not MIN_TITLE_WORDS <= words <= MAX_TITLE_WORDS or not _is_evident(titled, title, url):
+    if not MIN_TITLE_WORDS <= len(title.split()) <= MAX_TITLE_WORDS or not _is_evident(titled, title, url):
         return []
     text = _first_paragraphs(list(lines_of(tree.body)), title)
     chosen = choice_by_phrase(title, titled.choices)
@@ -259,14 +258,6 @@ _COLUMNS = {
     "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
 }
 
-_NAMED = {
-    CoursePart.CODE: "code",
-    CoursePart.TITLE: "title",
-    CoursePart.CREDITS: "credits",
-    CoursePart.DESCRIPTION: "description",
-    CoursePart.PREREQUISITES: "prerequisites",
-}
-
 
 def courses_by_table(tree: LexborHTMLParser) -> list[CandidateRecord]:
     """Return the courses of every table with codes and descriptions; the tree is a cleaned one.
@@ -305,7 +296,8 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
         places: dict[str, int] = {}
         for place, text in enumerate(cell.strip(" :*") for cell in cells):
             named = next((name for name, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
-            if name := named or _NAMED.get(part_named(text) or CoursePart.OTHER):
+            name = named or (part_named(text) or CoursePart.OTHER).value
+            if name in _COLUMNS:
                 places.setdefault(name, place)
         describes = "description" in places or any(len(row) == 1 for row in rows[number + 1 :])
         if "code" in places and describes and len(places) > 1:

@@ -142,8 +142,7 @@ def _description(block: LexborNode, layout: VendorLayout, used: set[int]) -> Par
                 continue
             lines = _lines(node)
             parts = read_parts(lines)
-            is_labelled = bool(lines) and label_of(lines[0])[0] is not None
-            if parts.text() and not is_labelled:
+            if parts.text() and label_of(lines[0])[0] is None:  # a text has a line
                 used.add(node.mem_id)
                 return parts
     return Parts()
