@@ -166,10 +166,8 @@ def write_feed_snapshots(
 
 def objects_of_snapshots(connection: Connection) -> set[str | None]:
     """Return the hash of every object that a snapshot refers to."""
-    hashes: set[str | None] = set()
-    for name in _OBJECTS:
-        hashes |= set(connection.execute(select(snapshots.c[name]).distinct()).scalars())
-    return hashes
+    queries = [select(snapshots.c[name]).distinct() for name in _OBJECTS]
+    return {content_hash for query in queries for content_hash in connection.execute(query).scalars()}
 
 
 _values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(*[field.name for field in fields(SnapshotRow)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
@@ -14,6 +13,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urljoin
@@ -138,15 +138,13 @@ class HttpFetcher:
         self, url: str, *, max_bytes: int, max_redirects: int, check_redirect: Check | None = None
     ) -> Start:
         """Return the response whatever its status; of a success a little over `max_bytes`."""
-
-        async def hop(url: str) -> Start | _Redirect:
-            return await self._start(url, max_bytes)
-
+        hop = partial(self._start, max_bytes=max_bytes)
         return await self._with_network(url, hop, check_redirect, most=max_redirects)
 
     async def _with_network(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         try:
-            with exempt_only(exempt_hosts(url)), self._attempt(url):
+            attempt = nullcontext() if self.network is None else self.network.attempt(host_of(wire_url(url)))
+            with exempt_only(exempt_hosts(url)), attempt:
                 return await self._before_deadline(url, hop, check, most=most)
         except Unreachable as error:
             if self.network is None:
@@ -155,9 +153,6 @@ class HttpFetcher:
             if explained is error:
                 raise
             raise explained from error
-
-    def _attempt(self, url: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.network is None else self.network.attempt(host_of(wire_url(url)))
 
     async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         seconds = self._limits.deadline_seconds

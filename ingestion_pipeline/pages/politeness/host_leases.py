@@ -98,12 +98,17 @@ class RedirectLeases:
 @asynccontextmanager
 async def host_turn(lease: HostLease, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
     """Wait for the host's turn; at most as many requests run at a time as its pace has a burst."""
-    async with lease.slots:
-        await await_turn(lease.rate_limiter, url, clock=clock)
-        try:
-            yield
-        finally:
-            lease.rate_limiter.done()
+    async with lease.slots, _turn(lease.rate_limiter, url, clock=clock):
+        yield
+
+
+@asynccontextmanager
+async def _turn(rate_limiter: RateLimiter, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+    await await_turn(rate_limiter, url, clock=clock)
+    try:
+        yield
+    finally:
+        rate_limiter.done()
 
 
 def requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
@@ -212,26 +217,18 @@ class HostRobots:
 
     async def _fetch_rules(self, origin: str) -> HostRules:
         async with AsyncExitStack() as until:
-            await until.enter_async_context(self._turn(origin))
+            await until.enter_async_context(_turn(self._rate_limiter, origin, clock=self._clock))
             rules = await self._request_rules(origin, until)
         # Rules that expire during the crawl delay they ask for would never admit a page.
         pause = timedelta(seconds=2 * self._delay_seconds(rules))
         return replace(rules, expires_at=max(rules.expires_at, self._clock.now() + pause))
-
-    @asynccontextmanager
-    async def _turn(self, url: str) -> AsyncGenerator[None]:
-        await await_turn(self._rate_limiter, url, clock=self._clock)
-        try:
-            yield
-        finally:
-            self._rate_limiter.done()
 
     async def _request_rules(self, origin: str, until: AsyncExitStack) -> HostRules:
         async def follow(url: str) -> None:
             """Wait for the turn of a redirect's host: a hop is one more request."""
             if host_of(url) == host_of(origin):
                 await until.aclose()
-                await until.enter_async_context(self._turn(url))
+                await until.enter_async_context(_turn(self._rate_limiter, url, clock=self._clock))
             else:
                 await self._redirect_leases.follow(url, honours_robots=False, until=until)
 

@@ -105,8 +105,7 @@ class LinkedHtml:
         return tuple(filter(None, dict.fromkeys([lead.page for lead in targets])))
 
     def _targets(self, written: Iterable[bytes]) -> list[LinkTarget]:
-        of_origin, whole = self._known, self._whole
-        return [of_origin.get(href) or whole.get(href) or self._target(href) for href in written]
+        return [self._known.get(href) or self._whole.get(href) or self._target(href) for href in written]
 
     def _target(self, written: bytes) -> LinkTarget:
         """Return the target; cached without its fragment: those are many and seldom repeat."""
@@ -139,7 +138,10 @@ class LinkedHtml:
 
 def _new(base: str | None, href: str) -> LinkTarget:
     if (address := linked_page(base, href)) is None:
-        return LinkTarget(None, _attribute(_other_target(href.replace("\xa0", " ").strip(), base)))
+        other = href.replace("\xa0", " ").strip()
+        # Mail and phone are kept; scripts, data and the like are not.
+        is_kept = other.lower().startswith(_KEPT_SCHEMES) or not (base or _SCHEME.match(other))
+        return LinkTarget(None, _attribute(other if is_kept else None))
     place = href.partition("#")[2]
     target = f"{address}#{place}" if place else address
     return LinkTarget(canonical_or_none(address), _attribute(target.replace("\xa0", " ").strip()))
@@ -147,13 +149,6 @@ def _new(base: str | None, href: str) -> LinkTarget:
 
 def _attribute(target: str | None) -> bytes:
     return b"" if target is None else f' href="{escape(target)}"'.encode()
-
-
-def _other_target(href: str, base: str | None) -> str | None:
-    """Return a target that is no web page (mail, phone); None for scripts, data and the like."""
-    if href.lower().startswith(_KEPT_SCHEMES):
-        return href
-    return None if base or _SCHEME.match(href) else href
 
 
 # Stored with each snapshot: another release or another cleaning makes other Markdown of a page.
@@ -388,17 +383,13 @@ def _compact(markdown: bytes) -> bytes:
         start = markdown.rfind(b"\n", copied, max(line, 0))
         table = _TABLE.match(markdown, start) if start >= 0 else None
         if table:
-            parts += (markdown[copied:start], _compact_table(table))
+            names, _, dash_line, rows = table.groups()
+            padded = b"\n" + names + _LONG_DASHES.sub(b"---", dash_line) + rows
+            parts += (markdown[copied:start], _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded)))
             copied = place = table.end()
         elif (place := markdown.find(b"\n", dashes.end())) < 0:  # a line is looked at once
             break
     return b"".join([*parts, markdown[copied:]]) if parts else markdown
-
-
-def _compact_table(table: re.Match[bytes]) -> bytes:
-    names, _, dashes, rows = table.groups()
-    padded = b"\n" + names + _LONG_DASHES.sub(b"---", dashes) + rows
-    return _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded))
 
 
 def _tidy(markdown: bytes) -> bytes:

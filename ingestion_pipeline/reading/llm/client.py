@@ -175,7 +175,9 @@ class ModelClient:
             max_output_tokens=question.max_output_tokens,
             kept_apart_by=asking.billing.source_id,
         )
-        call = self._new_call(asking, talk, answer_format)
+        size = talk.size_bytes + len(question.schema.as_text().encode())
+        estimate = estimated_usage(input_bytes=size, output_tokens=question.max_output_tokens)
+        call = self._entry(question, asking.billing, asking.model, answer_format.value, estimate)
         # At most half of the time is spent on the wait: a call without time is paid for nothing.
         reserved = await self._ledger.reserve_in_turn(call, seconds=seconds / 2)
         if isinstance(reserved, OverBudget):
@@ -216,13 +218,6 @@ class ModelClient:
         code = outcome.fault if isinstance(outcome, NoAnswer) else "answered"
         self._ledger.settle(reserved, usage, code, latency_ms=latency_ms, store_answer=store_answer)
         return outcome
-
-    def _new_call(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> NewCall:
-        schema_bytes = len(asking.question.schema.as_text().encode())
-        estimate = estimated_usage(
-            input_bytes=talk.size_bytes + schema_bytes, output_tokens=asking.question.max_output_tokens
-        )
-        return self._entry(asking.question, asking.billing, asking.model, answer_format.value, estimate)
 
     def _entry(self, question: Question, billing: Billing, model: str, way: str, estimate: Usage) -> NewCall:
         return NewCall(

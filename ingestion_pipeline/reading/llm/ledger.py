@@ -157,7 +157,9 @@ class Ledger:
             scopes = budgets.scopes(call.billing, self._settings, now=now)
             overrun = budgets.reserve(connection, scopes, amount, now=now)
             if overrun is not None:
-                since = now - self._longest_call
+                models, website = self._settings.models, self._settings.website
+                longest = max(models.deadline_seconds, website.answer_seconds) + IN_FLIGHT_SLACK_SECONDS
+                since = now - timedelta(seconds=longest)
                 open_usd = _open_usd(connection, call, overrun.scope, since=since)
                 if overrun.held_usd - open_usd + amount <= (overrun.scope.limit_usd or 0):
                     return InFlight(scope=overrun.scope, open_usd=open_usd)
@@ -198,13 +200,6 @@ class Ledger:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             _insert(connection, call, "cached", now, cost_usd=Decimal(0), settled_at=now)
-
-    @property
-    def _longest_call(self) -> timedelta:
-        """Return how long a call may be in flight; an older reserve has lost its worker."""
-        settings = self._settings
-        longest = max(settings.models.deadline_seconds, settings.website.answer_seconds)
-        return timedelta(seconds=longest + IN_FLIGHT_SLACK_SECONDS)
 
     def _expected(self, call: NewCall) -> Usage:
         """Return what answers of this kind have taken lately; `call.estimate` is the most."""

@@ -258,7 +258,7 @@ def _parse(text: str) -> _Fields:
 
     stream = io.BytesIO((_DECLARATION + _CHARACTER.sub(_stated, text)).encode("utf-8"))
     try:
-        parsed = cast(
+        return cast(
             "_Fields",
             feedparser.parse(  # pyright: ignore[reportUnknownMemberType]  it is not annotated
                 stream, response_headers=_HEADERS, sanitize_html=False, resolve_relative_uris=False
@@ -272,7 +272,6 @@ def _parse(text: str) -> _Fields:
             " the site, or read it with the platform html",
             code="unreadable_feed",
         ) from error
-    return parsed
 
 
 def _stated(reference: re.Match[str]) -> str:
@@ -286,8 +285,7 @@ def _problems(parsed: _Fields) -> tuple[Problem, ...]:
     if not parsed.get("bozo"):
         return ()
     reason = clean_text(str(parsed.get("bozo_exception"))) or "unknown reason"
-    reason = reason[:200]
-    return (Problem(where="feed", message=f"ill-formed, read as far as it goes: {reason}"),)
+    return (Problem(where="feed", message=f"ill-formed, read as far as it goes: {reason[:200]}"),)
 
 
 def _entry(entry: _Fields, elements: Collection[str]) -> FeedEntry:

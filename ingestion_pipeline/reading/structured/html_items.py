@@ -136,7 +136,11 @@ class HtmlReader:
         """Read every item of a parsed page."""
         elements = page.tree.css(self.items)
         if not elements and not self.may_be_empty:
-            raise self._no_items(page)
+            raise Permanent(
+                f"nothing on the page matches {self.items!r} ({page.described()}); if the list may be"
+                " empty, set may_be_empty, else the layout changed or this is another page",
+                code="no_items",
+            )
         items = [self._item(element) for element in elements[: MAX_RECORDS + 1]]
         reading = named_items(items, self.required, cure="check fields in the config")
         return ItemPage(
@@ -167,13 +171,6 @@ class HtmlReader:
                     item[name] = text
                     break
         return item
-
-    def _no_items(self, page: HtmlPage) -> Permanent:
-        return Permanent(
-            f"nothing on the page matches {self.items!r} ({page.described()}); if the list may be"
-            " empty, set may_be_empty, else the layout changed or this is another page",
-            code="no_items",
-        )
 
 
 @lru_cache(maxsize=1_000)

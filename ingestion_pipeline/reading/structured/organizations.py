@@ -377,8 +377,5 @@ def _texts(value: object) -> list[str]:
 
 
 def _first_paragraph(tree: LexborHTMLParser) -> str | None:
-    for node in tree.css("main p, article p, body p")[:20]:
-        text = clean_text(node.text())
-        if text and len(text) >= 2 * _LEAST_DESCRIPTION:
-            return text
-    return None
+    texts = (clean_text(node.text()) for node in tree.css("main p, article p, body p")[:20])
+    return next((text for text in texts if text and len(text) >= 2 * _LEAST_DESCRIPTION), None)
