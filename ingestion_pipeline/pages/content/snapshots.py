@@ -190,10 +190,7 @@ class SnapshotArchive:
         self._run_id = run_id
 
     def known_pages(self, connection: Connection, urls: Collection[str]) -> dict[str, KnownPage]:
-        """Return the newest snapshots of these URLs, for those that have one.
-
-        A page whose objects are not all on disk is left out: it must be fetched whole again.
-        """
+        """Return the newest snapshots of these URLs; without all objects on disk, a page must be fetched whole."""
         names = [field.name for field in fields(KnownPage) if field.name != "snapshot_id"]
         columns = [snapshots.c[name] for name in (*names, *_FORMS)]
         query = (

@@ -180,9 +180,8 @@ class HostRobots:
 
         For callers that cannot wait for a robots.txt: http and https of one host seldom differ in it.
         """
-        rules = [self._fresh(origin_of(url)) or cached_rules for cached_rules in self._rules.values()]
-        for cached_rules in rules:
-            self._check(url, cached_rules)
+        for cached_rules in self._rules.values():
+            self._check(url, self._fresh(origin_of(url)) or cached_rules)
 
     def take_changes(self, host: str) -> tuple[dict[str, Any], float | None] | None:
         """Return the rules and delay to store in the host's row; None if they are stored."""
@@ -201,8 +200,7 @@ class HostRobots:
         if rules.is_closed:
             message = f"{rules.reason}: nothing is fetched from {host_of(url)}"
             raise Resource(message, until=rules.expires_at, code="robots_unavailable")
-        robots = rules.robots
-        rule = robots.decisive_rule(self._agent, request_url(url), in_any_order=True)
+        rule = rules.robots.decisive_rule(self._agent, request_url(url), in_any_order=True)
         if rule is not None and not rule.is_allowed:
             message = f"robots.txt of {host_of(url)} says {str(rule)[:200]!r}"
             raise Resource(
@@ -378,15 +376,14 @@ class LeasedHosts:
                 connection, sources_by_host.keys(), owner=self._worker.owner, now=now, lease=self._lease
             )
 
-        leases = self._ctx.store.write(act)
         return {
-            host: lease
-            if isinstance(lease, HostBusy)
-            else self._opened(host, sources_by_host[host], lease, is_its_own=is_its_own)
-            for host, lease in leases.items()
+            host: self._opened(host, sources_by_host[host], lease, is_its_own=is_its_own)
+            for host, lease in self._ctx.store.write(act).items()
         }
 
-    def _opened(self, host: str, source: Source, lease: Leased, *, is_its_own: bool) -> HostLease:
+    def _opened(self, host: str, source: Source, lease: Leased | HostBusy, *, is_its_own: bool) -> HostLease | HostBusy:
+        if isinstance(lease, HostBusy):
+            return lease
         settings = self._ctx.settings
         if lease.timed_out_at is not None:
             self._fetcher.slow_hosts.add(host)
@@ -405,10 +402,12 @@ class LeasedHosts:
             clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
-        slots = asyncio.Semaphore(pace.burst)
-        health = HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
         return HostLease(
-            rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots, health=health
+            rate_limiter=rate_limiter,
+            robots=robots,
+            redirect_leases=redirect_leases,
+            slots=asyncio.Semaphore(pace.burst),
+            health=HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at),
         )
 
     @property
@@ -431,9 +430,8 @@ class LeasedHosts:
             )
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
         patience = timedelta(seconds=self._ctx.settings.hosts.yield_after_seconds)
-        waited = {host for host, since in waited_for.items() if now - since > patience}
-        ours_still = {host for host in lost if host in self.visited or host in self._redirect_hosts}
-        self._yielding |= waited | ours_still
+        self._yielding |= {host for host, since in waited_for.items() if now - since > patience}
+        self._yielding |= {host for host in lost if host in self.visited or host in self._redirect_hosts}
 
     def release(
         self,
@@ -455,8 +453,7 @@ class LeasedHosts:
 
         def act(connection: Connection) -> None:
             now = self._ctx.store.clock.now(connection)
-            free = next_allowed_at(left, self._ctx.store, connection)
-            self.release(connection, left, free, now=now)
+            self.release(connection, left, next_allowed_at(left, self._ctx.store, connection), now=now)
 
         try:
             self._ctx.store.write(act)
@@ -545,5 +542,4 @@ class PacedFetch:
         await until.enter_async_context(host_turn(self._host, url, clock=self._clock))
 
     async def _leave(self, url: str, until: AsyncExitStack) -> None:
-        honours = self._robots is not None
-        await self._host.redirect_leases.follow(url, honours_robots=honours, until=until)
+        await self._host.redirect_leases.follow(url, honours_robots=self._robots is not None, until=until)

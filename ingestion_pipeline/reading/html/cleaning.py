@@ -228,11 +228,7 @@ _PLAIN = bytes([ord("\n"), *range(32, 127)])  # what a line of English is made o
 
 
 def cleaned_text(html: str) -> str:
-    """Return the text that a visitor sees, one line for each block, without scripts or markup.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Return the text that a visitor sees, a line for each block; a bomb is `Permanent` (see `parse_html`)."""
     return visible_text(visible_tree(html))
 
 

@@ -37,10 +37,7 @@ _MOST_REMEMBERED = 8_192  # some megabytes
 
 
 class LinkTarget(NamedTuple):
-    """The target of a link: the canonical URL of a page, and the attribute for the converter.
-
-    The first is None for what is no web page, the second empty for what has no target.
-    """
+    """The target of a link: the canonical URL if it is a page, and the attribute for the converter if it has any."""
 
     page: str | None
     attribute: bytes
@@ -96,10 +93,7 @@ class LinkedHtml:
         self.targets = self._targets(self.parts[2::4])
 
     def pages(self, others: Iterable[str | None] = ()) -> tuple[str, ...]:
-        """Return the linked pages, each once in the order of the page, then those of `others`.
-
-        `others` are the addresses of links that are not in the HTML.
-        """
+        """Return the linked pages, each once in page order, then those of `others`, links that the HTML lacks."""
         written = [(href or "").replace("&", "&amp;").encode() for href in others]
         targets = [*self.targets, *self._targets(written)]
         return tuple(filter(None, dict.fromkeys([lead.page for lead in targets])))
@@ -210,22 +204,14 @@ _LONG_DASHES = re.compile(b"-{4,}")
 
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
-    """Return the visible content as Markdown; links are absolute if the page's URL is given.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Return the page as Markdown, its links absolute if `url` is given; a bomb is `Permanent` (see `parse_html`)."""
     tree = visible_tree(html)
     body = body_html(tree)
     return utf8_markdown(LinkedHtml(body, base_of(tree, url)), text=utf8_text(body)).decode()
 
 
 def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
-    """Return the Markdown of a page whose `utf8_text` is available.
-
-    If the converter loses text, the plain text is returned instead. So it is
-    for Markdown that is many times larger than the page.
-    """
+    """Return the page's Markdown; its `utf8_text` if the converter loses some, or makes many times the page's size."""
     converted = _converted(_prepared(body))
     # Measured by the page as written: a long `base` lengthens its links.
     if len(converted) > _MORE_BYTES and len(converted) > _MOST_TIMES * sum(map(len, body.parts)) + _MORE_BYTES:

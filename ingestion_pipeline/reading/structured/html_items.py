@@ -46,11 +46,7 @@ class FieldSelector:
 
     @classmethod
     def of(cls, text: str) -> FieldSelector:
-        """Parse the selector.
-
-        Raises:
-            BadSelector: it is no CSS.
-        """
+        """Parse the selector; raise `BadSelector` if it is no CSS."""
         match = _ATTRIBUTE.fullmatch(text.strip())
         css, attribute = (match[1].strip(), match[2]) if match else (text.strip(), None)
         is_own_text = attribute is None and css.endswith(_OWN_TEXT)
@@ -175,11 +171,7 @@ class HtmlReader:
 
 @lru_cache(maxsize=1_000)
 def checked_css(css: str) -> str:
-    """Return the selector if it can be used, in the parser's own words.
-
-    Raises:
-        BadSelector: it is no CSS, or too long to be meant.
-    """
+    """Return the selector in the parser's own words; raise `BadSelector` if it is no CSS, or too long to be meant."""
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
     excerpt = css[:MAX_SELECTOR_CHARACTERS]
