@@ -103,8 +103,8 @@ class Chromium:
 
     def kill(self) -> None:
         """Kill the browser's processes; nothing happens if it has ended."""
-        if self.process_id is not None and _is_leader(self.process_id):
-            with suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
+            if self.process_id is not None and os.getpgid(self.process_id) == self.process_id:
                 os.killpg(self.process_id, signal.SIGKILL)
 
 
@@ -164,12 +164,6 @@ def _parent_id(process_id: int | None) -> int | None:
     return None
 
 
-def _is_leader(process_id: int) -> bool:
-    with suppress(OSError):
-        return os.getpgid(process_id) == process_id
-    return False
-
-
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 CURE = (
     "`make system` installs it as root, `.venv/bin/playwright install chromium` without,"
@@ -199,9 +193,8 @@ def find_browser(settings: Settings) -> Path:
         raise NoBrowser(f"INGESTION_BROWSER={settings.browser!r} is not a program; name a Chromium")
     if (own := _playwrights_own()) is not None:
         return own
-    for name in NAMES:
-        if path := shutil.which(name):
-            return Path(path)
+    if path := next(filter(None, map(shutil.which, NAMES)), None):
+        return Path(path)
     raise NoBrowser(f"no Chromium was found: {CURE}")
 
 

@@ -116,13 +116,7 @@ class Traffic:
     """
 
     def __init__(
-        self,
-        context: BrowserContext,
-        document: Document,
-        settings: Settings,
-        break_off: Break,
-        *,
-        fail: Fail,
+        self, context: BrowserContext, document: Document, settings: Settings, break_off: Break, *, fail: Fail
     ) -> None:
         self._context = context
         self._document = document

@@ -103,8 +103,7 @@ class Head:
         """Return the request for its server: the path only, and one exchange per connection."""
         method, url, _ = self.line.split(" ")
         parts = urlsplit(url)
-        path = url[len(f"{parts.scheme}://{parts.netloc}") :] or "/"
-        path = path if path.startswith("/") else f"/{path}"
+        path = "/" + url[len(f"{parts.scheme}://{parts.netloc}") :].removeprefix("/")
         headers = [(k, v) for k, v in self._kept() if k.lower() != "host"]
         return _wire(f"{method} {path} HTTP/1.1", [("Host", parts.netloc), *headers])
 
@@ -126,7 +125,7 @@ def _target(authority: str) -> Target:
 
 
 def _wire(line: str, headers: list[tuple[str, str]]) -> bytes:
-    lines = [line, *(f"{name}: {value}" for name, value in headers), "Connection: close", "", ""]
+    lines = [line, *map(": ".join, headers), "Connection: close", "", ""]
     return "\r\n".join(lines).encode("latin-1")
 
 
@@ -249,8 +248,7 @@ class GuardedProxy:
             entry.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
+        if (task := asyncio.current_task()) is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         try:
@@ -361,8 +359,7 @@ async def _next(reader: asyncio.StreamReader, activity: _Activity) -> bytes:
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, entry: Pass, size: int) -> None:
     while size > 0:
-        data = await _read(reader, min(size, _CHUNK_BYTES))
-        if not data:
+        if not (data := await _read(reader, min(size, _CHUNK_BYTES))):
             raise EOFError
         size -= len(data)
         entry.count(len(data))

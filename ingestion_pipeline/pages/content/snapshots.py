@@ -166,10 +166,8 @@ def write_feed_snapshots(
 
 def objects_of_snapshots(connection: Connection) -> set[str | None]:
     """Return the hash of every object that a snapshot refers to."""
-    hashes: set[str | None] = set()
-    for name in _OBJECTS:
-        hashes |= set(connection.execute(select(snapshots.c[name]).distinct()).scalars())
-    return hashes
+    queries = [select(snapshots.c[name]).distinct() for name in _OBJECTS]
+    return {content_hash for query in queries for content_hash in connection.execute(query).scalars()}
 
 
 _values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(*[field.name for field in fields(SnapshotRow)])
@@ -192,10 +190,7 @@ class SnapshotArchive:
         self._run_id = run_id
 
     def known_pages(self, connection: Connection, urls: Collection[str]) -> dict[str, KnownPage]:
-        """Return the newest snapshots of these URLs, for those that have one.
-
-        A page whose objects are not all on disk is left out: it must be fetched whole again.
-        """
+        """Return the newest snapshots of these URLs; without all objects on disk, a page must be fetched whole."""
         names = [field.name for field in fields(KnownPage) if field.name != "snapshot_id"]
         columns = [snapshots.c[name] for name in (*names, *_FORMS)]
         query = (

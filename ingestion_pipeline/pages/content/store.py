@@ -218,10 +218,7 @@ class ContentStore:
         return [bodies[name] for name in names]
 
     def _look_for(self, name: str, others: Sequence[str], bodies: dict[str, bytes]) -> None:
-        """Add the body to `bodies`, and each of the others that its file holds.
-
-        No more of the file is unpacked than needed for all of them.
-        """
+        """Add the body to `bodies`, and the others of its file, of which no more is unpacked than needed for them."""
         path = self._path(name)
         try:
             stored = _read(path)
@@ -251,10 +248,7 @@ class ContentStore:
         return next((body for body in bodies if _named(body)[0] == content_hash), None)
 
     def damaged(self, *, at_most: int) -> tuple[list[str], int]:
-        """Return the damaged objects among the newest `at_most`, and how many those were.
-
-        Those that were read before, and moved aside, count as well.
-        """
+        """Return the objects damaged or moved aside among the newest `at_most`, and how many those were."""
         newest: list[tuple[float, str]] = []
         for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
             with suppress(FileNotFoundError):  # a sweep was quicker

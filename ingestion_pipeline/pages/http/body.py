@@ -64,7 +64,9 @@ class _Zlib:
             self._head += data
             if len(self._head) < 2:  # noqa: PLR2004 - the length of a zlib header
                 return
-            data, self._inflate = self._head, zlib.decompressobj(_deflate_kind(self._head))
+            # Servers send `deflate` with and without the zlib header.
+            is_wrapped = self._head[0] & 0x0F == 8 and int.from_bytes(self._head[:2], "big") % 31 == 0  # noqa: PLR2004
+            data, self._inflate = self._head, zlib.decompressobj(_ZLIB if is_wrapped else _RAW)
         while data or not self.is_complete:
             if self._inflate.eof:
                 if not (self._is_gzip and data.startswith(b"\x1f")):
@@ -84,12 +86,6 @@ class _Zlib:
         if self._members > _MAX_MEMBERS:
             raise BadStream(f"more than {_MAX_MEMBERS} gzip members")
         self._inflate = zlib.decompressobj(_GZIP)
-
-
-def _deflate_kind(head: bytes) -> int:
-    """Return the format of `deflate`, which servers send with and without the zlib header."""
-    is_wrapped = head[0] & 0x0F == 8 and (head[0] * 256 + head[1]) % 31 == 0  # noqa: PLR2004
-    return _ZLIB if is_wrapped else _RAW
 
 
 class _BrotliDecompressor(Protocol):
@@ -218,16 +214,13 @@ class LimitedBody:
             return
         for chunk in self._layers[depth].inflate(data):
             self._sizes[depth] += len(chunk)
-            self._check_size(self._sizes[depth])
+            # Checked for every layer: an inner one may discard what an outer one inflates.
+            size = self._sizes[depth]
+            if size > min(self._max_bytes, max(_RATIO_FLOOR_BYTES, self._max_ratio * self._wire_bytes)):
+                raise Permanent(
+                    f"{self._shown_url} inflates {self._wire_bytes} bytes to {size} or more", code="decompression_bomb"
+                )
             self._unwrap(chunk, depth + 1)
-
-    def _check_size(self, size: int) -> None:
-        # Checked for every layer: an inner one may discard what an outer one inflates.
-        is_steep = size > max(_RATIO_FLOOR_BYTES, self._max_ratio * self._wire_bytes)
-        if is_steep or size > self._max_bytes:
-            raise Permanent(
-                f"{self._shown_url} inflates {self._wire_bytes} bytes to {size} or more", code="decompression_bomb"
-            )
 
 
 def _layers(content_encoding: str, shown_url: str) -> list[Inflater]:

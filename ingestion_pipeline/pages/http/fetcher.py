@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import (
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
@@ -14,6 +13,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urljoin
@@ -138,15 +138,13 @@ class HttpFetcher:
         self, url: str, *, max_bytes: int, max_redirects: int, check_redirect: Check | None = None
     ) -> Start:
         """Return the response whatever its status; of a success a little over `max_bytes`."""
-
-        async def hop(url: str) -> Start | _Redirect:
-            return await self._start(url, max_bytes)
-
+        hop = partial(self._start, max_bytes=max_bytes)
         return await self._with_network(url, hop, check_redirect, most=max_redirects)
 
     async def _with_network(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         try:
-            with exempt_only(exempt_hosts(url)), self._attempt(url):
+            attempt = nullcontext() if self.network is None else self.network.attempt(host_of(wire_url(url)))
+            with exempt_only(exempt_hosts(url)), attempt:
                 return await self._before_deadline(url, hop, check, most=most)
         except Unreachable as error:
             if self.network is None:
@@ -155,9 +153,6 @@ class HttpFetcher:
             if explained is error:
                 raise
             raise explained from error
-
-    def _attempt(self, url: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.network is None else self.network.attempt(host_of(wire_url(url)))
 
     async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         seconds = self._limits.deadline_seconds
@@ -199,7 +194,12 @@ class HttpFetcher:
         url = wire_url(requested_url)
         seen = {url}
         for _ in range(most + 1):
-            answer = await self._hop_with_network(url, hop)
+            try:
+                answer = await hop(url)
+            except WorkError as error:
+                self._note(url, error)
+                raise
+            self._note(url)
             if not isinstance(answer, _Redirect):
                 return answer
             url = next_url(url, answer.location)
@@ -210,15 +210,6 @@ class HttpFetcher:
                     await turn
             seen.add(url)
         raise _bad_redirect(requested_url, f"more than {most} times")
-
-    async def _hop_with_network(self, url: str, hop: Hop[T]) -> T | _Redirect:
-        try:
-            answer = await hop(url)
-        except WorkError as error:
-            self._note(url, error)
-            raise
-        self._note(url)
-        return answer
 
     def _note(self, url: str, error: WorkError | None = None) -> None:
         """Tell the run's network whether the host was reached."""
@@ -254,7 +245,12 @@ class HttpFetcher:
         )
 
     async def _exchanged(self, url: str, request: Request, secret: str | None, now: datetime) -> Answer | _Redirect:
-        async with self._answered(url, self._exchange(url, request, secret)) as raw:
+        # A POST stays a POST on redirects, since it only queries.
+        headers = self._headers(request) | conditions(request, is_its_own=_is_its_own(url, request))
+        secret_url, headers = with_secret(url, headers, request.secret, secret)
+        content_type = {} if request.body is None else {"Content-Type": "application/json"}
+        exchange = self._connections.exchange(secret_url, headers | content_type, request.body)
+        async with self._answered(url, exchange) as raw:
             error = blocked_header_error(url, raw.headers) or status_error(
                 raw.status, raw.headers, url, now, blocked_for=self._limits.blocked_for
             )
@@ -268,14 +264,6 @@ class HttpFetcher:
         if raw.status == _NOT_MODIFIED:
             return unchanged(request, raw.headers, is_its_own=_is_its_own(url, request))
         raise error
-
-    def _exchange(self, url: str, request: Request, secret: str | None) -> Exchange:
-        """Send the request; a POST stays a POST on redirects, since it only queries."""
-        is_its_own = _is_its_own(url, request)
-        headers = self._headers(request) | conditions(request, is_its_own=is_its_own)
-        url, headers = with_secret(url, headers, request.secret, secret)
-        content_type = {} if request.body is None else {"Content-Type": "application/json"}
-        return self._connections.exchange(url, headers | content_type, request.body)
 
     async def _fetched(self, url: str, request: Request, raw: RawAnswer) -> Fetched:
         headers = raw.headers
@@ -342,10 +330,9 @@ def wire_url(url: str) -> str:
 
 def next_url(url: str, location: str) -> str:
     """Return the target of `location` on the page `url`; never from https to http."""
-    try:
+    joined = location
+    with suppress(ValueError):  # brackets that are no IPv6 address
         joined = urljoin(url, location.strip())
-    except ValueError:  # brackets that are no IPv6 address
-        joined = location
     target = wire_url(joined)
     if url.startswith("https:") and target.startswith("http:"):
         raise _bad_redirect(url, "from https to http")
@@ -363,8 +350,7 @@ def _content_length(headers: Mapping[str, str]) -> int | None:
 
 async def _drain(raw: RawAnswer) -> None:
     length = _content_length(raw.headers)
-    is_cheap = length is not None and length <= _DRAIN_BYTES
-    if not is_cheap and raw.status != _NOT_MODIFIED:
+    if (length is None or length > _DRAIN_BYTES) and raw.status != _NOT_MODIFIED:
         return
     with suppress(WorkError, TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):

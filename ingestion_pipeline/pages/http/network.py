@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import socket
 import time
 from collections import Counter
@@ -35,6 +36,7 @@ RELEASED_FOR = timedelta(seconds=60)
 LATELY = timedelta(minutes=5)  # released work comes back sooner, and renews it
 OTHER_RUNS = timedelta(minutes=2)
 CANARY_SECONDS = 10.0
+CONNECT_SECONDS = 10.0  # to the canary
 _CONNECT_CODES = ("dns", "connection", "timeout", NETWORK_DOWN)
 _OUR_SIDE_ERRNOS = frozenset({errno.ENETUNREACH, errno.ENETDOWN})
 
@@ -42,12 +44,11 @@ _OUR_SIDE_ERRNOS = frozenset({errno.ENETUNREACH, errno.ENETDOWN})
 class Network:
     """What one run learns about the network; `problem` is set once it is found to be down."""
 
-    def __init__(self, store: Store, *, canary: str = "", connect_seconds: float = 10.0) -> None:
+    def __init__(self, store: Store, *, canary: str = "") -> None:
         self.problem: str | None = None
         self._store = store
         self._canary = canary
-        self._connect_seconds = connect_seconds
-        self._canary_checked: tuple[float, bool] | None = None
+        self._canary_checked = -math.inf, False
         self._reached: dict[str, float] = {}
         self._unreachable: dict[str, float] = {}
         self._on_our_side: set[str] = set()
@@ -146,22 +147,21 @@ class Network:
                 # While as many other sources were polled well, these hosts are down and not we.
                 self._is_refuted = succeeded >= count
                 return None if self._is_refuted else since
-            others = _failing(connection, since=now - OTHER_RUNS)
-            if count + others >= LEAST_HOSTS:
-                is_most = count + others > _succeeded(connection, since=now - OTHER_RUNS)
-                return since if is_most else None
-            is_ours = unreachable <= self._on_our_side and not succeeded
+            failing = count + _failing(connection, since=now - OTHER_RUNS)
+            if failing >= LEAST_HOSTS:
+                is_ours = failing > _succeeded(connection, since=now - OTHER_RUNS)
+            else:
+                is_ours = unreachable <= self._on_our_side and not succeeded
             return since if is_ours else None
 
     async def _canary_answers(self) -> bool:
         """Connect to the canary, unless that was tried a moment ago."""
-        if self._canary_checked is not None:
-            checked_at, answered = self._canary_checked
-            if time.monotonic() - checked_at < CANARY_SECONDS:
-                return answered
+        checked_at, answered = self._canary_checked
+        if time.monotonic() - checked_at < CANARY_SECONDS:
+            return answered
         host, _, port = self._canary.rpartition(":")
         try:
-            async with asyncio.timeout(self._connect_seconds):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
             writer.close()
             answered = True

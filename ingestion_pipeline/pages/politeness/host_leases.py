@@ -98,12 +98,17 @@ class RedirectLeases:
 @asynccontextmanager
 async def host_turn(lease: HostLease, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
     """Wait for the host's turn; at most as many requests run at a time as its pace has a burst."""
-    async with lease.slots:
-        await await_turn(lease.rate_limiter, url, clock=clock)
-        try:
-            yield
-        finally:
-            lease.rate_limiter.done()
+    async with lease.slots, _turn(lease.rate_limiter, url, clock=clock):
+        yield
+
+
+@asynccontextmanager
+async def _turn(rate_limiter: RateLimiter, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+    await await_turn(rate_limiter, url, clock=clock)
+    try:
+        yield
+    finally:
+        rate_limiter.done()
 
 
 def requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
@@ -175,9 +180,8 @@ class HostRobots:
 
         For callers that cannot wait for a robots.txt: http and https of one host seldom differ in it.
         """
-        rules = [self._fresh(origin_of(url)) or cached_rules for cached_rules in self._rules.values()]
-        for cached_rules in rules:
-            self._check(url, cached_rules)
+        for cached_rules in self._rules.values():
+            self._check(url, self._fresh(origin_of(url)) or cached_rules)
 
     def take_changes(self, host: str) -> tuple[dict[str, Any], float | None] | None:
         """Return the rules and delay to store in the host's row; None if they are stored."""
@@ -196,8 +200,7 @@ class HostRobots:
         if rules.is_closed:
             message = f"{rules.reason}: nothing is fetched from {host_of(url)}"
             raise Resource(message, until=rules.expires_at, code="robots_unavailable")
-        robots = rules.robots
-        rule = robots.decisive_rule(self._agent, request_url(url), in_any_order=True)
+        rule = rules.robots.decisive_rule(self._agent, request_url(url), in_any_order=True)
         if rule is not None and not rule.is_allowed:
             message = f"robots.txt of {host_of(url)} says {str(rule)[:200]!r}"
             raise Resource(
@@ -212,26 +215,18 @@ class HostRobots:
 
     async def _fetch_rules(self, origin: str) -> HostRules:
         async with AsyncExitStack() as until:
-            await until.enter_async_context(self._turn(origin))
+            await until.enter_async_context(_turn(self._rate_limiter, origin, clock=self._clock))
             rules = await self._request_rules(origin, until)
         # Rules that expire during the crawl delay they ask for would never admit a page.
         pause = timedelta(seconds=2 * self._delay_seconds(rules))
         return replace(rules, expires_at=max(rules.expires_at, self._clock.now() + pause))
-
-    @asynccontextmanager
-    async def _turn(self, url: str) -> AsyncGenerator[None]:
-        await await_turn(self._rate_limiter, url, clock=self._clock)
-        try:
-            yield
-        finally:
-            self._rate_limiter.done()
 
     async def _request_rules(self, origin: str, until: AsyncExitStack) -> HostRules:
         async def follow(url: str) -> None:
             """Wait for the turn of a redirect's host: a hop is one more request."""
             if host_of(url) == host_of(origin):
                 await until.aclose()
-                await until.enter_async_context(self._turn(url))
+                await until.enter_async_context(_turn(self._rate_limiter, url, clock=self._clock))
             else:
                 await self._redirect_leases.follow(url, honours_robots=False, until=until)
 
@@ -381,15 +376,14 @@ class LeasedHosts:
                 connection, sources_by_host.keys(), owner=self._worker.owner, now=now, lease=self._lease
             )
 
-        leases = self._ctx.store.write(act)
         return {
-            host: lease
-            if isinstance(lease, HostBusy)
-            else self._opened(host, sources_by_host[host], lease, is_its_own=is_its_own)
-            for host, lease in leases.items()
+            host: self._opened(host, sources_by_host[host], lease, is_its_own=is_its_own)
+            for host, lease in self._ctx.store.write(act).items()
         }
 
-    def _opened(self, host: str, source: Source, lease: Leased, *, is_its_own: bool) -> HostLease:
+    def _opened(self, host: str, source: Source, lease: Leased | HostBusy, *, is_its_own: bool) -> HostLease | HostBusy:
+        if isinstance(lease, HostBusy):
+            return lease
         settings = self._ctx.settings
         if lease.timed_out_at is not None:
             self._fetcher.slow_hosts.add(host)
@@ -408,10 +402,12 @@ class LeasedHosts:
             clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
-        slots = asyncio.Semaphore(pace.burst)
-        health = HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
         return HostLease(
-            rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots, health=health
+            rate_limiter=rate_limiter,
+            robots=robots,
+            redirect_leases=redirect_leases,
+            slots=asyncio.Semaphore(pace.burst),
+            health=HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at),
         )
 
     @property
@@ -434,9 +430,8 @@ class LeasedHosts:
             )
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
         patience = timedelta(seconds=self._ctx.settings.hosts.yield_after_seconds)
-        waited = {host for host, since in waited_for.items() if now - since > patience}
-        ours_still = {host for host in lost if host in self.visited or host in self._redirect_hosts}
-        self._yielding |= waited | ours_still
+        self._yielding |= {host for host, since in waited_for.items() if now - since > patience}
+        self._yielding |= {host for host in lost if host in self.visited or host in self._redirect_hosts}
 
     def release(
         self,
@@ -458,8 +453,7 @@ class LeasedHosts:
 
         def act(connection: Connection) -> None:
             now = self._ctx.store.clock.now(connection)
-            free = next_allowed_at(left, self._ctx.store, connection)
-            self.release(connection, left, free, now=now)
+            self.release(connection, left, next_allowed_at(left, self._ctx.store, connection), now=now)
 
         try:
             self._ctx.store.write(act)
@@ -548,5 +542,4 @@ class PacedFetch:
         await until.enter_async_context(host_turn(self._host, url, clock=self._clock))
 
     async def _leave(self, url: str, until: AsyncExitStack) -> None:
-        honours = self._robots is not None
-        await self._host.redirect_leases.follow(url, honours_robots=honours, until=until)
+        await self._host.redirect_leases.follow(url, honours_robots=self._robots is not None, until=until)

@@ -37,10 +37,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """The host is leased; the first request waits until `next_allowed_at`.
-
-    `robots` are the stored robots.txt rules, by origin.
-    """
+    """The host is leased, with its robots.txt rules by origin; the first request waits until `next_allowed_at`."""
 
     next_allowed_at: datetime | None
     robots: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -114,11 +111,10 @@ def renew_hosts(
     """Extend the owner's leases; return the hosts others wait for, with when they were leased."""
     if not next_allowed:
         return {}
-    statement = _held_update(
-        connection, ("next_allowed_at",), list(next_allowed.items()), owner=owner, lease_until=now + lease
-    )
-    rows = connection.execute(statement.returning(hosts.c.host, hosts.c.leased_at, hosts.c.requested_at)).all()
-    return {host: leased_at for host, leased_at, requested_at in rows if requested_at is not None}
+    rows = list(next_allowed.items())
+    statement = _held_update(connection, ("next_allowed_at",), rows, owner=owner, lease_until=now + lease)
+    renewed = connection.execute(statement.returning(hosts.c.host, hosts.c.leased_at, hosts.c.requested_at)).all()
+    return {host: leased_at for host, leased_at, requested_at in renewed if requested_at is not None}
 
 
 def release_hosts(connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str) -> None:
@@ -171,12 +167,8 @@ def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
     query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
     held = list(connection.execute(query).scalars())
     lock_hosts(connection, held)
-    statement = (
-        update(hosts)
-        .where(hosts.c.host.in_(held), hosts.c.lease_owner == owner)
-        .values(lease_owner=None, lease_until=None)
-    )
-    return connection.execute(statement).rowcount
+    statement = update(hosts).where(hosts.c.host.in_(held), hosts.c.lease_owner == owner)
+    return connection.execute(statement.values(lease_owner=None, lease_until=None)).rowcount
 
 
 def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> set[str]:

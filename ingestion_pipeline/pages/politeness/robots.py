@@ -61,10 +61,7 @@ class RobotsRule:
 
     @classmethod
     def of(cls, pattern: str, *, is_allowed: bool, written: str = "") -> RobotsRule:
-        """Return the rule of a pattern: `*` is anything, a final `$` is the end.
-
-        `written` is the original text for display, if it differs from the matched pattern.
-        """
+        """Return the rule of a pattern: `*` is anything, a final `$` the end; `written` is shown in its place."""
         prefix, *parts = _STARS.sub("*", pattern.removesuffix("$")).split("*")
         return cls(prefix, tuple(parts), pattern.endswith("$"), is_allowed, written or pattern)
 
@@ -358,10 +355,7 @@ _NO_CACHE = re.compile(r"(?:^|[\s,])no-(?:cache|store)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRules:
-    """The rules of a host until `expires_at`; `reason` says where they come from.
-
-    If `is_closed`, robots.txt could not be read and nothing may be fetched until it can.
-    """
+    """The rules of a host until `expires_at`; if `is_closed`, nothing may be fetched until robots.txt can be read."""
 
     robots: Robots
     expires_at: datetime

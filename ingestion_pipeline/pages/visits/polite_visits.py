@@ -158,9 +158,7 @@ class PageVisitor:
 
     def _plain(self, visit: PageVisit, served: _Served) -> PageAnswer:
         page = _new_html(visit, served.page, served.read, served.validators)
-        if visit.known_page is not None and _is_same(page, visit.known_page):
-            return _same(visit, visit.known_page, served.validators)
-        return self._with_markdown(page, served.read)
+        return self._unless_same(visit, page, served.read, served.validators)
 
     async def _rendered(
         self, visit: PageVisit, served: _Served | _Validators, rendered: Rendered, *, now: datetime
@@ -177,11 +175,16 @@ class PageVisitor:
             screenshot=rendered.screenshot,
             discovered=tuple(dict.fromkeys(filter(None, map(canonical_or_none, rendered.discovered)))),
         )
-        if visit.known_page is not None and _is_same(page, visit.known_page):
-            return _same(visit, visit.known_page, validators, rendered_at=now)
-        return self._with_markdown(page, read)
+        return self._unless_same(visit, page, read, validators, rendered_at=now)
 
-    def _with_markdown(self, page: NewPage, read: VisiblePage) -> NewPage:
+    def _unless_same(
+        self, visit: PageVisit, page: NewPage, read: VisiblePage, seen: _Validators, rendered_at: datetime | None = None
+    ) -> PageAnswer:
+        """Return the page with its Markdown, or that it has the content, links and options of the known one."""
+        if (known := visit.known_page) is not None:
+            hashes = (page.content_hash, page.links_hash, page.rendering_hash)
+            if hashes == (known.content_hash, known.links_hash, known.rendering_hash):
+                return _same(visit, known, seen, rendered_at=rendered_at)
         return replace(page, markdown=read.utf8_markdown()) if self._markdown else page
 
 
@@ -242,11 +245,9 @@ def _empty_shell_or_raise(page: Fetched, read: VisiblePage, *, is_rendered: bool
 
 
 def _validators(page: Fetched, hops: Hops) -> _Validators:
-    served_hash = hashlib.sha256(page.body).hexdigest()
     # After a refresh they belong to another page: the requested one would answer 304 to them.
-    if hops.refreshed:
-        return _Validators(None, None, served_hash)
-    return _Validators(page.etag, page.last_modified, served_hash)
+    stated = (None, None) if hops.refreshed else (page.etag, page.last_modified)
+    return _Validators(*stated, hashlib.sha256(page.body).hexdigest())
 
 
 def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
@@ -276,12 +277,6 @@ def _without_other_rendering(visit: PageVisit) -> PageVisit:
     if known_page is None or known_page.rendered_at is None or known_page.rendering_hash == visit.rendering_hash:
         return visit
     return replace(visit, known_page=None)
-
-
-def _is_same(page: NewPage, known_page: KnownPage) -> bool:
-    """Return whether the stored page has the same content, links and rendering options."""
-    hashes = (page.content_hash, page.links_hash, page.rendering_hash)
-    return hashes == (known_page.content_hash, known_page.links_hash, known_page.rendering_hash)
 
 
 def _is_same_site(canonical: str | None, url: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
@@ -188,15 +189,10 @@ _NEEDS_SCRIPT = re.compile(
 def classify_response(
     url: str, status: int, headers: Mapping[str, str], body: bytes, *, text: str | None = None
 ) -> ResponseClass:
-    """Classify a response; header names are lower case, `text` is the cleaned text if known.
-
-    Raises:
-        Permanent: the body is a bomb (see `parse_html`).
-    """
-    content_type = headers.get("content-type")
+    """Classify a response with header names in lower case; a bomb is `Permanent` (see `parse_html`)."""
     if response_class := classify_raw(headers, body):
         return response_class
-    html = decode(body, content_type)
+    html = decode(body, headers.get("content-type"))
     if text is not None and len(text) > _LITTLE_TEXT:
         return Content()
     tree = visible_tree(html)
@@ -208,8 +204,10 @@ def classify_raw(headers: Mapping[str, str], body: bytes) -> WrongType | Blocked
     content_type = headers.get("content-type")
     if media_type := _other_type(body, content_type):
         return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}")
-    reason = _blocked_header(headers)
-    return BlockedPage(reason) if reason else None
+    for name, actions in (("cf-mitigated", {"challenge"}), ("x-amzn-waf-action", {"challenge", "captcha"})):
+        if (action := headers.get(name, "").lower()) in actions:
+            return BlockedPage(f"the header {name} says: {action}")
+    return None
 
 
 def classify_parsed(
@@ -272,13 +270,6 @@ def _by_first_bytes(start: bytes, body: bytes) -> str | None:
     return None
 
 
-def _blocked_header(headers: Mapping[str, str]) -> str | None:
-    if headers.get("cf-mitigated", "").lower() == "challenge":
-        return "the header cf-mitigated says: challenge"
-    action = headers.get("x-amzn-waf-action", "").lower()
-    return f"the header x-amzn-waf-action says: {action}" if action in {"challenge", "captcha"} else None
-
-
 def _blocked_page(signals: _PageSignals) -> BlockedPage | None:
     title = signals.title.strip()
     is_titled = bool(_BLOCKED_TITLE.fullmatch(title))
@@ -323,9 +314,8 @@ def _empty_shell(signals: _PageSignals) -> EmptyShell | None:
 
 
 def _empty_when_rendered(signals: _PageSignals) -> EmptyShell | None:
-    if all(_LOADING.fullmatch(line) for line in signals.text.splitlines()):
-        return EmptyShell(f"it shows {signals.text[:80]!r}")
-    return None
+    is_loading = all(map(_LOADING.fullmatch, signals.text.splitlines()))
+    return EmptyShell(f"it shows {signals.text[:80]!r}") if is_loading else None
 
 
 _CHECKS: tuple[Callable[[_PageSignals], ResponseClass | None], ...] = (_blocked_page, _login_page, _soft_not_found)
@@ -360,11 +350,10 @@ def needs_browser(url: str, reason: str) -> Permanent:
 
 def blocked_page_error(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Permanent | None:
     """Return the failure if an error response is a blocked or login page; None otherwise."""
-    try:
+    with suppress(WorkError):  # a bomb: the original error stands
         response_class = classify_response(url, status, headers, body)
-    except WorkError:  # a bomb: the original error stands
-        return None
-    return error_for(response_class, url) if isinstance(response_class, BlockedPage | LoginPage) else None
+        return error_for(response_class, url) if isinstance(response_class, BlockedPage | LoginPage) else None
+    return None
 
 
 def blocked_header_error(url: str, headers: Mapping[str, str]) -> Permanent | None:

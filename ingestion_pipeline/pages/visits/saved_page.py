@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.pages.visits.response_class import (
-    Content,
-    WrongType,
-    classify_response,
-)
+from ingestion_pipeline.pages.visits.response_class import Content, WrongType, classify_response
 from ingestion_pipeline.reading.html.visible import WebPage, read_page
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
 from ingestion_pipeline.reading.text.decoding import decode

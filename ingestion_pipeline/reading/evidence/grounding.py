@@ -95,17 +95,14 @@ class _Folding:
                 position = run.end()
                 folded = run[0].casefold()
                 if folded == "&":
-                    self._add_sign("and", run.start())
+                    self._is_apart = True
+                    self._add("and", [run.start()] * len("and"))
+                    self._is_apart = True
                 elif _is_plain(folded) and len(folded) == len(run[0]):
                     self._add(folded, range(run.start(), run.end()))
                 else:
                     self._add_characters(run[0], run.start())
         return NormalForm("".join(self._parts), self._offsets, self._breaks)
-
-    def _add_sign(self, word: str, offset: int) -> None:
-        self._is_apart = True
-        self._add(word, [offset] * len(word))
-        self._is_apart = True
 
     def _add_characters(self, run: str, start: int) -> None:
         for offset, character in _in_order(run, start):
@@ -268,10 +265,9 @@ class Evidence:
             case str():
                 return self._ground_text(value)
             case date():
-                return self._ground_date(value)
+                return self._ground_value(self._dates.find(value), value.isoformat())
             case int() | float() | Decimal():
-                is_number = math.isfinite(value)
-                return self._ground_number(Decimal(str(value))) if is_number else UNVERIFIABLE
+                return self._ground_number(Decimal(str(value))) if math.isfinite(value) else UNVERIFIABLE
 
     def _ground_text(self, value: str) -> Grounding:
         form = NormalForm.of(value)
@@ -284,21 +280,16 @@ class Evidence:
         if (grounding := self._exact(form)) is not None:
             return grounding
         if (day := stated_date(value)) is not None:
-            return self._ground_date(day)
+            return self._ground_value(self._dates.find(day), day.isoformat())
         return self._fuzzy(form) or ABSENT
 
     def _ground_number(self, value: Decimal) -> Grounding:
-        span = self._numbers.find(value)
-        if span is None:
-            return ABSENT
-        is_literal = self._text[slice(*span)] == str(value)
-        return Grounding(Status.EXACT if is_literal else Status.VALUE, *span)
+        return self._ground_value(self._numbers.find(value), str(value))
 
-    def _ground_date(self, value: date) -> Grounding:
-        span = self._dates.find(value)
+    def _ground_value(self, span: tuple[int, int] | None, literal: str) -> Grounding:
         if span is None:
             return ABSENT
-        is_literal = self._text[slice(*span)] == value.isoformat()
+        is_literal = self._text[slice(*span)] == literal
         return Grounding(Status.EXACT if is_literal else Status.VALUE, *span)
 
     def _ground_address(self, value: str) -> Grounding:
@@ -357,11 +348,9 @@ class Evidence:
         for first, _ in votes.most_common(MOST_WINDOWS):
             for shift in range(-slack, slack + 1, step):
                 for more in range(-slack, slack + 1, step):
-                    yield from self._window(first + shift, len(words) + more)
-
-    def _window(self, first: int, count: int) -> Iterator[tuple[int, int]]:
-        if 0 <= first < len(self._words) and count > 0:
-            yield first, min(first + count, len(self._words)) - 1
+                    start, count = first + shift, len(words) + more
+                    if 0 <= start < len(self._words) and count > 0:
+                        yield start, min(start + count, len(self._words)) - 1
 
     def _places(self, word: str, word_count: int) -> list[int]:
         """Return the positions of the word; similar words too if the value has few words."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -56,10 +57,8 @@ def body_of(body: bytes, content_type: str | None) -> LocatedBody:
     """Return the decoded body, as a document if it is JSON."""
     text = decode(body, content_type)
     if text.lstrip()[:1] in ("{", "["):
-        try:
+        with suppress(BadJson):
             return LocatedBody(text, read_json(text))
-        except BadJson:
-            pass
     return LocatedBody(text)
 
 
@@ -79,11 +78,9 @@ def locate(
         return {name: _in_json(record, value, now) for name, value in values.items()}
     text = body.text
     words = [re.compile(rf"(?<!\w){re.escape(anchor)}(?!\w)") for anchor in anchors if anchor]
-    matches = [place for pattern in words for place in [pattern.search(text)] if place]
-    if not matches:
+    if (match := next(filter(None, (pattern.search(text) for pattern in words)), None)) is None:
         return dict.fromkeys(values)
-    centre = matches[0].start()
-    return {name: _in_text(text, value, centre, now) for name, value in values.items()}
+    return {name: _in_text(text, value, match.start(), now) for name, value in values.items()}
 
 
 def _as_number(value: object) -> object:
@@ -104,17 +101,10 @@ def _record(document: object, anchors: Sequence[str]) -> _Record | None:
             if isinstance(value, str | int) and not isinstance(value, bool):
                 text = str(value)
                 if text == anchor or (len(anchor) >= _WORDS and anchor in text):
-                    return _owner(document, path)
+                    # The object of the innermost list on the path; else the document.
+                    owner = path[: path.rfind("]") + 1]
+                    return next((entry for entry in _walk("$", document) if entry[0] == owner), ("$", document))
     return None
-
-
-def _owner(document: object, path: str) -> _Record:
-    """Return the object of the innermost list on the path; else the document."""
-    end = path.rfind("]")
-    if end < 0:
-        return "$", document
-    at = path[: end + 1]
-    return next((entry for entry in _walk("$", document) if entry[0] == at), ("$", document))
 
 
 def _walk(path: str, value: object) -> Iterator[_Record]:
@@ -142,9 +132,7 @@ def _in_json(record: _Record, value: object, now: datetime | None) -> FoundPlace
             if (span := _within(_plain(text), spelled, value)) is not None:
                 quote = _plain(text)[slice(*span)][:QUOTED]
                 return FoundPlace(quote=quote, of="value", path=path, start=span[0], end=span[1])
-    if isinstance(value, datetime):
-        return _date_in_json(scalars, value, now)
-    return None
+    return _date_in_json(scalars, value, now) if isinstance(value, datetime) else None
 
 
 def _date_in_json(scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None) -> FoundPlace | None:
@@ -155,9 +143,8 @@ def _date_in_json(scalars: Sequence[tuple[str, str]], value: datetime, now: date
     for path, text in scalars:
         plain = _plain(text)[:_SEARCHED]
         if (span := find_date(plain, value, now=now)) is not None:
-            quote = plain[slice(*span)]
             start, end = span
-            return FoundPlace(quote=quote, of="value", path=path, start=start, end=end, by=BY_VALUE)
+            return FoundPlace(quote=plain[start:end], of="value", path=path, start=start, end=end, by=BY_VALUE)
     return None
 
 
@@ -233,8 +220,7 @@ def _spellings(value: object) -> list[str]:
 
 def _texts(value: str) -> list[str]:
     whole = [value, escape(value), escape(value, quote=False)]
-    parts = [part.strip() for part in _MARKS.split(value)]
-    long_parts = [part for part in parts if len(part) >= _WORDS]
+    long_parts = [part for part in map(str.strip, _MARKS.split(value)) if len(part) >= _WORDS]
     return [*dict.fromkeys(whole), *long_parts[:5]]
 
 
@@ -248,8 +234,7 @@ def _addresses(value: str) -> list[str]:
 
 def _times(value: datetime) -> list[str]:
     moment = value.astimezone(UTC)
-    iso = moment.isoformat()
-    seconds = int(moment.timestamp())
+    iso, seconds = moment.isoformat(), int(moment.timestamp())
     return [
         iso,
         iso.replace("+00:00", "Z"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -63,9 +64,7 @@ def stated_number(text: str, style: Style) -> Decimal | None:
     if match is None:
         return None
     written = match[2].rstrip(f" {_JOINERS}")
-    if re.match(r"0[0-9]", written):
-        return None
-    if " " in written and not _SPACED.fullmatch(written):
+    if re.match(r"0[0-9]", written) or (" " in written and not _SPACED.fullmatch(written)):
         return None
     value = number_of(written.replace(" ", ""), style)
     return -value if value is not None and match[1] == "-" else value
@@ -93,12 +92,9 @@ def _decimal_sign(written: str, style: Style) -> str | None:
     clear = _clear_style(written)
     if clear is not Style.UNKNOWN:
         return clear.value
-    grouped = _GROUPED.fullmatch(written)
-    if grouped is None:
+    if not _GROUPED.fullmatch(written):
         return "." if written.isdecimal() else None
-    if style is not Style.UNKNOWN:
-        return style.value
-    return "."
+    return "." if style is Style.UNKNOWN else style.value
 
 
 def _clear_style(written: str) -> Style:
@@ -108,7 +104,9 @@ def _clear_style(written: str) -> Style:
         return Style.POINT
     if points and commas:
         last = Style.POINT if written.rindex(".") > written.rindex(",") else Style.COMMA
-        return last if _is_grouped(written, last) else Style.UNKNOWN
+        whole, _, decimals = written.rpartition(last.value)
+        is_grouped = decimals.isdecimal() and _GROUPED.fullmatch(whole) and last.value not in whole
+        return last if is_grouped else Style.UNKNOWN
     if points + commas > 1:
         grouped = _GROUPED.fullmatch(written)
         return Style.UNKNOWN if not grouped else Style.COMMA if points else Style.POINT
@@ -117,17 +115,10 @@ def _clear_style(written: str) -> Style:
     return Style.UNKNOWN
 
 
-def _is_grouped(written: str, style: Style) -> bool:
-    whole, _, decimals = written.rpartition(style.value)
-    return decimals.isdecimal() and bool(_GROUPED.fullmatch(whole)) and style.value not in whole
-
-
 def _style(numbers: Iterator[str]) -> Style:
     """Return the style that the unambiguous numbers agree on."""
-    balance = 0
-    for written in numbers:
-        clear = _clear_style(written)
-        balance += (clear is Style.POINT) - (clear is Style.COMMA)
+    styles = Counter(map(_clear_style, numbers))
+    balance = styles[Style.POINT] - styles[Style.COMMA]
     return Style.UNKNOWN if not balance else Style.POINT if balance > 0 else Style.COMMA
 
 
@@ -144,7 +135,7 @@ def _numbers(text: str) -> Iterator[tuple[tuple[int, int], str, bool]]:
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Return whether it is no part of a name, a time, a fraction, a version or a number."""
     before, after = text[start - 1 : start], text[end : end + 2]
-    if before and (_glues(before) or (before in ".,:/" and _is_digit(text, start - 2))):
+    if before and (_glues(before) or (before in ".,:/" and text[max(start - 2, 0) : start - 1].isdecimal())):
         return False
     if after[:1].isdecimal() or (after[:1] in {".", ",", ":", "/"} and after[1:].isdecimal()):
         return False
@@ -154,10 +145,6 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 def _glues(character: str) -> bool:
     """Return whether a number after it is part of a name: A3, but not 第3."""
     return character.isdecimal() or (character.isalpha() and character < "\u0e00") or character in "_"
-
-
-def _is_digit(text: str, position: int) -> bool:
-    return position >= 0 and text[position].isdecimal()
 
 
 def _is_word(text: str, position: int) -> bool:
@@ -237,9 +224,7 @@ def find_date(text: str, value: datetime, *, now: datetime | None) -> Span | Non
     """Return where the text states the day of that moment, or how long before `now` it was."""
     if (span := DateFinder(text).find(value)) is not None:
         return span
-    matches = (match for match in _AGO.finditer(text) if means(match[0], value, now=now))
-    first = next(matches, None)
-    return first.span() if first else None
+    return next((match.span() for match in _AGO.finditer(text) if means(match[0], value, now=now)), None)
 
 
 def means(text: str, value: datetime, *, now: datetime | None) -> bool:
@@ -260,8 +245,7 @@ def stated_date(text: str) -> date | None:
     if len(text) > MOST_CHARACTERS or not _MAY_BE_DATE.search(text):
         return None
     for _, readings in _numeric(text):
-        is_all = _ISO.fullmatch(text) or _NUMBERS.fullmatch(text)
-        if is_all:
+        if _ISO.fullmatch(text) or _NUMBERS.fullmatch(text):
             return next(iter(readings)) if len(readings) == 1 else None
     if _IN_WORDS.fullmatch(text):
         moment = read_date(text, now=None)

@@ -7,7 +7,7 @@ sheet in the page hides for good.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -93,7 +93,9 @@ def hiding(style: str) -> Hiding | None:
     if not _MAY_HIDE.search(style):
         return None
     declarations = _normal(style)
-    if _hides_all(declarations):
+    is_clipped = _CLIPPED.search(declarations) and _NO_SIZE.search(declarations) and not _GROWS.search(declarations)
+    is_off_screen = _PLACED.search(declarations) and _OFF_SCREEN.search(declarations)
+    if _HIDES.search(declarations) or is_clipped or is_off_screen:
         return Hiding.ALL
     return Hiding.OWN_TEXT if _hides_own_text(declarations) else None
 
@@ -108,13 +110,6 @@ def hiding_selectors(sheets: str) -> tuple[tuple[str, Hiding], ...]:
     # Cached: the pages of a site share their style sheet, and reading it took as long as parsing.
     read = _selectors_of_site if len(sheets) <= _KEPT_SHEET_CHARACTERS else _selectors_in
     return read(sheets)
-
-
-def _hides_all(declarations: str) -> bool:
-    is_clipped = _CLIPPED.search(declarations) and _NO_SIZE.search(declarations) and not _GROWS.search(declarations)
-    return bool(
-        _HIDES.search(declarations) or is_clipped or (_PLACED.search(declarations) and _OFF_SCREEN.search(declarations))
-    )
 
 
 def _hides_own_text(declarations: str) -> bool:
@@ -233,11 +228,7 @@ _PLAIN = bytes([ord("\n"), *range(32, 127)])  # what a line of English is made o
 
 
 def cleaned_text(html: str) -> str:
-    """Return the text that a visitor sees, one line for each block, without scripts or markup.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Return the text that a visitor sees, a line for each block; a bomb is `Permanent` (see `parse_html`)."""
     return visible_text(visible_tree(html))
 
 
@@ -258,11 +249,10 @@ def remove_unseen(tree: LexborHTMLParser, candidates: Sequence[LexborNode] | Non
     page that has nothing else.
     """
     nodes = tree.css(MAY_BE_UNSEEN) if candidates is None else candidates
-    by_style_sheet = hiding_selectors(_sheets(nodes))
+    by_style_sheet = hiding_selectors("\n".join([node.text() for node in nodes if _is_applied_sheet(node)]))
     hrefs = _remove(tree, [node for node in nodes if _has_no_text(node) or _is_hidden(node)])
     for selector, how in by_style_sheet:
-        hidden = [node for node in tree.css(selector) if _is_hidden_by_sheet(node, how)]
-        hrefs += _remove(tree, hidden)
+        hrefs += _remove(tree, [node for node in tree.css(selector) if _is_hidden_by_sheet(node, how)])
     return hrefs
 
 
@@ -418,12 +408,10 @@ def _remove(tree: LexborHTMLParser, nodes: Sequence[LexborNode]) -> list[str | N
     return hrefs
 
 
-def _sheets(nodes: Iterable[LexborNode]) -> str:
-    """Return the style sheets that apply to every screen, with scripts enabled."""
-    return "\n".join([node.text() for node in nodes if node.tag == "style" and _is_applied(node)])
-
-
-def _is_applied(node: LexborNode) -> bool:
+def _is_applied_sheet(node: LexborNode) -> bool:
+    """Return whether the node is a style sheet that applies to every screen, with scripts enabled."""
+    if node.tag != "style":
+        return False
     attributes = node.attrs
     is_css = (attributes.get("type") or "text/css").strip().lower() == "text/css"
     is_for_others = node.parent is not None and node.parent.tag == "noscript"

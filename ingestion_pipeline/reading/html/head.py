@@ -113,8 +113,7 @@ def _refresh(nodes: Iterable[LexborNode], base: str | None) -> Refresh | None:
         if match is None or _is_inside(node, "noscript"):
             continue
         target = (match[2] or match[3] or match[4] or "").strip()
-        address = linked_page(base, target)
-        if address or not target:
+        if (address := linked_page(base, target)) or not target:
             return Refresh(int(match[1]), address)
     return None
 
@@ -132,15 +131,15 @@ def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
     return list(feeds.values())
 
 
-def feeds_named(html: str, *, most: int = 3) -> list[str]:
-    """Return the addresses of the first feeds that the page names, as written."""
+def feeds_named(html: str) -> list[str]:
+    """Return the addresses of the first three feeds that the page names, as written."""
     try:
         tree = parse_html(html)
     except Permanent:  # a decompression or nesting bomb: no page with feeds
         return []
     nodes = tree.css("link[rel~='alternate' i][type][href]")
     hrefs = [node.attrs.get("href") for node in nodes if _media_type(node) in _FEED_TYPES]
-    return [clean_text(href[:200]) or "" for href in dict.fromkeys(hrefs) if href][:most]
+    return [clean_text(href[:200]) or "" for href in dict.fromkeys(hrefs) if href][:3]
 
 
 def _media_type(node: LexborNode) -> str:

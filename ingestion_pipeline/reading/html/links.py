@@ -287,11 +287,9 @@ def _without_number(address: str) -> str:
 
 def shows_a_part(tree: LexborHTMLParser) -> bool:
     """Return whether a button or a link without an address offers more of the list."""
-    for node in tree.css("button, [role=button], a:not([href]), a[href^='#'], a[href^=javascript]"):
-        words = clean_text(node.text()) or clean_text(node.attrs.get("aria-label")) or ""
-        if _MORE.fullmatch(words):
-            return True
-    return False
+    nodes = tree.css("button, [role=button], a:not([href]), a[href^='#'], a[href^=javascript]")
+    labels = (clean_text(node.text()) or clean_text(node.attrs.get("aria-label")) or "" for node in nodes)
+    return any(map(_MORE.fullmatch, labels))
 
 
 def _value(address: str) -> int | None:
@@ -308,15 +306,10 @@ def _clued(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode, Clue, int | Non
         if number := _NUMBER.fullmatch(text) or _NUMBER.fullmatch(label):
             if _is_in_pager(node) or _numbered(node.attrs.get("href") or ""):
                 yield node, Clue.NUMBERED, int(number[1])
-        elif _is_next(text or label, node):
+        elif (words := text or label) and _NEXT.fullmatch(words) and (words.strip(_ARROWS + " ") or _is_in_pager(node)):
             yield node, Clue.NEXT_TEXT, None
         elif _numbered(node.attrs.get("href") or ""):
             yield node, Clue.QUERY, None
-
-
-def _is_next(words: str, node: LexborNode) -> bool:
-    is_word = bool(words.strip(_ARROWS + " "))
-    return bool(words and _NEXT.fullmatch(words)) and (is_word or _is_in_pager(node))
 
 
 def _numbered(address: str) -> re.Match[str] | None:

@@ -37,10 +37,7 @@ _MOST_REMEMBERED = 8_192  # some megabytes
 
 
 class LinkTarget(NamedTuple):
-    """The target of a link: the canonical URL of a page, and the attribute for the converter.
-
-    The first is None for what is no web page, the second empty for what has no target.
-    """
+    """The target of a link: the canonical URL if it is a page, and the attribute for the converter if it has any."""
 
     page: str | None
     attribute: bytes
@@ -96,17 +93,13 @@ class LinkedHtml:
         self.targets = self._targets(self.parts[2::4])
 
     def pages(self, others: Iterable[str | None] = ()) -> tuple[str, ...]:
-        """Return the linked pages, each once in the order of the page, then those of `others`.
-
-        `others` are the addresses of links that are not in the HTML.
-        """
+        """Return the linked pages, each once in page order, then those of `others`, links that the HTML lacks."""
         written = [(href or "").replace("&", "&amp;").encode() for href in others]
         targets = [*self.targets, *self._targets(written)]
         return tuple(filter(None, dict.fromkeys([lead.page for lead in targets])))
 
     def _targets(self, written: Iterable[bytes]) -> list[LinkTarget]:
-        of_origin, whole = self._known, self._whole
-        return [of_origin.get(href) or whole.get(href) or self._target(href) for href in written]
+        return [self._known.get(href) or self._whole.get(href) or self._target(href) for href in written]
 
     def _target(self, written: bytes) -> LinkTarget:
         """Return the target; cached without its fragment: those are many and seldom repeat."""
@@ -139,7 +132,10 @@ class LinkedHtml:
 
 def _new(base: str | None, href: str) -> LinkTarget:
     if (address := linked_page(base, href)) is None:
-        return LinkTarget(None, _attribute(_other_target(href.replace("\xa0", " ").strip(), base)))
+        other = href.replace("\xa0", " ").strip()
+        # Mail and phone are kept; scripts, data and the like are not.
+        is_kept = other.lower().startswith(_KEPT_SCHEMES) or not (base or _SCHEME.match(other))
+        return LinkTarget(None, _attribute(other if is_kept else None))
     place = href.partition("#")[2]
     target = f"{address}#{place}" if place else address
     return LinkTarget(canonical_or_none(address), _attribute(target.replace("\xa0", " ").strip()))
@@ -147,13 +143,6 @@ def _new(base: str | None, href: str) -> LinkTarget:
 
 def _attribute(target: str | None) -> bytes:
     return b"" if target is None else f' href="{escape(target)}"'.encode()
-
-
-def _other_target(href: str, base: str | None) -> str | None:
-    """Return a target that is no web page (mail, phone); None for scripts, data and the like."""
-    if href.lower().startswith(_KEPT_SCHEMES):
-        return href
-    return None if base or _SCHEME.match(href) else href
 
 
 # Stored with each snapshot: another release or another cleaning makes other Markdown of a page.
@@ -215,22 +204,14 @@ _LONG_DASHES = re.compile(b"-{4,}")
 
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
-    """Return the visible content as Markdown; links are absolute if the page's URL is given.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Return the page as Markdown, its links absolute if `url` is given; a bomb is `Permanent` (see `parse_html`)."""
     tree = visible_tree(html)
     body = body_html(tree)
     return utf8_markdown(LinkedHtml(body, base_of(tree, url)), text=utf8_text(body)).decode()
 
 
 def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
-    """Return the Markdown of a page whose `utf8_text` is available.
-
-    If the converter loses text, the plain text is returned instead. So it is
-    for Markdown that is many times larger than the page.
-    """
+    """Return the page's Markdown; its `utf8_text` if the converter loses some, or makes many times the page's size."""
     converted = _converted(_prepared(body))
     # Measured by the page as written: a long `base` lengthens its links.
     if len(converted) > _MORE_BYTES and len(converted) > _MOST_TIMES * sum(map(len, body.parts)) + _MORE_BYTES:
@@ -388,17 +369,13 @@ def _compact(markdown: bytes) -> bytes:
         start = markdown.rfind(b"\n", copied, max(line, 0))
         table = _TABLE.match(markdown, start) if start >= 0 else None
         if table:
-            parts += (markdown[copied:start], _compact_table(table))
+            names, _, dash_line, rows = table.groups()
+            padded = b"\n" + names + _LONG_DASHES.sub(b"---", dash_line) + rows
+            parts += (markdown[copied:start], _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded)))
             copied = place = table.end()
         elif (place := markdown.find(b"\n", dashes.end())) < 0:  # a line is looked at once
             break
     return b"".join([*parts, markdown[copied:]]) if parts else markdown
-
-
-def _compact_table(table: re.Match[bytes]) -> bytes:
-    names, _, dashes, rows = table.groups()
-    padded = b"\n" + names + _LONG_DASHES.sub(b"---", dashes) + rows
-    return _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded))
 
 
 def _tidy(markdown: bytes) -> bytes:

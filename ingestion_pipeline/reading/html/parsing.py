@@ -139,22 +139,14 @@ def _token_count(stretch: str) -> int:
 def _refuse_repeats(text: str) -> None:
     _refuse_more(len(_OPTION.findall(text)), MAX_OPTIONS, "options")
     _refuse_more(len(_ROOT.findall(text)), MAX_ROOTS, "tags <html> and <body>")
-    open_count = sum(_open_count(part) for part in _outside_scripts(text))
+    beginning, *rest = _SCRIPT.split(text)
+    outside_scripts = [beginning, *(part for slash, part in zip(rest[::2], rest[1::2], strict=True) if slash)]
+    slashes = [slash for part in outside_scripts for slash in _NESTED.findall(part)]
+    open_count = 2 * slashes.count("") - len(slashes)
     if open_count > MAX_OPEN:
         raise _refused(f"leaves {open_count} elements open, more than {MAX_OPEN}", code="too_deep")
     if _MANY_ATTRIBUTES.search(text):
         raise _refused(f"has an element with more than {MAX_ATTRIBUTES} attributes", code="too_many_attributes")
-
-
-def _outside_scripts(text: str) -> Iterator[str]:
-    beginning, *rest = _SCRIPT.split(text)
-    yield beginning
-    yield from (part for slash, part in zip(rest[::2], rest[1::2], strict=True) if slash)
-
-
-def _open_count(text: str) -> int:
-    slashes = _NESTED.findall(text)
-    return 2 * slashes.count("") - len(slashes)
 
 
 def _refuse_by_trial(utf8: bytes) -> None:

@@ -59,11 +59,7 @@ class TrialProcess:
         atexit.register(self.stop)
 
     def try_out(self, utf8: bytes) -> TrialResult:
-        """Return whether the page can be parsed within the limits.
-
-        Raises:
-            OSError: the process was killed, or does not answer.
-        """
+        """Return whether the page passes the limits; raise `OSError` if the process was killed or does not answer."""
         with self._lock:
             is_new = self._running is None
             try:
@@ -94,10 +90,13 @@ class TrialProcess:
 
     def _result(self, utf8: bytes) -> TrialResult:
         try:
-            return _result_of(self._exit_code(utf8))
+            exit_code = self._exit_code(utf8)
+            if (result := _RESULTS.get(exit_code)) is None:
+                raise ConnectionAbortedError(f"a fork was ended from outside (exit code {exit_code})")
         except OSError:
             self.stop()
             raise
+        return result
 
     def _exit_code(self, utf8: bytes) -> int:
         if self._running is None:
@@ -125,18 +124,13 @@ def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
     return process, ours
 
 
-def _result_of(exit_code: int) -> TrialResult:
-    if exit_code == _PASSED:
-        return TrialResult.PASSED
-    if exit_code == _TOO_DEEP:
-        return TrialResult.TOO_DEEP
-    if exit_code == _OUT_OF_MEMORY:
-        return TrialResult.TOO_LARGE
-    if -exit_code in _TIME_SIGNALS:
-        return TrialResult.TOO_SLOW
-    if -exit_code in _PARSER_SIGNALS:
-        return TrialResult.CRASHED
-    raise ConnectionAbortedError(f"a fork was ended from outside (exit code {exit_code})")
+_RESULTS = {
+    _PASSED: TrialResult.PASSED,
+    _TOO_DEEP: TrialResult.TOO_DEEP,
+    _OUT_OF_MEMORY: TrialResult.TOO_LARGE,
+    **{-number: TrialResult.TOO_SLOW for number in _TIME_SIGNALS},
+    **{-number: TrialResult.CRASHED for number in _PARSER_SIGNALS},
+}
 
 
 def _main() -> None:

@@ -69,10 +69,7 @@ class VisiblePage:
 def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePage:
     """Return what a crawl needs of a page; less than `read_page`, in a third of its time.
 
-    `utf8` is the same HTML in UTF-8, if available.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
+    `utf8` is the same HTML in UTF-8, if available; a bomb is `Permanent` (see `parse_html`).
     """
     tree = parse_html(html, utf8=utf8)
     elements = tree.css(_ALL if utf8 is None or re2_pattern(_SELDOM).search(utf8) else _OFTEN)
@@ -113,11 +110,7 @@ class WebPage:
 
 
 def read_page(html: str, *, url: str | None = None) -> WebPage:
-    """Read everything the page states, from one parse; relative addresses need its `url`.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Read all the page states; relative addresses need its `url`; a bomb is `Permanent` (see `parse_html`)."""
     tree = parse_html(html)
     title, language = title_of(tree), language_of(tree)
     addresses = page_addresses(tree.css(ADDRESS_SELECTOR), url)

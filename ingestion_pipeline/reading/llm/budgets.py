@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, false, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, func, or_, select, true, update
 from sqlalchemy.sql.selectable import CTE
 
 from ingestion_pipeline.reading.llm.question import Usage
@@ -90,7 +91,7 @@ def reserve(connection: Connection, requested: Sequence[Scope], amount: Decimal,
     fits = ~exists(select(locked.c.scope).where(or_(false(), *too_much)))
     if _raise(connection, locked, amount, fits, now):
         return None
-    held = _held(connection, requested)
+    held = {row.scope: row.held_usd for row in connection.execute(_counters(requested))}
     limited = [(scope, scope.limit_usd) for scope in requested if scope.limit_usd is not None]
     full = next(scope for scope, limit in limited if held[scope.key] > limit - amount)
     return Overrun(scope=full, held_usd=held[full.key])
@@ -111,10 +112,13 @@ def _create(connection: Connection, requested: Sequence[Scope], now: datetime) -
     connection.execute(statement.on_conflict_do_nothing(index_elements=["scope"]))
 
 
-def _locked(requested: Sequence[Scope]) -> CTE:
+def _counters(requested: Sequence[Scope]) -> Select[Any, Any]:
     keys = [scope.key for scope in requested]
-    query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
-    return query.order_by(spending.c.scope).with_for_update().cte("locked")
+    return select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
+
+
+def _locked(requested: Sequence[Scope]) -> CTE:
+    return _counters(requested).order_by(spending.c.scope).with_for_update().cte("locked")
 
 
 def _raise(connection: Connection, locked: CTE, amount: Decimal, fits: ColumnElement[bool], now: datetime) -> bool:
@@ -126,12 +130,6 @@ def _raise(connection: Connection, locked: CTE, amount: Decimal, fits: ColumnEle
         .returning(spending.c.scope)
     )
     return bool(connection.execute(statement).all())
-
-
-def _held(connection: Connection, requested: Sequence[Scope]) -> dict[str, Decimal]:
-    keys = [scope.key for scope in requested]
-    query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
-    return {row.scope: row.held_usd for row in connection.execute(query)}
 
 
 log = logging.getLogger(__name__)

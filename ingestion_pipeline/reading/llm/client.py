@@ -102,7 +102,8 @@ class ModelClient:
             Resource: no model is configured, a budget's period is used up, the server is busy.
             Transient: no answer in time, or one that is not of the protocol.
         """
-        models = list(dict.fromkeys(self._model(tier) for tier in tiers))
+        configured = {ModelTier.CHEAP: self._settings.model_cheap, ModelTier.STRONG: self._settings.model_strong}
+        models = list(dict.fromkeys(configured[tier] for tier in tiers))
         until = deadline(self._settings)
         # A concurrent equal question waits, and finds the answer cached.
         async with self._turns.setdefault(question.cache_key(models[0]), asyncio.Lock()):
@@ -116,8 +117,7 @@ class ModelClient:
         tries: list[NoAnswer] = []
         for model in models:
             asking = _Asking(question=question, billing=billing, model=model, until=until)
-            outcome = await self._ask_model(asking, tries)
-            if outcome is not None:
+            if (outcome := await self._ask_model(asking, tries)) is not None:
                 return outcome
         return Unanswered(tries=tuple(tries))
 
@@ -175,7 +175,9 @@ class ModelClient:
             max_output_tokens=question.max_output_tokens,
             kept_apart_by=asking.billing.source_id,
         )
-        call = self._new_call(asking, talk, answer_format)
+        size = talk.size_bytes + len(question.schema.as_text().encode())
+        estimate = estimated_usage(input_bytes=size, output_tokens=question.max_output_tokens)
+        call = self._entry(question, asking.billing, asking.model, answer_format.value, estimate)
         # At most half of the time is spent on the wait: a call without time is paid for nothing.
         reserved = await self._ledger.reserve_in_turn(call, seconds=seconds / 2)
         if isinstance(reserved, OverBudget):
@@ -217,13 +219,6 @@ class ModelClient:
         self._ledger.settle(reserved, usage, code, latency_ms=latency_ms, store_answer=store_answer)
         return outcome
 
-    def _new_call(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> NewCall:
-        schema_bytes = len(asking.question.schema.as_text().encode())
-        estimate = estimated_usage(
-            input_bytes=talk.size_bytes + schema_bytes, output_tokens=asking.question.max_output_tokens
-        )
-        return self._entry(asking.question, asking.billing, asking.model, answer_format.value, estimate)
-
     def _entry(self, question: Question, billing: Billing, model: str, way: str, estimate: Usage) -> NewCall:
         return NewCall(
             billing=billing,
@@ -240,15 +235,11 @@ class ModelClient:
         with self._store.read() as connection:
             stored = cached_answers(connection, [question.cache_key(model) for model in models])
         for model in models:
-            answer = stored.get(question.cache_key(model))
-            if answer is not None:
+            if (answer := stored.get(question.cache_key(model))) is not None:
                 self._ledger.note_cached(self._entry(question, billing, model, CACHE, Usage()))
                 cached = Answered(model=model, usage=Usage(), data=answer, is_cached=True)
                 return _checked(cached, question, ())
         return None
-
-    def _model(self, tier: ModelTier) -> str:
-        return self._settings.model_cheap if tier is ModelTier.CHEAP else self._settings.model_strong
 
     def _postponed(self, message: str, code: str) -> Resource:
         return Resource(message, until=self._store.now() + UNCONFIGURED_WAIT, code=code)

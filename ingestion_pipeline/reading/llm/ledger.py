@@ -97,11 +97,7 @@ class Ledger:
         self._output_tokens: dict[tuple[str, str], float] = {}  # by call site and model
 
     async def reserve_in_turn(self, call: NewCall, *, seconds: float) -> Reserved | OverBudget:
-        """Reserve as `reserve` does, after waiting up to `seconds` for reserves in flight.
-
-        Raises:
-            Resource: also if the reserves in flight are not settled by then.
-        """
+        """Reserve as `reserve` does; raise `Resource` also if reserves in flight are not settled within `seconds`."""
         ends = time.monotonic() + seconds
         reserved = await self._reserve(call)
         while isinstance(reserved, InFlight):
@@ -142,13 +138,12 @@ class Ledger:
             raise
 
     def reserve(self, call: NewCall) -> Reserved | OverBudget | InFlight:
-        """Count the call's expected cost, so that it may be sent; or say why it may not.
-
-        Raises:
-            Resource: the source or the month has no money left, until the next period.
-        """
+        """Count the call's expected cost, or say why not; raise `Resource` if a period's money is used up."""
         price = price_of(call.model, self._prices)
-        estimate = self._expected(call)
+        kind = (call.billing.call_site, call.model)
+        # What answers of this kind have taken lately; `call.estimate` is the most.
+        tokens = round(self._output_tokens.get(kind, FIRST_OUTPUT_TOKENS))
+        estimate = replace(call.estimate, output_tokens=min(call.estimate.output_tokens, tokens))
         amount = Decimal(0) if price is None else cost_usd(estimate, price)
         with self._store.begin() as connection:
             if call.check_claim is not None:
@@ -157,16 +152,17 @@ class Ledger:
             scopes = budgets.scopes(call.billing, self._settings, now=now)
             overrun = budgets.reserve(connection, scopes, amount, now=now)
             if overrun is not None:
-                since = now - self._longest_call
+                models, website = self._settings.models, self._settings.website
+                longest = max(models.deadline_seconds, website.answer_seconds) + IN_FLIGHT_SLACK_SECONDS
+                since = now - timedelta(seconds=longest)
                 open_usd = _open_usd(connection, call, overrun.scope, since=since)
                 if overrun.held_usd - open_usd + amount <= (overrun.scope.limit_usd or 0):
                     return InFlight(scope=overrun.scope, open_usd=open_usd)
                 return _refusal(call.billing, overrun, amount)
-            reserved_usd = None if price is None else amount
-            call_id = _insert(connection, call, "reserved", now, reserved_usd=reserved_usd)
+            call_id = _insert(connection, call, "reserved", now, reserved_usd=None if price is None else amount)
         return Reserved(
             call_id=call_id,
-            kind=(call.billing.call_site, call.model),
+            kind=kind,
             estimate=estimate,
             price=price,
             amount=amount,
@@ -184,8 +180,7 @@ class Ledger:
     ) -> None:
         """Replace the reserve by what was used; the answer is stored in the same transaction."""
         tokens = self._output_tokens.get(reserved.kind, usage.output_tokens)
-        latest = LATEST_SHARE * (usage.output_tokens - tokens)
-        self._output_tokens[reserved.kind] = tokens + latest
+        self._output_tokens[reserved.kind] = tokens + LATEST_SHARE * (usage.output_tokens - tokens)
         self._close(reserved, usage, "settled", outcome, latency_ms, store_answer)
 
     def fail(self, reserved: Reserved, outcome: str, *, may_be_charged: bool, latency_ms: int) -> Decimal | None:
@@ -198,19 +193,6 @@ class Ledger:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             _insert(connection, call, "cached", now, cost_usd=Decimal(0), settled_at=now)
-
-    @property
-    def _longest_call(self) -> timedelta:
-        """Return how long a call may be in flight; an older reserve has lost its worker."""
-        settings = self._settings
-        longest = max(settings.models.deadline_seconds, settings.website.answer_seconds)
-        return timedelta(seconds=longest + IN_FLIGHT_SLACK_SECONDS)
-
-    def _expected(self, call: NewCall) -> Usage:
-        """Return what answers of this kind have taken lately; `call.estimate` is the most."""
-        kind = (call.billing.call_site, call.model)
-        tokens = round(self._output_tokens.get(kind, FIRST_OUTPUT_TOKENS))
-        return replace(call.estimate, output_tokens=min(call.estimate.output_tokens, tokens))
 
     def _close(
         self,
@@ -235,7 +217,10 @@ class Ledger:
                     cost_usd=cost,
                     latency_ms=latency_ms,
                     settled_at=now,
-                    **_tokens(usage),
+                    input_tokens=usage.input_tokens,
+                    cached_input_tokens=usage.cached_input_tokens,
+                    output_tokens=usage.output_tokens,
+                    usage_estimated=usage.is_estimated,
                 )
             )
             if cost is not None:
@@ -326,15 +311,6 @@ def _refusal(billing: Billing, overrun: budgets.Overrun, amount: Decimal) -> Ove
     return OverBudget(
         extraction_id=billing.extraction_id or 0, limit_usd=limit, held_usd=overrun.held_usd, wanted_usd=amount
     )
-
-
-def _tokens(usage: Usage) -> dict[str, object]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "cached_input_tokens": usage.cached_input_tokens,
-        "output_tokens": usage.output_tokens,
-        "usage_estimated": usage.is_estimated,
-    }
 
 
 def _insert(connection: Connection, call: NewCall, status: str, now: datetime, **more: object) -> int:

@@ -55,10 +55,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageText:
-    """The visible text of a page, and the absolute URLs it links to.
-
-    `text` comes from `cleaned_text` or `to_markdown`, which leave out what is hidden.
-    """
+    """The visible text of a page, of `cleaned_text` or `to_markdown`, and the absolute URLs it links to."""
 
     text: str
     links: Sequence[str] = ()
@@ -116,11 +113,9 @@ class Conversation:
         return Conversation(instructions=self.instructions, turns=(*self.turns, rejected, again))
 
 
-def _random_mark() -> str:
-    return f"=== {secrets.token_hex(12)} ==="
-
-
-def conversation(question: Question, *, mark: Callable[[], str] = _random_mark) -> Conversation:
+def conversation(
+    question: Question, *, mark: Callable[[], str] = lambda: f"=== {secrets.token_hex(12)} ==="
+) -> Conversation:
     """Return the messages of a question, its page between two marks that do not occur in it."""
     text = _TEMPLATE_MARK.sub(lambda match: match[0] + " ", question.page.text)
     line = next(candidate for candidate in iter(mark, None) if candidate not in text)
@@ -248,8 +243,7 @@ class PageUrls:
     """The URLs of a page: those in its text and those it links to."""
 
     def __init__(self, page: PageText) -> None:
-        written = {_bare(match[0]) for match in _ADDRESS.finditer(page.text)}
-        self._known = {*written, *page.links}
+        self._known = {*_addresses(page.text), *page.links}
         self._known |= {canonical for url in self._known if (canonical := _canonical(url))}
 
     def __contains__(self, url: str) -> bool:
@@ -262,8 +256,7 @@ def without_strange_urls(answer: dict[str, object], page: PageText) -> tuple[dic
     Null is used even where the schema requires text: it means absent. Items of a list are removed.
     """
     dropped: list[DroppedUrl] = []
-    page_urls = PageUrls(page)
-    cleaned = _without_strange(answer, "$", page_urls, dropped)
+    cleaned = _without_strange(answer, "$", PageUrls(page), dropped)
     return cast("dict[str, object]", cleaned), tuple(dropped)
 
 
@@ -289,11 +282,7 @@ def _without_strange(value: object, path: str, page_urls: PageUrls, dropped: lis
 
 
 def _addresses(text: str) -> Iterator[str]:
-    return (_bare(match[0]) for match in _ADDRESS.finditer(text))
-
-
-def _bare(address: str) -> str:
-    return address.rstrip(_CLOSING)
+    return (match[0].rstrip(_CLOSING) for match in _ADDRESS.finditer(text))
 
 
 def _canonical(url: str) -> str | None:

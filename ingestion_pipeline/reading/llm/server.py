@@ -87,8 +87,7 @@ class ModelServer:
 
     async def learn(self, refused: AnswerFormat, reason: str) -> AnswerFormat | None:
         """Return the looser format, stored for this and the next run; None if there is none."""
-        looser = refused.looser
-        if looser is None:
+        if (looser := refused.looser) is None:
             return None
         if self._format in {None, refused}:  # else another call has learnt more meanwhile
             self._format = looser

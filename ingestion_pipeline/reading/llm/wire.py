@@ -120,7 +120,8 @@ def is_unsupported(answer_format: AnswerFormat, status: int, message: str) -> bo
         return False
     if answer_format is AnswerFormat.RESPONSES:
         no_such_way = status in _NO_SUCH_WAY and "model" not in message.lower()
-        return no_such_way or bool(_ABOUT_FORMAT.search(message) or _ABOUT_ARGUMENT.search(message))
+        if no_such_way or _ABOUT_ARGUMENT.search(message):
+            return True
     return bool(_ABOUT_FORMAT.search(message))
 
 
@@ -270,10 +271,8 @@ def read_body(answer_format: AnswerFormat, body: str) -> Exchange:
     except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, dict):
-        document = cast("dict[str, Any]", parsed)
-        is_chat = answer_format is not AnswerFormat.RESPONSES
-        reply = _read_chat(document) if is_chat else _read_response(document)
-        if reply is not None:
+        read = _read_response if answer_format is AnswerFormat.RESPONSES else _read_chat
+        if (reply := read(cast("dict[str, Any]", parsed))) is not None:
             return reply
     message = f"its answer is not of the protocol: {body[:80]!r}"
     return ServerBusy(code="garbled", message=message, may_be_charged=True, is_shared=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, cast
@@ -44,11 +45,7 @@ class BadJson(ValueError):
 
 
 def read_json(text: str) -> object:
-    """Parse the value of the text, tolerating what pages get wrong.
-
-    Raises:
-        BadJson: it is no JSON, too long or too deep.
-    """
+    """Parse the text, tolerating what pages get wrong; raise `BadJson` if it is no JSON, too long or too deep."""
     if len(text) > MAX_JSON_CHARACTERS:
         raise BadJson(f"it has {len(text)} characters, more than {MAX_JSON_CHARACTERS}")
     text = _without_tail(_WRAPPING.sub("", text))
@@ -74,11 +71,7 @@ def _without_tail(text: str) -> str:
 
 
 def read_value(text: str, position: int) -> tuple[object, int]:
-    """Parse the value at the position; return it and where it ends; for JSON inside a script.
-
-    Raises:
-        BadJson: there is none.
-    """
+    """Return the value at the position in a script, and where it ends; raise `BadJson` if there is none."""
     try:
         return json.JSONDecoder(strict=False, parse_constant=_nothing).raw_decode(text, position)
     except RecursionError as error:
@@ -241,13 +234,9 @@ def _properties(tree: LexborHTMLParser, node: LexborNode) -> Iterator[LexborNode
     """Yield the elements with a property of the item: its own, then those it refers to."""
     yield from _below(node)
     for identity in (node.attrs.get("itemref") or "").split()[:MAX_MICRODATA_DEPTH]:
-        referred = tree.css_first(f'[id="{_quoted(identity)}"]')
-        if referred is None:
-            continue
-        if "itemprop" in referred.attrs:
-            yield referred
-        else:
-            yield from _below(referred)
+        quoted = identity.replace("\\", "\\\\").replace('"', '\\"')
+        if referred := tree.css_first(f'[id="{quoted}"]'):
+            yield from [referred] if "itemprop" in referred.attrs else _below(referred)
 
 
 def _below(node: LexborNode) -> Iterator[LexborNode]:
@@ -303,10 +292,6 @@ def _add(item: dict[str, object], name: str, value: object) -> None:
         item[name] = [existing, value]
 
 
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
 MAX_SCRIPTS = 200
 MAX_ASSIGNMENTS = 100  # of one script that are tried; the state comes before the program
 MAX_META = 500
@@ -350,19 +335,11 @@ class EmbeddedData:
 
     def meta_content(self, *names: str) -> str | None:
         """Return the first content that is not blank, of the first name that has any."""
-        for name in names:
-            contents = (content for key, content in self.meta if key == name and content)
-            if content := next(contents, None):
-                return content
-        return None
+        return next((content for name in names for key, content in self.meta if key == name and content), None)
 
 
 def read_embedded(html: str) -> EmbeddedData:
-    """Read the page's machine-readable data; broken parts are problems, never errors.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Read the page's machine-readable data; broken parts are problems, a bomb is `Permanent` (see `parse_html`)."""
     return embedded_of(parse_html(html))
 
 
@@ -415,8 +392,7 @@ def _json_ld(tree: LexborHTMLParser, problems: list[Problem]) -> Iterator[Thing]
         try:
             value = read_json(text)
         except BadJson as error:
-            where = f"JSON-LD script {number}"
-            problems.append(Problem(where=where, message=str(error), code="bad_json_ld"))
+            problems.append(Problem(where=f"JSON-LD script {number}", message=str(error), code="bad_json_ld"))
             continue
         listed = cast("list[object]", value) if isinstance(value, list) else [value]
         yield from (cast("Thing", item) for item in listed if isinstance(item, dict))
@@ -438,18 +414,15 @@ def _states(tree: LexborHTMLParser) -> Iterator[ScriptState]:
 
 def _whole(name: str, text: str) -> Iterator[ScriptState]:
     if text.strip()[:1] in {"{", "[", "<", "/"}:
-        try:
+        with suppress(BadJson):
             yield ScriptState(name=name, data=read_json(text))
-        except BadJson:
-            return
 
 
 def _assigned(script: str) -> Iterator[ScriptState]:
     """Yield objects and lists that a script assigns to a name; code is skipped."""
     position = 0
     for _ in range(MAX_ASSIGNMENTS):
-        match = _ASSIGNED.search(script, position)
-        if match is None:
+        if (match := _ASSIGNED.search(script, position)) is None:
             return
         position = match.end()
         try:

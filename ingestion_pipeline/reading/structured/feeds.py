@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import cast
 
 from ingestion_pipeline.reading.html.head import feeds_named
@@ -126,7 +127,7 @@ def _checked(text: str) -> str:
                 break
         terms.take(tag)
         fields.take(tag)
-        if _closes_root(tag, elements):
+        if elements.close_root(tag):
             return fields.without(text)
     raise Transient(
         f"the feed breaks off after {len(text)} characters, its root element is never closed; it is fetched again",
@@ -141,21 +142,20 @@ class _OpenElements:
         self._names: list[str] = []
         self._open_count: Counter[str] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def open(self, name: str) -> None:
-        """Open another one.
-
-        Raises:
-            Permanent: `too_deep`.
-        """
-        self._names.append(name)
-        self._open_count[name] += 1
+    def close_root(self, tag: re.Match[str]) -> bool:
+        """Take the next tag; return whether nothing is open after it; too many open ones are `too_deep`."""
+        _, is_end, written, is_empty = tag.groups()
+        name = (written or "").lower()
+        if name and is_end:
+            self._close(name)
+        elif name and not is_empty:
+            self._names.append(name)
+            self._open_count[name] += 1
         if len(self._names) > MAX_DEPTH:
             raise Permanent(f"the feed nests more than {MAX_DEPTH} elements; it is not read", code="too_deep")
+        return bool(name) and not self._names
 
-    def close(self, name: str) -> None:
+    def _close(self, name: str) -> None:
         """Close the innermost of that name and what it left open; a stray end means nothing."""
         closed = None
         while closed != name and self._open_count[name]:
@@ -194,9 +194,8 @@ class _LongFields:
 
     def without(self, text: str) -> str:
         """Return the text without the content of these elements."""
-        ends = [0, *(end for _, end in self._spans)]
-        starts = [*(start for start, _ in self._spans), len(text)]
-        return "".join(text[end:start] for end, start in zip(ends, starts, strict=True))
+        spans = [(0, 0), *self._spans, (len(text), len(text))]
+        return "".join(text[end:start] for (_, end), (start, _) in pairwise(spans))
 
 
 class _Terms:
@@ -208,11 +207,7 @@ class _Terms:
         self._is_in_entry = False
 
     def take(self, tag: re.Match[str]) -> None:
-        """Count up to the end of this tag.
-
-        Raises:
-            Permanent: `too_deep`; one entry has too many, or one tag too many attributes.
-        """
+        """Count up to the end of this tag; too many in an entry, or a tag of too many attributes, are `too_deep`."""
         if self._open_lists:  # what precedes may be a CDATA, and a comma may be `&#44;`
             place = self._counted_to, tag.start()
             self._add(self._text.count(",", *place) + self._text.count("&", *place))
@@ -242,23 +237,13 @@ class _Terms:
             raise _too_many(f"more than {MAX_TERMS} categories in one entry")
 
 
-def _closes_root(tag: re.Match[str], elements: _OpenElements) -> bool:
-    """Take the next tag; True if nothing is open after it."""
-    _, is_end, name, is_empty = tag.groups()
-    if name and is_end:
-        elements.close(name.lower())
-    elif name and not is_empty:
-        elements.open(name.lower())
-    return bool(name) and not elements
-
-
 def _parse(text: str) -> _Fields:
     """Parse the text with feedparser; the only place that uses it."""
     import feedparser  # pyright: ignore[reportMissingTypeStubs]  it ships none
 
     stream = io.BytesIO((_DECLARATION + _CHARACTER.sub(_stated, text)).encode("utf-8"))
     try:
-        parsed = cast(
+        return cast(
             "_Fields",
             feedparser.parse(  # pyright: ignore[reportUnknownMemberType]  it is not annotated
                 stream, response_headers=_HEADERS, sanitize_html=False, resolve_relative_uris=False
@@ -272,7 +257,6 @@ def _parse(text: str) -> _Fields:
             " the site, or read it with the platform html",
             code="unreadable_feed",
         ) from error
-    return parsed
 
 
 def _stated(reference: re.Match[str]) -> str:
@@ -286,8 +270,7 @@ def _problems(parsed: _Fields) -> tuple[Problem, ...]:
     if not parsed.get("bozo"):
         return ()
     reason = clean_text(str(parsed.get("bozo_exception"))) or "unknown reason"
-    reason = reason[:200]
-    return (Problem(where="feed", message=f"ill-formed, read as far as it goes: {reason}"),)
+    return (Problem(where="feed", message=f"ill-formed, read as far as it goes: {reason[:200]}"),)
 
 
 def _entry(entry: _Fields, elements: Collection[str]) -> FeedEntry:
@@ -324,15 +307,11 @@ def _published_at(entry: _Fields) -> datetime | None:
     for key in ("published_parsed", "updated_parsed", "created_parsed"):
         # `in` first: to ask an entry for a missing `updated` makes feedparser warn.
         if key in entry and isinstance(moment := entry[key], time.struct_time):
-            return _moment(moment)
+            try:
+                return datetime(*moment[:5], second=min(moment.tm_sec, 59), tzinfo=UTC)
+            except ValueError:
+                return None
     return None
-
-
-def _moment(moment: time.struct_time) -> datetime | None:
-    try:
-        return datetime(*moment[:5], second=min(moment.tm_sec, 59), tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def _too_many(excess: str) -> Permanent:

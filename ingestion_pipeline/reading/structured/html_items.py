@@ -46,11 +46,7 @@ class FieldSelector:
 
     @classmethod
     def of(cls, text: str) -> FieldSelector:
-        """Parse the selector.
-
-        Raises:
-            BadSelector: it is no CSS.
-        """
+        """Parse the selector; raise `BadSelector` if it is no CSS."""
         match = _ATTRIBUTE.fullmatch(text.strip())
         css, attribute = (match[1].strip(), match[2]) if match else (text.strip(), None)
         is_own_text = attribute is None and css.endswith(_OWN_TEXT)
@@ -136,7 +132,11 @@ class HtmlReader:
         """Read every item of a parsed page."""
         elements = page.tree.css(self.items)
         if not elements and not self.may_be_empty:
-            raise self._no_items(page)
+            raise Permanent(
+                f"nothing on the page matches {self.items!r} ({page.described()}); if the list may be"
+                " empty, set may_be_empty, else the layout changed or this is another page",
+                code="no_items",
+            )
         items = [self._item(element) for element in elements[: MAX_RECORDS + 1]]
         reading = named_items(items, self.required, cure="check fields in the config")
         return ItemPage(
@@ -168,21 +168,10 @@ class HtmlReader:
                     break
         return item
 
-    def _no_items(self, page: HtmlPage) -> Permanent:
-        return Permanent(
-            f"nothing on the page matches {self.items!r} ({page.described()}); if the list may be"
-            " empty, set may_be_empty, else the layout changed or this is another page",
-            code="no_items",
-        )
-
 
 @lru_cache(maxsize=1_000)
 def checked_css(css: str) -> str:
-    """Return the selector if it can be used, in the parser's own words.
-
-    Raises:
-        BadSelector: it is no CSS, or too long to be meant.
-    """
+    """Return the selector in the parser's own words; raise `BadSelector` if it is no CSS, or too long to be meant."""
     from selectolax.lexbor import LexborHTMLParser, SelectolaxError
 
     excerpt = css[:MAX_SELECTOR_CHARACTERS]

@@ -81,15 +81,10 @@ class ItemReader(Protocol):
 
 
 def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) -> ParsedFeed[Item]:
-    """Return the items that have every required field, and a problem for each that has not.
-
-    Raises:
-        Permanent: `no_fields`; not one item has them, so the fields are wrong.
-    """
+    """Return the items with every required field, a problem for each other; if all lack some it is `no_fields`."""
     complete = [item for item in items if all(name in item for name in required)]
     if items and not complete:
-        names_required = ", ".join(required)
-        raise Permanent(f"none of {len(items)} items has {names_required}; {cure}", code="no_fields")
+        raise Permanent(f"none of {len(items)} items has {', '.join(required)}; {cure}", code="no_fields")
     lacking = [(position, [name for name in required if name not in item]) for position, item in enumerate(items)]
     problems = [
         Problem(where=f"item {position}", message=f"it has no {', '.join(names)}; the rest counts")

@@ -38,11 +38,7 @@ class JsonPath:
 
     @classmethod
     def of(cls, text: str) -> JsonPath:
-        """Parse the path.
-
-        Raises:
-            BadPath: it is not of the form `a.b[0].c`.
-        """
+        """Parse the path; raise `BadJsonPath` if it is not of the form `a.b[0].c`."""
         steps: list[Step] = []
         position = 0
         while position < len(text) <= MAX_PATH_CHARACTERS:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.html.cleaning import remove_unseen, visible_text
@@ -20,10 +20,6 @@ from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, 
 from ingestion_pipeline.reading.text.business_names import MAX_NAME_CHARACTERS
 from ingestion_pipeline.reading.text.decoding import clean_text, without_references
 from ingestion_pipeline.reading.text.topics import guessed_language, stated_keywords
-
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
-
 
 MAX_CHARACTERS = 200
 
@@ -240,11 +236,7 @@ class OrganizationFacts:
 
 
 def organization_facts(html: str) -> OrganizationFacts:
-    """Return everything the page states about its organization.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Return all the page states about its organization; a bomb is `Permanent` (see `parse_html`)."""
     tree = parse_html(html)
     embedded = embedded_of(tree)
     title, claimed = title_of(tree), language_of(tree)
@@ -262,7 +254,9 @@ def organization_facts(html: str) -> OrganizationFacts:
     address = tree.css_first("address, [itemprop='address'], .footer-address")
     if address is not None:
         gathered.take("location", address_line(clean_text(address.text(separator=", "))), Stated.TEXT)
-    gathered.take("description", _description(_first_paragraph(tree)), Stated.TEXT)
+    paragraphs = (clean_text(node.text()) for node in tree.css("main p, article p, body p")[:20])
+    long_one = next((text for text in paragraphs if text and len(text) >= 2 * _LEAST_DESCRIPTION), None)
+    gathered.take("description", _description(long_one), Stated.TEXT)
     return OrganizationFacts(
         **gathered.texts,
         other_names=tuple(dict.fromkeys(gathered.other_names)),
@@ -303,7 +297,9 @@ class _Gathered:
         self.take("description", _description(stated_description(thing)), place)
         self.take("location", stated_seat(thing), place)
         self.take("industry", stated_industry(thing) or trade_of(thing), place)
-        self.take_keywords(_texts(thing.get("knowsAbout")) or _keywords(thing), place)
+        keywords = thing.get("keywords")
+        stated = stated_keywords(keywords) if isinstance(keywords, str) else _texts(keywords)
+        self.take_keywords(_texts(thing.get("knowsAbout")) or stated, place)
         self.other_names += _texts(thing.get("alternateName"))
         self.same_as += [link for link in _texts(thing.get("sameAs")) if "://" in link]
 
@@ -360,11 +356,6 @@ def _take_meta(gathered: _Gathered, embedded: EmbeddedData) -> None:
     gathered.take_keywords(stated_keywords(words), Stated.META)
 
 
-def _keywords(thing: Thing) -> list[str]:
-    keywords = thing.get("keywords")
-    return stated_keywords(keywords) if isinstance(keywords, str) else _texts(keywords)
-
-
 def _description(value: object) -> str | None:
     text = clean_text(value) if isinstance(value, str) else None
     if not text or len(text) < _LEAST_DESCRIPTION:
@@ -374,11 +365,3 @@ def _description(value: object) -> str | None:
 
 def _texts(value: object) -> list[str]:
     return [text for item in listed(value) if (text := stated_text(item))][:MAX_LINKS]
-
-
-def _first_paragraph(tree: LexborHTMLParser) -> str | None:
-    for node in tree.css("main p, article p, body p")[:20]:
-        text = clean_text(node.text())
-        if text and len(text) >= 2 * _LEAST_DESCRIPTION:
-            return text
-    return None

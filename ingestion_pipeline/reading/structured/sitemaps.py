@@ -144,7 +144,8 @@ def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
     loc, changed = _field(mark, "loc"), _field(mark, "lastmod")
     entries: dict[str, SitemapEntry] = {}
     problems: list[Problem] = []
-    for block in _blocks(text, re.compile(rf"</{mark}{item}\s*>", re.IGNORECASE)):
+    # One entry precedes each end tag; what follows the last is none.
+    for block in re.compile(rf"</{mark}{item}\s*>", re.IGNORECASE).split(text)[:-1]:
         if (location := loc.search(block)) is None:
             problems.append(Problem(where=f"<{item}>", message="it has no <loc>"))
             continue
@@ -165,14 +166,6 @@ def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
 
 def _field(mark: str, name: str) -> re.Pattern[str]:
     return re.compile(rf"<{mark}{name}(?:\s[^<>]*)?>\s*(?:<!\[CDATA\[([^\]]*)\]\]>|([^<]*))", re.IGNORECASE)
-
-
-def _blocks(text: str, end: re.Pattern[str]) -> Iterator[str]:
-    """Yield what precedes each end tag: one entry each; what follows the last is none."""
-    position = 0
-    for match in end.finditer(text):
-        yield text[position : match.start()]
-        position = match.end()
 
 
 def _plain(text: str, url: str) -> Sitemap:

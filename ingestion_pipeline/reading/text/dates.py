@@ -156,10 +156,7 @@ def _in_words(text: str, now: datetime | None) -> datetime | None:
 
 @lru_cache(maxsize=2_000)
 def _worded(text: str) -> datetime | timedelta | tuple[int, int] | None:
-    """Parse with dateparser: a moment, how long ago, or month and day of some year.
-
-    The only place that knows it.
-    """
+    """Parse with dateparser: a moment, how long ago, or month and day of some year. The only place that knows it."""
     import dateparser  # pyright: ignore[reportMissingTypeStubs]  it ships none
 
     settings = {

@@ -165,8 +165,7 @@ def without_references(text: str) -> str:
 
 def encoding_of(body: bytes, content_type: str | None = None) -> str:
     """Return the Python codec that reads the body best; there is always one."""
-    encoding = _by_its_bytes(body)
-    return encoding or _chosen_encoding(_declared(body, content_type), body)
+    return _by_its_bytes(body) or _chosen_encoding(_declared(body, content_type), body)
 
 
 def declared_encoding(body: bytes) -> str | None:
@@ -207,8 +206,7 @@ def _is_mostly_utf8(body: bytes) -> bool:
     """Return whether the body is UTF-8 but for a few bytes: a bad quotation, a cut-off end."""
     if _utf8_text(body) is not None:
         return True
-    bad = body.decode("utf-8", errors="replace").count("\ufffd")
-    return _lead_count(body) > 2 * bad
+    return _lead_count(body) > 2 * body.decode("utf-8", errors="replace").count("\ufffd")
 
 
 def _lead_count(body: bytes) -> int:
@@ -270,8 +268,7 @@ def _attributes(head: str, position: int) -> tuple[dict[str, str], int]:
     """Return a tag's attributes and where the tag ends; -1 if it never does."""
     attributes: dict[str, str] = {}
     while match := _ATTRIBUTE.match(head, position):
-        value = match[2] or match[3] or match[4] or ""
-        attributes.setdefault(match[1].lower(), value)
+        attributes.setdefault(match[1].lower(), match[2] or match[3] or match[4] or "")
         position = match.end()
     return attributes, head.find(">", position)
 

@@ -170,14 +170,10 @@ def _without_the_day(text: bytes) -> bytes:
         lowered = _TIMING.sub(r"\1", lowered.decode()).encode()
     if not words.isdisjoint(_NAMES_OWNER):
         # In a shortened text their positions have changed.
-        lowered = _without_years(lowered, _owners(lowered, seen if lowered is whole else _mentions(lowered)))
+        owners = _owners(lowered, seen if lowered is whole else _mentions(lowered))
+        years = _years_before([place for place, word in owners if word in _MARKS], lowered)
+        lowered = _without(_COPYRIGHT, lowered, sorted([*years, *(place for place, _ in owners)]))
     return lowered[1:]
-
-
-def _without_years(text: bytes, owners: Sequence[tuple[int, bytes]]) -> bytes:
-    """Remove the years that stand before or after these names of an owner."""
-    years = _years_before([place for place, word in owners if word in _MARKS], text)
-    return _without(_COPYRIGHT, text, sorted([*years, *(place for place, _ in owners)]))
 
 
 def _owners(text: bytes, seen: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:

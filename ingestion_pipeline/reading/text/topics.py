@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -95,7 +95,6 @@ def frequent_words(
     *,
     headings: Sequence[str] = (),
     language: str | None = None,
-    without: Iterable[str] = (),
     most: int = MOST_KEYWORDS,
 ) -> list[str]:
     """Return the most frequent words without stop words; those in headings count four times.
@@ -103,7 +102,7 @@ def frequent_words(
     A pair of words that stands together at least half as often as the commoner one comes as a pair.
     """
     primary = (language or "").partition("-")[0].lower()
-    excluded = _STOP_WORDS.get(primary, _STOP_WORDS["en"]) | _EVERYWHERE | {*without}
+    excluded = _STOP_WORDS.get(primary, _STOP_WORDS["en"]) | _EVERYWHERE
     counts: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
     for passage, weight in [(text[:SAMPLE_CHARACTERS], 1), *((heading, _HEADING_WEIGHT) for heading in headings)]:
