@@ -134,7 +134,7 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
             "status": row["status"],
             "items": row["item_count"],
             "url": row["url"],
-            "reason": (row["failure"] or {}).get("message"),
+            "reason": row["failure"].get("message") if row["failure"] else None,
         },
         as_json=as_json,
         empty=f"no page of extraction {extraction_id} is {status}",
