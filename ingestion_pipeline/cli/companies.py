@@ -10,8 +10,6 @@ from ingestion_pipeline.cli.output import distance, echo, print_facts, print_jso
 from ingestion_pipeline.cli.session import json_option, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ingestion_pipeline.companies.reports import CompanyReport
 
 STATES = ("pending", "analyzing", "active", "failed")
@@ -69,8 +67,11 @@ def show(*, company_id: str, as_json: bool) -> None:
         print_json({**report.row, **more})
         return
     print_facts(_facts(report))
-    _print_boards(report.row["boards"] or [])
-    _print_refusals(report.refusals)
+    for board in report.row["boards"] or ():
+        where = board.get("source_id") or board.get("note") or "discovery pending"
+        echo(f"board: {board['platform']} {board['url']} ({board['confidence']}): {where}")
+    for refusal in report.refusals:
+        echo(f"refused: {refusal['kind']} {refusal['url']} by task {refusal['parent']}: {refusal['reason']}")
 
 
 def _facts(report: CompanyReport) -> dict[str, object]:
@@ -96,14 +97,3 @@ def _short(value: object) -> object:
     if not isinstance(value, str) or len(value) <= MOST_SHOWN:
         return value
     return value[: MOST_SHOWN - 1] + "\u2026"
-
-
-def _print_boards(boards: Sequence[Mapping[str, Any]]) -> None:
-    for board in boards:
-        where = board.get("source_id") or board.get("note") or "discovery pending"
-        echo(f"board: {board['platform']} {board['url']} ({board['confidence']}): {where}")
-
-
-def _print_refusals(refusals: Sequence[Mapping[str, Any]]) -> None:
-    for refusal in refusals:
-        echo(f"refused: {refusal['kind']} {refusal['url']} by task {refusal['parent']}: {refusal['reason']}")

@@ -169,13 +169,8 @@ def replay(*, dead_letter_ids: tuple[int, ...], error_class: str | None, source_
 
     with opened() as (_, store):
         chosen = _ids(store, dead_letter_ids, error_class, source_id)
-        outcomes = list(
-            counting(
-                requeue_dead_letters(store, chosen, actor=actor(), dry_run=dry_run),
-                total=len(chosen),
-                noun="dead letter",
-            )
-        )
+        requeued = requeue_dead_letters(store, chosen, actor=actor(), dry_run=dry_run)
+        outcomes = list(counting(requeued, total=len(chosen), noun="dead letter"))
     for outcome in outcomes:
         would_be = "would be " if dry_run and outcome.outcome == "queued" else ""
         echo(f"{outcome.dead_letter_id}: {would_be}{outcome.outcome}")

@@ -190,8 +190,7 @@ def _database(settings: Settings, variables: Mapping[str, str], files: list[Sour
     try:
         url = make_url(settings.store_url)
         if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-            problem = f"{url.database} does not exist yet"
-            yield warning("database", problem, CREATES)
+            yield warning("database", f"{url.database} does not exist yet", CREATES)
             return
         if (behind := _behind(settings.store_url)) is not None:
             yield behind
@@ -455,10 +454,7 @@ def _newest_sign(connection: Connection, settings: Settings) -> datetime | None:
 
 
 def model_server(settings: Settings) -> DoctorCheck:
-    """Request the server's list of models; no model is called and nothing is paid.
-
-    Its answer is not shown: a server may repeat the key it refuses.
-    """
+    """List the server's models, at no cost; its answer is not shown, since it may repeat the key it refuses."""
     import openai
 
     from ingestion_pipeline.reading.llm.server import shown_base_url
@@ -517,9 +513,8 @@ def versions(needed: Sequence[str] | None = None) -> DoctorCheck:
 def _mismatches(needed: Iterable[str]) -> Iterable[str]:
     from packaging.requirements import Requirement
 
-    no_extra: Mapping[str, str] = {"extra": ""}
     for requirement in map(Requirement, needed):
-        if requirement.marker is not None and not requirement.marker.evaluate(dict(no_extra)):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
             installed = version(requirement.name)

@@ -128,18 +128,14 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
         if not rows and not list_pages(connection, extraction_id, limit=1):
             raise UnknownExtraction(extraction_id)
 
-    def record(row: Mapping[str, Any]) -> dict[str, object]:
-        failure: dict[str, Any] = row["failure"] or {}
-        return {
+    print_listing(
+        rows,
+        lambda row: {
             "status": row["status"],
             "items": row["item_count"],
             "url": row["url"],
-            "reason": failure.get("message"),
-        }
-
-    print_listing(
-        rows,
-        record,
+            "reason": row["failure"].get("message") if row["failure"] else None,
+        },
         as_json=as_json,
         empty=f"no page of extraction {extraction_id} is {status}",
         numbers={"items"},

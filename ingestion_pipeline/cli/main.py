@@ -237,10 +237,7 @@ def explain(error: Exception) -> click.ClickException | None:
 
 
 def _is_bad_input(error: Exception) -> bool:
-    """Return whether the error reports bad input: our own ValueError or LookupError.
-
-    A plain LookupError is raised only by us; KeyError and IndexError are bugs.
-    """
+    """Return whether it is our own ValueError or LookupError; a plain LookupError is only ours, a KeyError a bug."""
     if type(error) is LookupError:
         return True
     is_ours = type(error).__module__.startswith("ingestion_pipeline.")

@@ -37,10 +37,7 @@ class Column:
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, rule: str = "─") -> list[str]:
-    """Return heading, rule and rows, at most `width` terminal columns wide; nothing is cut.
-
-    A flexible column that the others leave no room is printed beneath its row.
-    """
+    """Return heading, rule and rows within `width`, nothing cut; a flexible column without room goes beneath."""
     natural = [_natural(*column_cells) for column_cells in _by_column(columns, rows)]
     widths = _fitted(columns, natural, width)
     beneath = [
@@ -62,10 +59,7 @@ def _grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequ
 def _stacked(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], beneath: Sequence[int], *, width: int, rule: str
 ) -> list[str]:
-    """Return the table without the columns `beneath`.
-
-    Their cells follow under each row, by name.
-    """
+    """Return the table without the columns `beneath`, whose cells follow under each row by name."""
     inline = [place for place in range(len(columns)) if place not in beneath]
     shown_columns = [columns[place] for place in inline]
     cells = [[row[place] for place in inline] for row in rows]
@@ -93,10 +87,7 @@ def _natural(column: Column, texts: Sequence[str]) -> int:
 
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """Return widths that fit: the widest flexible columns shrink first.
-
-    Other columns shrink only when no flexible width is left, so that ids stay whole.
-    """
+    """Return widths that fit: the widest flexible columns shrink first, so that ids stay whole."""
     room = max(width - len(GAP) * (len(columns) - 1), len(columns))
     widths = [min(wanted_width, room) for wanted_width in natural]
     flexible = [place for place, column in enumerate(columns) if column.is_flexible]
@@ -225,10 +216,7 @@ def print_json(value: object) -> None:
 
 
 def _json(value: object) -> str:
-    """Encode with orjson.
-
-    What it refuses (lone surrogates, huge numbers) with the standard library.
-    """
+    """Encode with orjson; what it refuses (lone surrogates, huge numbers) with the standard library."""
     import orjson
 
     option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME

@@ -41,10 +41,7 @@ def actor() -> str:
 
 @contextmanager
 def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
-    """Yield the settings and the store of this environment.
-
-    Refuse a store that cannot be opened.
-    """
+    """Yield the settings and the store of this environment; refuse a store that cannot be opened."""
     from ingestion_pipeline.settings import BadSetting, load_settings
     from ingestion_pipeline.store.stored_settings import open_from_environment
 

@@ -85,18 +85,14 @@ def checked(raw: dict[str, Any]) -> Definition:
 def list_(*, kind: str | None, as_json: bool) -> None:
     """Show every source."""
     selected = Kind(kind) if kind else None
-    if as_json:
-        _print_json_facts(selected)
-    else:
+    if not as_json:
         _print_sources(selected)
-
-
-def _print_json_facts(kind: Kind | None) -> None:
-    from ingestion_pipeline.sources.status import watched_sources
+        return
+    from ingestion_pipeline.sources.status import watched_sources  # the table does without
 
     with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts
-        watched_list = watched_sources(connection, kind=kind)
+        watched_list = watched_sources(connection, kind=selected)
         facts = [source_facts(watched, now=now, max_attempts=attempts) for watched in watched_list]
     print_json(facts)
 

@@ -207,19 +207,14 @@ def _shown_reason(row: dict[str, Any]) -> str:
 def _summary(report: dict[str, Any]) -> str:
     counts = report["totals"]
     words = ", ".join(f"{count} {word}" for word, count in report["health"].items())
+    budget, money = report["budget"], ""
+    if budget["percent"] is not None:
+        spent = f"{budget['held_usd']:.2f} of {budget['limit_usd']:.2f} dollars ({budget['percent']:.0f} %)"
+        money = f"\nmodels in {budget['month']}: {spent}"
     return (
         f"sources: {words or 'none'}\n"
         f"tasks: {counts['due']} due now, {counts['in_progress']} in progress,"
         f" {counts['abandoned']} with a lost worker, {counts['retrying']} waiting for a retry\n"
         f"dead letters open: {counts['dead_letters']}; outbox rows unhandled: {counts['outbox']}"
-        f"{_money(report['budget'])}"
-    )
-
-
-def _money(budget: dict[str, Any]) -> str:
-    if budget["percent"] is None:
-        return ""
-    return (
-        f"\nmodels in {budget['month']}: {budget['held_usd']:.2f} of"
-        f" {budget['limit_usd']:.2f} dollars ({budget['percent']:.0f} %)"
+        f"{money}"
     )

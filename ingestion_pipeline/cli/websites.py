@@ -151,14 +151,8 @@ def _print_shares(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 def _visibility_cells(row: VisibilityRow) -> list[object]:
     others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
-    return [
-        row.provider,
-        f"{row.answers} of {row.prompts}",
-        _percent(row.visibility),
-        row.mean_rank,
-        row.score,
-        others,
-    ]
+    answers = f"{row.answers} of {row.prompts}"
+    return [row.provider, answers, _percent(row.visibility), row.mean_rank, row.score, others]
 
 
 def _print_report_visibility(report: AnalysisReport) -> None:

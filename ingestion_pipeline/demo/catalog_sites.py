@@ -110,8 +110,7 @@ def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
     if int(number) == len(starts):
         rows.append(f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>')
     pages = " ".join(f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts)))
-    body = f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>"
-    return _html("Courses, Harbour College", body)
+    return _html("Courses, Harbour College", f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>")
 
 
 def _row(course: Course) -> str:
@@ -120,7 +119,14 @@ def _row(course: Course) -> str:
 
 
 def _course_page(course: Course) -> DemoContent:
-    body = _course_body(course)
+    needed = course.prerequisites
+    body = (
+        f'<article class="course"><h1>{escape(f"{course.code}: {course.title}")}</h1>'
+        f'<p class="credits">{course.credits} credits</p>'
+        f'<p class="description">{escape(course.description)}</p>'
+        + (f'<p class="prerequisites">Prerequisites: {escape(needed)}.</p>' if needed else "")
+        + "</article>"
+    )
     title = escape(f"{course.code}, Harbour College")
     if course.code == RENDERED:
         return DemoContent(body=_shell(title, body), content_type=HTML)
@@ -130,23 +136,11 @@ def _course_page(course: Course) -> DemoContent:
     return _html(title, body)
 
 
-def _course_body(course: Course) -> str:
-    needed = course.prerequisites
-    return (
-        f'<article class="course"><h1>{escape(f"{course.code}: {course.title}")}</h1>'
-        f'<p class="credits">{course.credits} credits</p>'
-        f'<p class="description">{escape(course.description)}</p>'
-        + (f'<p class="prerequisites">Prerequisites: {escape(needed)}.</p>' if needed else "")
-        + "</article>"
-    )
-
-
 def _shell(title: str, body: str) -> bytes:
     """Return a page whose content is only in its script, encoded so that no parser finds it."""
     codes = ",".join(str(ord(character)) for character in body)
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        "</head>"
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>'
         '<body><div id="root"></div><noscript>This page needs JavaScript.</noscript><script>'
         f'document.getElementById("root").innerHTML = String.fromCharCode({codes});'
         "</script></body></html>\n"
@@ -334,10 +328,7 @@ def tidewater(state: DemoState, path: str, query: Query) -> DemoContent:
         return plain(400, f"offset counts from 0, limit from 1 to {TIDEWATER_MAX_LIMIT}")
     if state.is_broken and offset == LOST_OFFSET:
         return plain(500, "Internal Server Error")
-    return _tidewater_list(tidewater_courses(state), offset, limit)
-
-
-def _tidewater_list(courses: Sequence[Course], offset: int, limit: int) -> DemoContent:
+    courses = tidewater_courses(state)
     entries = "".join(_entry(course) for course in courses[offset : offset + limit])
     starts = range(0, len(courses), limit)
     pages = " ".join(

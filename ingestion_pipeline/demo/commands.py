@@ -250,6 +250,7 @@ def run(*, model: bool) -> None:
 def _run() -> bool:
     """Run every job once; return whether all succeeded."""
     from ingestion_pipeline.demo.hooks import read_inboxes
+    from ingestion_pipeline.notices.tasks import make_due
     from ingestion_pipeline.operations.alerts import record_health_changes
 
     home = _home()
@@ -265,7 +266,10 @@ def _run() -> bool:
         succeeded.append(_run_job("process_listings"))
         with store.begin() as connection:  # as `maintain` does
             record_health_changes(connection, settings, store.clock.now(connection))
-        _make_followers_due(store)
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            for recipient in demo_file().recipients:  # even if a daemon has just run them with other limits
+                make_due(connection, recipient.id, now=now)
         succeeded.append(_run_job("deliver_notices"))
         echo("")
         with store.read() as connection:
@@ -302,18 +306,13 @@ def _report(
 
 
 def _poll(store: Store) -> list[bool]:
-    """Run the poll jobs; boards that needed approval are polled last.
-
-    The hot polls start the companies, whose boards are discovered and polled with the warm ones. A
-    job belongs to the board that lists it first, so approved boards follow.
-    """
+    """Run the poll jobs; approved boards go last, since a job belongs to the board that lists it first."""
     from ingestion_pipeline.demo.report import approve
 
     jobs = ("poll_hot", "process_companies", "poll_warm", "poll_cold")
     succeeded = [_run_job(name) for name in jobs]
     with store.begin() as connection:
-        now = store.clock.now(connection)
-        has_more = approve(connection, _ids(Kind.COMPANY), now=now)
+        has_more = approve(connection, _ids(Kind.COMPANY), now=store.clock.now(connection))
     return [*succeeded, _run_job("poll_warm")] if has_more else succeeded
 
 
@@ -370,16 +369,6 @@ def _boards(connection: Connection) -> list[str]:
 
 def _ids(kind: Kind) -> list[str]:
     return [definition.id for definition in demo_file().definitions if definition.kind is kind]
-
-
-def _make_followers_due(store: Store) -> None:
-    """Make the deliveries due, even if a daemon has just run them with other limits."""
-    from ingestion_pipeline.notices.tasks import make_due
-
-    with store.begin() as connection:
-        now = store.clock.now(connection)
-        for recipient in demo_file().recipients:
-            make_due(connection, recipient.id, now=now)
 
 
 def _run_job(name: str) -> bool:

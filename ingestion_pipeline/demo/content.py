@@ -75,7 +75,16 @@ def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str
     uploads = series[manga_id](state)
     if languages := query.get("translatedLanguage[]"):
         uploads = [upload for upload in uploads if upload.language in languages]
-    return _collection(uploads, limit=limit, offset=offset)
+    return json_page(
+        {
+            "result": "ok",
+            "response": "collection",
+            "data": [_item(upload) for upload in uploads[offset : offset + limit]],
+            "limit": limit,
+            "offset": offset,
+            "total": len(uploads),
+        }
+    )
 
 
 def api_error(status_code: int, title: str, detail: str) -> DemoContent:
@@ -131,31 +140,9 @@ def natural(text: str) -> int | None:
     return int(text) if is_number else None
 
 
-def _collection(uploads: Sequence[DemoUpload], *, limit: int, offset: int) -> DemoContent:
-    return json_page(
-        {
-            "result": "ok",
-            "response": "collection",
-            "data": [_item(upload) for upload in uploads[offset : offset + limit]],
-            "limit": limit,
-            "offset": offset,
-            "total": len(uploads),
-        }
-    )
-
-
 def _item(upload: DemoUpload) -> dict[str, object]:
-    return {
-        "id": upload.id,
-        "type": "chapter",
-        "attributes": _attributes(upload),
-        "relationships": _relationships(upload),
-    }
-
-
-def _attributes(upload: DemoUpload) -> dict[str, object]:
     uploaded_at = upload.uploaded_at.isoformat()
-    return {
+    attributes = {
         "volume": _volume(upload.chapter.number),
         "chapter": upload.chapter.number,
         "title": upload.chapter.title,
@@ -168,18 +155,16 @@ def _attributes(upload: DemoUpload) -> dict[str, object]:
         "pages": 0 if upload.external_url else 18 + len(upload.chapter.title) % 7,
         "version": 1,
     }
+    relationships = _relationships(upload)
+    return {"id": upload.id, "type": "chapter", "attributes": attributes, "relationships": relationships}
 
 
 def _relationships(upload: DemoUpload) -> list[dict[str, object]]:
     manga: dict[str, object] = {"id": upload.manga_id, "type": "manga"}
     if upload.group is None:
         return [manga]
-    group: dict[str, object] = {
-        "id": stable_uuid(upload.group),
-        "type": "scanlation_group",
-        "attributes": {"name": upload.group},
-    }
-    return [group, manga]
+    attributes = {"name": upload.group}
+    return [{"id": stable_uuid(upload.group), "type": "scanlation_group", "attributes": attributes}, manga]
 
 
 def _volume(number: str | None) -> str | None:
@@ -239,8 +224,7 @@ Query = Mapping[str, Sequence[str]]
 def html_page(title: str, body: str, *, footer: str, head: str = "") -> DemoContent:
     """Return a page in English and UTF-8; title, body, footer and head are markup already."""
     text = (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"{head}</head>"
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>{head}</head>'
         f"<body>{body}<footer>{footer}</footer></body></html>\n"
     )
     return DemoContent(body=text.encode(), content_type=HTML)

@@ -48,16 +48,12 @@ class Receiver:
         self._lock = threading.Lock()
 
     def receive(self, path: str, headers: Message, body: bytes) -> DemoContent:
-        """Accept a message once (a repeat is a success, too); refuse one that is not genuine.
-
-        An accepted message is on disk before the sender gets the response.
-        """
+        """Accept a genuine message once and store it before the response; a repeat is a success, too."""
         follower = path.removeprefix("/")
         secret = self._secret_of(follower)
         if secret is None:
             return plain(404, f"There is no follower {follower!r} here")
-        genuine = is_genuine(headers, body, secret, now=self._now())
-        title = _title(body) if genuine else None
+        title = _title(body) if is_genuine(headers, body, secret, now=self._now()) else None
         try:
             with self._lock:
                 return self._note(follower, headers["webhook-id"], title)
@@ -82,9 +78,7 @@ class Receiver:
 def is_genuine(headers: Message, body: bytes, secret: str, *, now: float) -> bool:
     """Return whether the message has a recent valid signature (Standard Webhooks, version 1)."""
     message_id, sent_at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not message_id or not sent_at.isdecimal():
-        return False
-    if abs(now - int(sent_at)) > TOLERANCE_SECONDS:
+    if not message_id or not sent_at.isdecimal() or abs(now - int(sent_at)) > TOLERANCE_SECONDS:
         return False
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)

@@ -61,10 +61,7 @@ Node = Mapping[str, Any]
 
 
 def demo_model(request: ModelRequest) -> Reply:
-    """Return the outcomes of the page in the request, with an invented one for the second.
-
-    For a job, return its assessment; otherwise an empty answer.
-    """
+    """Return the page's outcomes (the second with an invented one), a job's assessment, or an empty answer."""
     text = request.text
     if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
         return Say(text=json.dumps(assessment))
@@ -80,16 +77,12 @@ def _is_about(page: Programme, text: str) -> bool:
     return any(phrase in text for phrase in (page.title, *page.learned))
 
 
-def _sentences(page: Programme) -> Sequence[str]:
-    return (*page.learned, *INVENTED) if page is TIDAL_BIOLOGY else page.learned
-
-
 class _Answer:
     """An answer in the form of a schema: lists have all records, a single record has one."""
 
     def __init__(self, page: Programme, text: str, schema: Node) -> None:
         self._title = page.title
-        self._sentences = _sentences(page)
+        self._sentences: Sequence[str] = (*page.learned, *(INVENTED if page is TIDAL_BIOLOGY else ()))
         self._asked_about = next((sentence for sentence in INVENTED if sentence in text), page.learned[0])
         self._definitions = cast("Node", schema.get("$defs", {}))
 

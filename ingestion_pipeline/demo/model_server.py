@@ -142,11 +142,7 @@ def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = Non
 
 
 class ScriptedModel:
-    """A server that runs while the `with` block does, on `port` (0: any free one).
-
-    It refuses the abilities it lacks (`without`, of `ABILITIES`) with `refusal_status`, as real
-    servers do.
-    """
+    """A server for a `with` block on `port` (0: any free one); abilities in `without` get `refusal_status`."""
 
     def __init__(
         self, script: Script, *, port: int = 0, without: Collection[str] = (), refusal_status: int = 400

@@ -90,9 +90,7 @@ def _script(speaker: Speaker, home: Path) -> Callable[[ModelRequest], Reply]:
             answer = speaker(request.text, read_state(home))
         except DemoStateError as error:
             return Fail(status=500, message=str(error))
-        if answer is None:
-            return Fail(status=500, message="the weathercock is stuck")
-        return Say(text=answer)
+        return Fail(status=500, message="the weathercock is stuck") if answer is None else Say(text=answer)
 
     return reply
 

@@ -169,10 +169,7 @@ def print_followers(connection: Connection, followers: Sequence[Recipient], *, s
 def describe_received(
     before: Mapping[str, Inbox], after: Mapping[str, Inbox], *, otherwise: str, besides: Collection[str] = ()
 ) -> str:
-    """Return what the webhooks received since `before`, message by message.
-
-    Return `otherwise` if nobody but the operators (`besides`) received anything.
-    """
+    """Return each message that came since `before`; `otherwise` if nobody but the operators (`besides`) got any."""
     taken: list[str] = []
     recipients: set[str] = set()
     repeats = refused = 0
@@ -226,12 +223,10 @@ def print_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
     print_visibility([(str(report.info.get("name")), row) for report, row in ranked])
     for report, row in ranked:
         if row.failure:
-            message = shortened(row.failure, SHOWN)
-            echo(f"{report.source_id}: {row.provider} left {message}")
+            echo(f"{report.source_id}: {row.provider} left {shortened(row.failure, SHOWN)}")
     for report in reports:
         if not report.analysis:
-            message = report.failure or report.progress_message
-            echo(f"{report.source_id} is {report.status.value}: {message}")
+            echo(f"{report.source_id} is {report.status.value}: {report.failure or report.progress_message}")
 
 
 JOB_NUMBERS = ("jobs", "filtered", "skipped", "matched")
@@ -261,8 +256,7 @@ def print_jobs(connection: Connection, company_sources: Sequence[str], *, since:
     boards = boards_of(connection, company_sources)
     echo("")
     _print_boards(connection, boards, since=since)
-    rows = rejected_rows(connection, [board.id for board in boards])
-    if rows:
+    if rows := rejected_rows(connection, [board.id for board in boards]):
         echo("")
         print_table(("no match", "by", "reason"), rows, flexible={"reason"})
     for line in refusals(connection, since=since, now=now):
@@ -274,8 +268,7 @@ def _print_companies(connection: Connection, company_sources: Sequence[str]) -> 
     query = select(*(companies.c[name] for name in names)).where(companies.c.source_id.in_(list(company_sources)))
     rows: list[list[object]] = []
     for row in connection.execute(query.order_by(companies.c.source_id)):
-        discovered: list[dict[str, str]] = row.boards or []
-        boards = ", ".join(f"{board['platform']} ({board['confidence']})" for board in discovered)
+        boards = ", ".join(f"{board['platform']} ({board['confidence']})" for board in row.boards or ())
         rows.append([row.source_id, row.quality.get("level"), row.tier, row.score, boards])
     headings = ("company", "data", "tier", "score", "boards, and their confidence")
     print_table(headings, rows, numbers={"score"}, flexible=headings[-1:])
@@ -350,10 +343,7 @@ LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPage:
-    """A page that this run visited: new, changed, unchanged or failed.
-
-    `needs_browser` if the stored page came from a browser; `is_rendered` if that was in this run.
-    """
+    """A page that this run visited; `needs_browser` if its stored page is rendered, `is_rendered` if in this run."""
 
     source_id: str
     url: str
@@ -490,10 +480,7 @@ def print_datasets(connection: Connection, source_ids: Sequence[str]) -> None:
 
 
 def dataset_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
-    """Return each source's last extraction with the dataset it built or confirmed, if any.
-
-    Pages are those whose records are known: extracted now, or unchanged since they were.
-    """
+    """Return each source's last extraction with its dataset, if any, and the pages whose records are known."""
     pages_read = (
         select(func.count(pages.c.item_count)).where(pages.c.extraction_id == extractions.c.id).scalar_subquery()
     )
@@ -539,8 +526,7 @@ def print_unusual_pages(
     """Print a line for each unusual page; nothing if this run downloaded none."""
     content = ContentStore(settings.home / "content")
     pages = downloaded_pages(connection, content, source_ids, since=since)
-    rows = [*unusual_pages(pages), *_delays(connection, [page.url for page in pages])]
-    if rows:
+    if rows := [*unusual_pages(pages), *_delays(connection, [page.url for page in pages])]:
         echo("")
         print_table(("unusual", "details"), rows, flexible={"details"})
 
@@ -549,8 +535,7 @@ def unusual_pages(pages: Sequence[DownloadedPage]) -> Iterator[list[object]]:
     """Return what is unusual about each page and how it was handled."""
     for page in pages:
         if page.final_url != page.url:
-            details = f"{page.url} leads to {page.final_url}: each hop was checked and rate limited"
-            yield ["redirect", details]
+            yield ["redirect", f"{page.url} leads to {page.final_url}: each hop was checked and rate limited"]
         if page.elapsed_ms >= SLOW_MS:
             yield ["slow page", f"{page.url} took {page.elapsed_ms / 1_000:.1f} seconds"]
         if page.encoding not in PLAIN:
@@ -588,5 +573,4 @@ def _delays(connection: Connection, urls: Collection[str]) -> Iterator[list[obje
         hosts.c.host.in_({host_of(url) for url in urls}), hosts.c.crawl_delay_seconds > 0
     )
     for host, seconds in connection.execute(query.order_by(hosts.c.host)):
-        details = f"robots.txt of {host} sets a crawl delay of {seconds:g} seconds, which was kept"
-        yield ["crawl delay", details]
+        yield ["crawl delay", f"robots.txt of {host} sets a crawl delay of {seconds:g} seconds, which was kept"]

@@ -43,7 +43,16 @@ def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> Dem
     pages = [rows[start : start + ROWS_ON_A_PAGE] for start in range(0, len(rows), ROWS_ON_A_PAGE)]
     if number not in map(str, range(1, len(pages) + 1)):
         return plain(404, "Not Found")
-    return _page(pages[int(number) - 1], number=int(number), is_last=int(number) == len(pages))
+    older = "" if int(number) == len(pages) else f'<a class="older" href="?page={int(number) + 1}">Older parts</a>'
+    lines = "\n".join(pages[int(number) - 1])
+    body = f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<title>The Clockmaker's Map</title></head>
+<body><h1>The Clockmaker's Map</h1><table>
+{lines}
+</table><p>{older}</p></body></html>
+"""
+    return DemoContent(body=body.encode(), content_type="text/html; charset=utf-8")
 
 
 def _rows(chapters: Sequence[DemoChapter]) -> list[str]:
@@ -59,19 +68,6 @@ def _row(chapter: DemoChapter, date: str) -> str:
         f'<td class="what"><a href="clockmaker/{chapter.number}#top">{escape(chapter.title)}</a>'
         f'</td><td class="when">{date}</td></tr>'
     )
-
-
-def _page(rows: Sequence[str], *, number: int, is_last: bool) -> DemoContent:
-    older = "" if is_last else f'<a class="older" href="?page={number + 1}">Older parts</a>'
-    lines = "\n".join(rows)
-    body = f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<title>The Clockmaker's Map</title></head>
-<body><h1>The Clockmaker's Map</h1><table>
-{lines}
-</table><p>{older}</p></body></html>
-"""
-    return DemoContent(body=body.encode(), content_type="text/html; charset=utf-8")
 
 
 FAILURES_AT_START = 2  # one fewer than the attempts of a transient failure: the third one succeeds
@@ -166,9 +162,7 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> DemoCont
     if page := PAGES.get((host, path)):
         return page(state)
     if (host, path) == CLOCKMAKER_ADDRESS:
-        if state.is_broken:
-            return content.overloaded()
-        return clockmaker_list(state, parse_qs(query))
+        return content.overloaded() if state.is_broken else clockmaker_list(state, parse_qs(query))
     if site := SITES.get(host):
         return site(state, path, parse_qs(query))
     return content.plain(404, "Not Found")

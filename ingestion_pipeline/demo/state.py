@@ -29,10 +29,7 @@ def mutate(state: DemoState) -> DemoState:
 
 
 def break_site(state: DemoState) -> DemoState:
-    """Break the site: one feed is an error page, one listing empty, two catalogues lack a page.
-
-    A list of chapters answers 503; the API of a job board renames its fields.
-    """
+    """Break the site: error pages, an empty listing, lost pages, a 503, and renamed fields of a job board's API."""
     return replace(state, is_broken=True)
 
 

@@ -38,10 +38,7 @@ def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataVal
 
 
 def last_reported(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
-    """Return the details last reported to Dagster; None if the asset was materialized since.
-
-    (The UI shows a check that is older than its asset as not evaluated.)
-    """
+    """Return the details last reported; None if the asset is newer, as the UI shows the check as not evaluated."""
     record = instance.get_latest_asset_check_evaluation_record(key)
     entry = record.event if record else None
     evaluation = _evaluation_in(entry)
@@ -54,13 +51,8 @@ def last_reported(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object
     return details.value if details else None
 
 
-def last_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
-    """Return the last evaluation; None if there is none, or it was only planned by a run."""
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    return _evaluation_in(record.event if record else None)
-
-
 def _evaluation_in(entry: dg.EventLogEntry | None) -> dg.AssetCheckEvaluation | None:
+    """Return the evaluation; None if there is none, or it was only planned by a run."""
     event = entry.dagster_event if entry else None
     if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
         return None
@@ -80,13 +72,12 @@ OVERDUE_SECONDS = 900  # a notice due for this long is not being sent
 
 
 def _undelivered(connection: Connection, _settings: Settings, now: datetime) -> list[Finding]:
-    recipients = undelivered(connection, now=now, overdue_seconds=OVERDUE_SECONDS)
     return [
         Finding(
             subject=recipient.recipient,
             message=f"{recipient.failed} failed, {recipient.overdue} overdue: {recipient.error or 'no deliverer'}",
         )
-        for recipient in recipients
+        for recipient in undelivered(connection, now=now, overdue_seconds=OVERDUE_SECONDS)
     ]
 
 
@@ -116,10 +107,7 @@ def checks_of(*assets: str) -> list[dg.AssetCheckKey]:
 
 
 def reported_checks(source_ids: Collection[str] | None) -> list[dg.AssetCheckKey]:
-    """Return the checks a poll run reports; of requested sources only their own asset's.
-
-    They are cheap: the cost of a poll must not grow with history.
-    """
+    """Return a poll run's checks, of requested sources their own asset's; the cost must not grow with history."""
     assets = {
         kind.asset.name
         for kind in kind_specs().values()
@@ -213,7 +201,9 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
         description=f"What is published is as {contract.export} is described: types, ids, values.",
     )
     def check(context: dg.AssetCheckExecutionContext, run_context: RunContextParam) -> dg.AssetCheckResult:
-        broken_rules = _asset_findings(run_context, contract, _keys(context))
+        step = context.op_execution_context
+        keys = list(step.partition_keys) if step.has_partition_key or step.has_partition_key_range else None
+        broken_rules = _asset_findings(run_context, contract, keys)
         return dg.AssetCheckResult(
             passed=not broken_rules, severity=_severity(broken_rules), metadata=evaluation_metadata(broken_rules)
         )
@@ -221,25 +211,19 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
     return check
 
 
-def _keys(context: dg.AssetCheckExecutionContext) -> list[str] | None:
-    step = context.op_execution_context
-    if step.has_partition_key or step.has_partition_key_range:
-        return list(step.partition_keys)
-    return None
-
-
 def _asset_findings(ctx: RunContext, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
     """Return the findings of all rows of these partitions, else of the newest rows."""
     match contract.asset:
         case "source_health":
-            return health_findings(_worst(ctx))
+            with ctx.store.read() as connection:
+                now = ctx.store.clock.now(connection)
+                worst = source_statuses(connection, ctx.settings, now=now)[:SHOWN_SOURCES]
+                return health_findings(reported(connection, worst, ctx.settings, now=now))
         case "notices":  # runs with every delivery: without pandas
             return _notice_findings(ctx, contract)
-        case "datasets":
+        case asset:
             of_rows = contract_findings(ctx.store, contract, keys, most=ROWS if keys is None else None)
-            return [*of_rows, *_item_findings(ctx, keys)]
-        case _:
-            return contract_findings(ctx.store, contract, keys, most=ROWS if keys is None else None)
+            return [*of_rows, *_item_findings(ctx, keys)] if asset == "datasets" else of_rows
 
 
 def _item_findings(ctx: RunContext, keys: Sequence[str] | None) -> list[Finding]:
@@ -257,13 +241,6 @@ def _notice_findings(ctx: RunContext, contract: Contract) -> list[Finding]:
         return findings(contract, cases_of(rows, contract))
 
 
-def _worst(ctx: RunContext) -> list[SourceHealthRow]:
-    with ctx.store.read() as connection:
-        now = ctx.store.clock.now(connection)
-        worst = source_statuses(connection, ctx.settings, now=now)[:SHOWN_SOURCES]
-        return reported(connection, worst, ctx.settings, now=now)
-
-
 def health_findings(health_rows: Sequence[SourceHealthRow]) -> list[Finding]:
     """Return the contract findings of the rows that `source_health` shows."""
     contract = CONTRACTS[HEALTH]
@@ -274,10 +251,7 @@ CONTRACT_CHECKS = [_check(contract) for contract in CONTRACTS.values()]
 
 
 def changed_contracts(instance: dg.DagsterInstance, ctx: RunContext) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield evaluations of the contracts whose findings differ from those last reported.
-
-    Except for `source_health`: the code that refreshes that asset reports its rows.
-    """
+    """Yield the contracts whose findings changed, but `source_health`, which is reported by its refresh."""
     for contract in CONTRACTS.values():
         if contract.asset != HEALTH:
             yield from changed_contract(instance, contract.asset, _asset_findings(ctx, contract, None))
@@ -315,7 +289,8 @@ def published_items(
 def _reported_by_run(
     instance: dg.DagsterInstance, asset: str, broken_rules: Sequence[Finding]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    last = last_evaluation(instance, dg.AssetCheckKey(dg.AssetKey(asset), NAME))
+    record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(dg.AssetKey(asset), NAME))
+    last = _evaluation_in(record.event if record else None)
     if broken_rules or last is None or last.passed:
         yield from changed_contract(instance, asset, broken_rules)
 

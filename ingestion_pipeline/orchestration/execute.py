@@ -10,11 +10,7 @@ INTERRUPT = DagsterExecutionInterruptedError.__name__
 
 
 def run_job(definitions: dg.Definitions, name: str) -> tuple[bool, list[str]]:
-    """Run the job; return whether it succeeded, and its errors.
-
-    Raises:
-        KeyboardInterrupt: somebody pressed Ctrl-C; the run has ended as failed.
-    """
+    """Run the job; return whether it succeeded, and its errors; raise KeyboardInterrupt after Ctrl-C."""
     try:
         instance = dg.DagsterInstance.get()
     except DagsterHomeNotSetError:

@@ -127,8 +127,7 @@ def _cancel(ctx: RunContext, config: Control, id_: int) -> str:
 def _requeue(ctx: RunContext, config: Control, id_: int) -> str:
     act = control.resume if config.action == "resume" else control.retry
     with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
-        done = act(connection, id_, actor=config.actor, now=now)
+        done = act(connection, id_, actor=config.actor, now=ctx.store.clock.now(connection))
     return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
 
 
@@ -137,8 +136,7 @@ def _rerun(ctx: RunContext, config: Control, id_: int) -> str:
         with ctx.store.read() as connection:
             prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
         cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
-        calls = f"{prediction.calls} model calls at most"
-        return f"{prediction.pages} pages, {calls}, {cost}. {prediction.note}".strip()
+        return f"{prediction.pages} pages, {prediction.calls} model calls at most, {cost}. {prediction.note}".strip()
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         made = rerun(connection, id_, actor=config.actor, now=now, publish=config.publish)
@@ -148,8 +146,7 @@ def _rerun(ctx: RunContext, config: Control, id_: int) -> str:
 
 def _publish(ctx: RunContext, config: Control, id_: int) -> str:
     with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
-        version = control.publish(connection, id_, actor=config.actor, now=now)
+        version = control.publish(connection, id_, actor=config.actor, now=ctx.store.clock.now(connection))
     return f"version {version} of extraction {id_} is published"
 
 

@@ -1,6 +1,6 @@
 """The asset `source_health`: health of every source, refreshed by `maintain` and on demand."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +8,6 @@ import dagster as dg
 
 from ingestion_pipeline.engine.asset_events import moment, picture, plain
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.operations.alerts import record_health_changes
 from ingestion_pipeline.operations.freshness import Grid, freshness, freshness_picture
 from ingestion_pipeline.operations.health import (
@@ -93,17 +92,13 @@ def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
     """Return numbers, table and picture of this moment."""
     metadata: dict[str, Any] = {"dagster/row_count": measured.sources}
     metadata["worst"] = dg.MetadataValue.md(health_table(measured.worst, of=measured.sources))
-    if measured.grid.names and (drawn := _picture(measured.grid)) is not None:
+    if measured.grid.names and (drawn := picture(freshness_picture(measured.grid), name="freshness")) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
     return metadata | _numbers(measured.numbers)
 
 
-def _picture(grid: Grid) -> str | None:
-    return picture(freshness_picture(grid), name="freshness")
-
-
 def _numbers(numbers: Numbers) -> dict[str, int | float]:
-    """Return the numbers that Dagster plots; unknown ones are left out."""
+    """Return the numbers that Dagster plots; unknown ones, and metrics whose values are all 0, are left out."""
     use, polls = numbers.models, numbers.polls
     plots: dict[str, int | float] = {
         **{f"sources_{word.value}": numbers.health[word] for word in Health},
@@ -124,21 +119,17 @@ def _numbers(numbers: Numbers) -> dict[str, int | float]:
         "notices_pending": numbers.notices_pending,
         **{f"backlog_{name}": value for name, value in asdict(numbers.backlog).items()},
     }
+    system_plots = {
+        "_".join((metric.name, *labels.values())): value
+        for metric in numbers.systems
+        if any(value for _, value in metric.samples)
+        for labels, value in metric.samples
+    }
     if (percent := numbers.budget.percent) is not None:
         plots["budget_percent"] = round(percent, 1)
     if numbers.last_tick is not None:
         plots["daemon_silent_seconds"] = round((numbers.now - numbers.last_tick).total_seconds(), 1)
-    return plots | _system_plots(numbers.systems)
-
-
-def _system_plots(metrics: Iterable[Metric]) -> dict[str, float]:
-    """Return the values of the systems' metrics; a metric without a value other than 0 is left out."""
-    return {
-        "_".join((metric.name, *labels.values())): value
-        for metric in metrics
-        if any(value for _, value in metric.samples)
-        for labels, value in metric.samples
-    }
+    return plots | system_plots
 
 
 _HEADINGS = (
@@ -181,8 +172,5 @@ def _whole(text: str) -> str:
 
 
 def breakable(text: str) -> str:
-    """Return Markdown whose URLs may be broken at each slash.
-
-    One long word would widen its column, and push the last ones off the page.
-    """
+    """Return Markdown whose URLs may be broken at each slash: one long word would push columns off the page."""
     return text.replace("/", "/\N{ZERO WIDTH SPACE}")

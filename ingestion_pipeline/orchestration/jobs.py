@@ -1,7 +1,7 @@
 """The jobs without partitions: deliver notices, maintain, add a source, replay dead letters, export datasets."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
@@ -166,20 +166,14 @@ BLANK_SOURCE: dict[str, Any] = {
 }
 
 
-def _refuse_secrets(config: Mapping[str, Any]) -> list[BadField]:
-    """Refuse secrets: the Launchpad has no login, and a secret is sent where its source says."""
-    if "auth" not in config:
-        return []
-    cure = "a source that sends a secret is declared in a file of INGESTION_SOURCES"
-    return [BadField("config.auth", f"is not taken from the Launchpad; {cure}")]
-
-
 @dg.op
 def register(context: dg.OpExecutionContext, config: NewSource, run_context: RunContextParam) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
     definition, bad = definition_of(raw, check=definition_check(run_context.settings.sources))
-    bad += _refuse_secrets(config.config)
+    if "auth" in config.config:  # the Launchpad has no login, and a secret is sent where its source says
+        cure = "a source that sends a secret is declared in a file of INGESTION_SOURCES"
+        bad += [BadField("config.auth", f"is not taken from the Launchpad; {cure}")]
     if definition is None or bad:
         message = "\n".join(f"{problem.field}: {problem.message}" for problem in bad)
         raise dg.Failure(f"the source was not added:\n{message}", allow_retries=False)
@@ -196,12 +190,10 @@ def register(context: dg.OpExecutionContext, config: NewSource, run_context: Run
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error
     for name in set_names(definition.kind):
         register_keys(context.instance, name, [definition.id])
-    metadata = declared(added, problems=0)
-    context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=metadata))
-    message = "source added source=%s platform=%s; it is due now, and polled in a few seconds if the sensors run"
-    if needs_detection:
-        message = "source added source=%s platform=%s; its recipe is detected in a few seconds if the sensors run"
-    context.log.info(message, added.id, added.platform)
+    context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=declared(added, problems=0)))
+    next_step = "its recipe is detected" if needs_detection else "it is due now, and polled"
+    message = "source added source=%s platform=%s; %s in a few seconds if the sensors run"
+    context.log.info(message, added.id, added.platform, next_step)
 
 
 @dg.job(

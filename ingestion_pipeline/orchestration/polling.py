@@ -124,19 +124,12 @@ def report(context: dg.OpExecutionContext, run_context: RunContextParam, batch: 
         yield from changed_checks(context.instance, run_context, reported_checks(batch["keys"]))
         # Requested sources are reported again even if unchanged: a check must not be older.
         source_ids = sorted({*batch["written"], *(batch["keys"] or ())})
-        yield from _contracts(context, run_context, source_ids)
+        written = {POLLED[kind].name: ids for kind, ids in _by_kind(source_ids).items()}
+        yield from written_contracts(context.instance, run_context, written)
     _record_pace(context, run_context, batch)
     heartbeat.end_run(run_context.store, run_id=context.run_id)
     yield from _numbers(context, batch)
     _fail_if_no_success(run_context, batch)
-
-
-def _contracts(
-    context: dg.OpExecutionContext, ctx: RunContext, source_ids: Sequence[str]
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield contract evaluations of the rows of this run, by the kind of their sources."""
-    written = {POLLED[kind].name: ids for kind, ids in _by_kind(source_ids).items()}
-    yield from written_contracts(context.instance, ctx, written)
 
 
 def _record_pace(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) -> None:

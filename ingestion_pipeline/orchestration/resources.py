@@ -63,11 +63,7 @@ def run_context(context: dg.InitResourceContext) -> Generator[RunContext]:
 
 
 def _register_partition(context: dg.InitResourceContext, ctx: RunContext) -> None:
-    """Register the partition of the run with the instance.
-
-    Dagster checks the key before the first step and fails the run without it; no sensor may
-    have registered it yet.
-    """
+    """Register the run's partition: Dagster checks it first, and no sensor may have registered it yet."""
     key = context.run.tags.get(PARTITION) if context.run else None
     if key is None or context.instance is None:
         return

@@ -20,11 +20,7 @@ TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * 
 
 
 def run_for(tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
-    """Return the request for a run that drains one shard.
-
-    Dagster never accepts a run key twice, not even a failed run's. `shards` is how many there are,
-    where the load and not the settings have decided it.
-    """
+    """Return the request for a run of one shard, of `shards` if the load decides; a run key works only once."""
     return dg.RunRequest(
         job_name=POLL_JOBS[tier].name,
         run_key=f"{tier.value}:{shard}:{key}",

@@ -67,11 +67,10 @@ def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextPara
         return dg.SkipReason(nothing)
     requests = _first_work(context.instance, run_context, now) + _first_runs(run_context, now)
     partitions = _mirror(context, run_context)
-    events = _declared(run_context, partitions)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions,
-        asset_events=events,
+        asset_events=_declared(run_context, partitions),
         cursor=json.dumps(after),
         skip_reason=None if requests or partitions else nothing,
     )
@@ -110,10 +109,7 @@ def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) ->
 
 
 def _first_runs(ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
-    """Return a run request per shard with a source that was never polled.
-
-    By age alone a source enabled after a while would wait for its tier's next tick.
-    """
+    """Return a run request per shard with a never polled source, which would wait for its tier's next tick."""
     with ctx.store.read() as connection:
         shards = new_shards(connection, now=now, shards=ctx.settings.polling.shards)
     return [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
@@ -137,10 +133,7 @@ def _mirror(context: dg.SensorEvaluationContext, ctx: RunContext) -> list[Any]:
 
 
 def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterialization]:
-    """Return events of `sources` for new partitions.
-
-    At most as many as a run reports; the rest can be materialized by hand, and need not be.
-    """
+    """Return events of `sources` for new partitions, at most as many as a run reports."""
     added = [
         key
         for request in requests
@@ -232,10 +225,7 @@ ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRu
     description="Runs without a heartbeat are reported as failed and their claims released.",
 )
 def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SkipReason:
-    """Fail runs without a heartbeat and release their claims; record the daemon's heartbeat.
-
-    A sensor needs no run slot: it works even when every slot is held by dead runs.
-    """
+    """Fail runs without a heartbeat and release their claims, without a run slot; record the daemon's heartbeat."""
     with run_context.store.begin() as connection:
         record_heartbeat(connection, run_context.settings, now=run_context.store.clock.now(connection))
     with run_context.store.read() as connection:

@@ -52,19 +52,17 @@ def sources(context: dg.AssetExecutionContext, config: Declaration, run_context:
         refuse_unknown(keys, by_id)
         register_keys(context.instance, SOURCES.name or "", keys)
         if config.approve:
-            bad += _approve(run_context, [source for source in by_id.values() if _waits_for_approval(source)])
+            waiting = [source for source in by_id.values() if source.status is SourceStatus.PENDING_VALIDATION]
+            bad += _approve(run_context, waiting)
         for key in keys:
             refreshed = refresh_source(run_context.store, key, folder=folder, check=definition_check(folder))
             bad += [f"{key}: {problem}" for problem in refreshed.problems]
-            if not refreshed.problems:
-                _begin(run_context, key)
+            if not refreshed.problems:  # start what it needs before it can be polled, again after a failure
+                with run_context.store.begin() as connection:
+                    declare(connection, [key], now=run_context.store.clock.now(connection), retries=True)
             context.add_asset_metadata(declared(refreshed.source, problems=len(refreshed.problems)), partition_key=key)
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)
-
-
-def _waits_for_approval(source: Source) -> bool:
-    return source.status is SourceStatus.PENDING_VALIDATION
 
 
 def _approve(ctx: RunContext, waiting: list[Source]) -> list[str]:
@@ -81,9 +79,3 @@ def _approve(ctx: RunContext, waiting: list[Source]) -> list[str]:
             else:
                 enable(connection, source.id, actor="dagster", now=now, reason="approved")
     return bad
-
-
-def _begin(ctx: RunContext, key: str) -> None:
-    """Start what the source needs before it can be polled, again after a failure."""
-    with ctx.store.begin() as connection:
-        declare(connection, [key], now=ctx.store.clock.now(connection), retries=True)

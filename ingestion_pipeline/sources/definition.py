@@ -152,10 +152,7 @@ class SourceEntry(FileModel):
 
 
 def definition_of(raw: Mapping[str, Any], *, check: Check | None = None) -> tuple[Definition | None, list[BadField]]:
-    """Return the definition, or None and everything that is wrong with it.
-
-    `check` applies the rules of the source's system to its URL and config, also where another field is wrong.
-    """
+    """Return the definition, or None and all its mistakes; `check` applies the rules of its system in any case."""
     entry, bad = validated(SourceEntry, raw)
     checkable = entry or _without_mistakes(raw, bad)
     if check is not None and checkable is not None:

@@ -125,10 +125,7 @@ def validated(model: type[Model], raw: object) -> tuple[Model | None, list[BadFi
 
 
 def field_path(loc: Sequence[int | str]) -> str:
-    """Return the place of an error as people write it: `setup[0].click`; tags of unions, in <>, are left out.
-
-    A bad key of a map is a mistake of the map.
-    """
+    """Return an error's place as people write it, `setup[0].click`, without tags of unions; a bad key is its map's."""
     path = ""
     for part in loc[:-2] if loc[-1:] == ("[key]",) else loc:
         if isinstance(part, int):

@@ -126,10 +126,6 @@ def _places(node: yaml.Node, path: str = "") -> Iterator[tuple[str, int]]:
             yield from _places(item, f"{path}[{number}]")
 
 
-# pyright: basic
-# PyYAML's stubs leave its loader untyped; no other module uses it.
-
-
 SECTIONS = ("sources", "recipients")
 MAX_FILE_BYTES = 20_000_000  # ten thousand sources are about 3 MB
 
@@ -293,8 +289,7 @@ def _without_shared_ids(files: list[SourceFile]) -> list[SourceFile]:
     for file in files:
         for key, _ in _declarations(file):
             owners.setdefault(key, []).append(file.path)
-    shared = {key: paths for key, paths in owners.items() if len(paths) > 1}
-    return [_spoil_shared(file, shared) for file in files]
+    return [_spoil_shared(file, owners) for file in files]
 
 
 def _declarations(file: SourceFile) -> list[tuple[tuple[str, str], int]]:
@@ -304,13 +299,13 @@ def _declarations(file: SourceFile) -> list[tuple[tuple[str, str], int]]:
     return sources + [(("recipients", entry.id), lines.get(entry.id, 1)) for entry in file.recipients]
 
 
-def _spoil_shared(file: SourceFile, shared: dict[tuple[str, str], list[str]]) -> SourceFile:
+def _spoil_shared(file: SourceFile, owners: dict[tuple[str, str], list[str]]) -> SourceFile:
     problems = [
         FileProblem(
-            path=file.path, line=line, field="id", message=f"{key[1]!r} is declared in {' and '.join(shared[key])}"
+            path=file.path, line=line, field="id", message=f"{key[1]!r} is declared in {' and '.join(owners[key])}"
         )
         for key, line in _declarations(file)
-        if key in shared
+        if len(owners[key]) > 1
     ]
     return replace(file, definitions=(), recipients=(), problems=problems) if problems else file
 

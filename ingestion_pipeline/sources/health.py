@@ -191,15 +191,11 @@ def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
         return f"{QUARANTINED}: {facts.held_back}; the last good data stays"
     if facts.missing is not None:
         return facts.missing
-    if _is_starved(facts, age, now):
+    # Its server keeps asking for pauses, without success for several intervals.
+    is_without_success = now - (facts.last_success_at or facts.created_at) > facts.patience
+    if facts.held_by in SERVER_PAUSES and is_without_success and age <= facts.interval:
         return f"held back by its server ({facts.held_by}) for too long"
     return None
-
-
-def _is_starved(facts: Facts, overdue: timedelta, now: datetime) -> bool:
-    """Return whether its server keeps asking for pauses, without success for several intervals."""
-    is_without_success = now - (facts.last_success_at or facts.created_at) > facts.patience
-    return facts.held_by in SERVER_PAUSES and is_without_success and overdue <= facts.interval
 
 
 def next_state(reported: HealthState, health: Health) -> tuple[HealthState, Alert | None]:

@@ -37,14 +37,8 @@ def redeclare(connection: Connection, source: Source, definition: Definition, *,
         raise SeriesAssigned(source.id, home.series_id)
     if not register(connection, [declared], now=now, actor=actor).updated:
         return False
-    audit(
-        connection,
-        actor=actor,
-        action="source.update",
-        subject=source.id,
-        now=now,
-        detail=_difference(source, declared),
-    )
+    detail = _difference(source, declared)
+    audit(connection, actor=actor, action="source.update", subject=source.id, now=now, detail=detail)
     return True
 
 
@@ -84,21 +78,16 @@ def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) 
         if source is None:
             raise UnknownSource(source_id)
         path = folder / source.origin
-        problems: list[str] = []
         if source.origin != BY_HAND and path.is_file():
             file = read_file(path, check=check)
             problems = [str(problem) for problem in file.problems]
             mine = [definition for definition in file.definitions if definition.id == source_id]
             register(connection, mine, now=store.clock.now(connection))
         else:
-            problems = _problems(source, check)
+            _, bad = definition_of(declaration(source), check=check)
+            problems = [f"{problem.field}: {problem.message}" for problem in bad]
         current = sources_by_id(connection, [source_id])[source_id]
     return Refreshed(source=current, problems=problems)
-
-
-def _problems(source: Source, check: Check) -> list[str]:
-    _, bad = definition_of(declaration(source), check=check)
-    return [f"{problem.field}: {problem.message}" for problem in bad]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +114,7 @@ def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
 
 
 def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str]]:
-    """Return the ids of each kind's sources, oldest first, at most `limit` per kind.
-
-    A source that was removed has no partition, nor one that its file declares but has never
-    enabled.
-    """
+    """Return each kind's source ids, oldest first, at most `limit` each; none that was removed or never enabled."""
     was_never_on = and_(sources.c.status_reason == BY_FILE, sources.c.last_checked_at.is_(None))
     query = (
         select(sources.c.kind, sources.c.id)

@@ -62,11 +62,7 @@ class _Shapes:
 
 
 def board_at(host: str, path: str, query: str) -> Platform | None:
-    """Return the board at a canonical URL; None for the vendors' own pages and for other sites.
-
-    Tokens keep their case, since some platforms distinguish boards by it, and are returned
-    unescaped.
-    """
+    """Return the board at a canonical URL, if any; its token keeps its case, which some platforms distinguish."""
     shapes = _shapes()
     segments = tuple(unquote(segment) for segment in path.split("/") if segment)
     parameters = dict(parse_qsl(query))

@@ -178,11 +178,7 @@ log = logging.getLogger(__name__)
 
 
 def log_poll(task: Task, level: int, result: str, error: WorkError | None) -> None:
-    """Log the poll, a failed one with error class and code, never with what a page or a server sent.
-
-    A failure is at INFO, not WARNING: sources fail every day, and their health says whether anybody
-    has to act.
-    """
+    """Log the poll, a failed one only at INFO (sources fail every day), never with what a page or a server sent."""
     if not log.isEnabledFor(level):
         return
     code = error.code if error is not None else None
@@ -200,9 +196,8 @@ def log_poll(task: Task, level: int, result: str, error: WorkError | None) -> No
 def move_after_strike(task: Task, error: WorkError, state: PollState) -> Move:
     """Return the move of the poll task: it waits for its next check, or is skipped if disabled."""
     if state.status is SourceStatus.DISABLED:
-        skipped = finished(task, status=TaskStatus.SKIPPED)
         return replace(
-            skipped,
+            finished(task, status=TaskStatus.SKIPPED),
             error_class=error.error_class.value,
             error_code=error.code,
             error=f"{state.status_reason}: {error.text}",
@@ -306,7 +301,11 @@ def _dead_letter(
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
     for poll in polls:
-        state = _state_after_dead_letter(poll, now=now, settings=settings, random=random)
+        if poll.error.code in BLOCKED_CODES:
+            why = f"behind a {poll.error.code.replace('_', ' ')}: {poll.error.text[:300]}"
+            state = tiers.after_blocked_page(poll.source, why, now=now, settings=settings)
+        else:
+            state = tiers.after_strike(poll.source, now=now, settings=settings, random=random)
         rows.append(_failure_row(poll, state))
         moves.append(move_after_strike(poll.task, poll.error, state))
         audit_status(connection, poll.source, state, now=now)
@@ -321,15 +320,6 @@ def audit_status(connection: Connection, source: Source, state: PollState, *, no
     if state.status is not source.status:
         action, detail = f"source.{state.status.value}", {"reason": state.status_reason}
         audit(connection, actor="system", action=action, subject=source.id, now=now, detail=detail)
-
-
-def _state_after_dead_letter(
-    poll: PollFailure, *, now: datetime, settings: Settings, random: Random
-) -> tiers.PollState:
-    if poll.error.code in BLOCKED_CODES:
-        why = f"behind a {poll.error.code.replace('_', ' ')}: {poll.error.text[:300]}"
-        return tiers.after_blocked_page(poll.source, why, now=now, settings=settings)
-    return tiers.after_strike(poll.source, now=now, settings=settings, random=random)
 
 
 def _failure_row(poll: PollFailure, state: tiers.PollState) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -81,8 +82,7 @@ _CONTENT = ("url", "platform", "config")
 
 def rows_of(definitions: Sequence[Definition]) -> Rows:
     """Return the rows that the other functions take; the id comes first."""
-    tracking_ids = random_ids(len(definitions))
-    return [_declared_row(*pair) for pair in zip(definitions, tracking_ids, strict=True)]
+    return list(map(_declared_row, definitions, random_ids(len(definitions))))
 
 
 def random_ids(count: int) -> list[str]:
@@ -258,6 +258,7 @@ def record_versions(connection: Connection, ids: Sequence[str], *, now: datetime
 
 
 _PRIORITIES = {tier.value: tier.priority for tier in Tier}
+_json = partial(json.dumps, sort_keys=True, default=repr)
 _DISABLED, _PENDING = SourceStatus.DISABLED.value, TaskStatus.PENDING.value
 _REQUEUED_STATUSES = (TaskStatus.SKIPPED.value, TaskStatus.FAILED.value)
 
@@ -297,12 +298,9 @@ def unchanged_ids(connection: Connection, definitions: Sequence[Definition]) -> 
 
 def is_unchanged(declared: Definition, stored: StoredSource) -> bool:
     """Return whether the row equals the declaration, its version is stored, and its poll agrees."""
-    return (
-        _is_declared(declared, stored)
-        and not _is_switched(declared, stored)
-        and stored.version is not None
-        and _is_poll_unchanged(stored)
-    )
+    is_switched = stored.status_reason == BY_FILE if declared.enabled else stored.status != _DISABLED
+    is_current = _is_declared(declared, stored) and not is_switched and stored.version is not None
+    return is_current and _is_poll_unchanged(stored)
 
 
 def _is_declared(declared: Definition, stored: StoredSource) -> bool:
@@ -319,16 +317,6 @@ def _is_declared(declared: Definition, stored: StoredSource) -> bool:
 def _is_same(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Compare as JSON: to Python 1, 1.0 and true are the same."""
     return config == other and (not config or _json(config) == _json(other))
-
-
-def _json(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True, default=repr)
-
-
-def _is_switched(declared: Definition, stored: StoredSource) -> bool:
-    if declared.enabled:
-        return stored.status_reason == BY_FILE
-    return stored.status != _DISABLED
 
 
 def _is_poll_unchanged(stored: StoredSource) -> bool:
@@ -364,10 +352,7 @@ def audit_overrides(
     actor: str,
     now: datetime,
 ) -> None:
-    """Write an audit line for each source that starts or stops ignoring robots.txt.
-
-    `before` holds the configs of the rows that are about to change.
-    """
+    """Audit each source that starts or stops ignoring robots.txt; `before` holds the configs of changing rows."""
     overriding = {definition.id for definition in definitions if _ignores(definition.config)}
     unclear = overriding - before.keys()
     existing = _existing_ids(connection, sorted(unclear)) if unclear else set[str]()  # declared as before
@@ -407,10 +392,7 @@ class Registered:
 def register(
     connection: Connection, definitions: Sequence[Definition], *, now: datetime, actor: str = "system"
 ) -> Registered:
-    """Register every definition: its row and, if enabled, its poll task; a new one is due now.
-
-    For unchanged ones nothing is written and nothing is locked.
-    """
+    """Register every definition with its poll task, a new one due now; unchanged ones are not written or locked."""
     added = updated = 0
     changed = _changed(connection, sorted(definitions, key=lambda definition: definition.id))
     lock_polls(connection, [definition.id for definition in changed])

@@ -67,8 +67,7 @@ class Totals:
 def watched_sources(connection: Connection, *, kind: Kind | None = None) -> list[Watched]:
     """Return every source with its poll, by id."""
     polls = _polls(connection)
-    listed = list_sources(connection, kind=kind)
-    return [Watched(source=source, poll=polls.get(source.id)) for source in listed]
+    return [Watched(source=source, poll=polls.get(source.id)) for source in list_sources(connection, kind=kind)]
 
 
 def watched_source(connection: Connection, source_id: str) -> Watched | None:

@@ -48,10 +48,7 @@ def columns_of(table: Table, names: Iterable[str]) -> dict[str, TypeEngine[Any]]
 
 
 def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], name: str) -> CTE:
-    """Return the rows as a CTE called `name`, one column per entry of `columns`, in that order.
-
-    A JSON column takes objects and lists, never a bare text or number.
-    """
+    """Return the rows as a CTE called `name`, by `columns`; a JSON column takes objects and lists, no bare value."""
     dialect = connection.dialect.name
     document = row_document(dialect, columns, rows)
     return _table(dialect, columns, bindparam(None, document, type_=Text())).cte(name)
@@ -79,7 +76,8 @@ def row_document(dialect: str, columns: Columns, rows: Sequence[Row]) -> str:
 
 def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Select[Any]:
     if dialect == "postgresql":
-        fields = [column(name, _unbounded(kind)) for name, kind in columns.items()]
+        # Without its length: a cast would silently cut a text that is too long.
+        fields = [column(name, Text() if isinstance(kind, String) else kind) for name, kind in columns.items()]
         table = func.json_to_recordset(cast(document, JSON())).table_valued(*fields)
         return select(table.render_derived(name="given", with_types=True))
     each = func.json_each(document).table_valued("value")
@@ -89,11 +87,6 @@ def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Sele
             for position, (name, kind) in enumerate(columns.items())
         )
     )
-
-
-def _unbounded(kind: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return the type without a length: a cast would silently cut a text that is too long."""
-    return Text() if isinstance(kind, String) else kind
 
 
 def _as(kind: TypeEngine[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:

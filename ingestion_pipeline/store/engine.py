@@ -67,11 +67,6 @@ def prepared(statement: S) -> S:
     return statement.execution_options(**{_OPTION: True})
 
 
-def prepare_marked(engine: Engine) -> None:
-    """Enable the marks of `prepared` on this engine."""
-    event.listen(engine, "before_cursor_execute", _execute_prepared, retval=True)
-
-
 def _execute_prepared(
     connection: Connection,
     cursor: Any,  # noqa: ANN401
@@ -205,7 +200,7 @@ def _create_engine(url: str) -> Engine:
         event.listen(engine, "connect", _plan_to_the_end)
         event.listen(engine, "checkin", _remember_use)
         event.listen(engine, "checkout", _ping_if_idle)
-        prepare_marked(engine)
+        event.listen(engine, "before_cursor_execute", _execute_prepared, retval=True)
         return engine
     _prepare_file(parsed.database)
     engine = create_engine(
@@ -285,10 +280,7 @@ def _prepare_file(database: str | None) -> None:
 
 
 def _create_file(database: str) -> None:
-    """Create an empty database of one page, unless another process is quicker.
-
-    It is renamed when complete: an empty file is never one that is being created.
-    """
+    """Create an empty database unless another process is quicker; the file is renamed when it is complete."""
     temporary = f"{database}.{uuid4().hex}.new"
     _write_empty_database(temporary)
     try:

@@ -33,10 +33,7 @@ def insert_for(dialect: str, table: Table) -> postgresql.Insert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRows:
-    """Rows for a table whose key is its `id`; `shared` are columns with one value for all.
-
-    `identity` are the columns that identify a row.
-    """
+    """Rows for a table with the key `id`, identified by `identity`; `shared` columns have one value for all."""
 
     table: Table
     columns: Columns
@@ -46,10 +43,7 @@ class NewRows:
 
 
 def insert_missing(connection: Connection, new: NewRows, *, returning: Sequence[str] = ()) -> Sequence[Any]:
-    """Insert the rows that the table lacks, by their identity; existing ones stay unchanged.
-
-    Return the `returning` columns of those that were inserted, and of no others.
-    """
+    """Insert the rows that the table lacks by identity; return the `returning` columns of those, and no others."""
     if not new.rows:
         return []
     if connection.dialect.name == "postgresql" or len(new.rows) < MANY:

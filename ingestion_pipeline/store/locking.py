@@ -32,10 +32,7 @@ from sqlalchemy import ColumnElement, Connection, Delete, Table, delete, select,
 
 
 def lock_rows(connection: Connection, key: ColumnElement[Any], ids: Collection[Any]) -> None:
-    """Lock the rows with these keys until the transaction ends, in the order of the keys.
-
-    On SQLite there is one writer anyway.
-    """
+    """Lock these rows in the order of the keys until the transaction ends; SQLite has one writer anyway."""
     if ids and connection.dialect.name == "postgresql":
         query = select(key).where(key.in_(list(ids))).order_by(key)
         connection.execute(query.with_for_update(key_share=True)).all()

@@ -159,8 +159,5 @@ def flag(name: str, comment: str) -> Column[bool]:
 
 
 def modified_at() -> Column[datetime]:
-    """Return a column that every INSERT and UPDATE stamps, so that no statement can forget it.
-
-    Incremental exports read it. Only the update of a conflict clause has to name it.
-    """
+    """Return a column that every INSERT and UPDATE stamps; only a conflict clause's update has to name it."""
     return Column("modified_at", UtcDateTime, default=Moment(), onupdate=Moment())

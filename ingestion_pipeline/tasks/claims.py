@@ -179,10 +179,7 @@ def _heartbeat_statement(dialect: str) -> ReturningUpdate[int]:
 
 
 def claimed_by(connection: Connection, owner: str) -> dict[int, int]:
-    """Return the fence by id of every task that `owner` holds; it reads every active task.
-
-    There is no index on the owner: every claim and renewal would have to update it.
-    """
+    """Return the fence by id of all tasks `owner` holds, without an index, which each renewal would update."""
     query = select(tasks.c.id, tasks.c.fence).where(*_is_claimed_by(owner))
     return {row.id: row.fence for row in connection.execute(query)}
 

@@ -174,11 +174,7 @@ class ReplayResult:
 def replay(
     connection: Connection, dead_letter_id: int, *, actor: str, now: datetime, requeue: Requeue | None = None
 ) -> str:
-    """Make the task of the dead letter due now with all its attempts; return the outcome.
-
-    Work that needs more than its task has its own `requeue` function. The task is claimed like any
-    other: leases, host politeness and budgets apply.
-    """
+    """Make the task due now with all its attempts, or call `requeue` for work that needs more; return the outcome."""
     dead_letter = find_dead_letter(connection, dead_letter_id)
     if dead_letter is None:
         raise UnknownDeadLetter([dead_letter_id])

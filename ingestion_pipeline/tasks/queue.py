@@ -120,11 +120,7 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnCounts:
-    """How many children were made, were too deep, or existed in the lineage already.
-
-    `existing` counts ancestors, active and ended tasks of the same kind and URL: in a crawl nearly
-    every link is one of them, too many to log.
-    """
+    """How many children were made, too deep, or of a kind and URL in the lineage (in a crawl nearly every link)."""
 
     made: int = 0
     too_deep: int = 0
@@ -132,10 +128,7 @@ class SpawnCounts:
 
 
 def log_refusals(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work) -> None:
-    """Log and audit each of these requests that `spawn_all` did not make.
-
-    For callers that spawn few tasks; a crawl would log nearly every link.
-    """
+    """Log and audit each request that `spawn_all` did not make; for few tasks, as a crawl would log each link."""
     parents = sorted({request.parent.id for request in requests})
     query = select(tasks.c.parent_id, tasks.c.kind, tasks.c.url).where(SPAWNED, tasks.c.parent_id.in_(parents))
     made = {tuple(row) for row in connection.execute(query)}

@@ -66,10 +66,7 @@ LONGEST = timedelta(hours=24)
 
 
 def retry_after(value: str | None, *, now: datetime | None) -> timedelta | None:
-    """Return the delay that a Retry-After header asks for, within bounds; None if it names none.
-
-    `now` is the server's clock where it sends one; without it a date cannot be used.
-    """
+    """Return the bounded delay that a Retry-After header asks for, if any; a date needs the server's clock, `now`."""
     text = (value or "").strip()
     if match := re.fullmatch(r"([0-9]+)(\.[0-9]{1,9})?", text):
         seconds = float(match[1][:18] + (match[2] or ""))

@@ -109,11 +109,7 @@ def _short(counts: Iterable[float]) -> list[float]:
 
 
 def with_changes(model: ChangeModel, changes: Sequence[tuple[float, float]]) -> ChangeModel:
-    """Return the model with further changes, in the order of time.
-
-    Each is (from, to) in seconds of the epoch, between which it happened; equal if the time is
-    known.
-    """
+    """Return the model with further changes in order, each (from, to) in seconds of the epoch, when it happened."""
     for start, end in changes:
         model = _with_change(model, start, end)
     return model
@@ -188,10 +184,7 @@ def bin_of(age: float) -> int:
 
 
 def outlook(model: ChangeModel, *, now: float, since: float, prior_rate: float) -> Outlook:
-    """Combine the model, the prior and the quiet time since the last change into an outlook.
-
-    `since` is when a source without any change was first polled.
-    """
+    """Combine model, prior and quiet time into an outlook; `since` is the first poll, if nothing ever changed."""
     last_at = model.last_at if model.last_at is not None else since
     age = max(now - last_at, 0.0)
     prior_seconds = BELIEF / prior_rate

@@ -41,10 +41,7 @@ def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int
 
 
 def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Raise the priority of polls that have long been due, one tier at a time; return how many.
-
-    No poll starves. However often this runs, a poll moves up once for each such time.
-    """
+    """Raise the priority of polls long due, one tier each such time, so that none starves; return how many."""
     patience = timedelta(seconds=settings.polling.aged_seconds)
     is_cold = and_(tasks.c.priority == Tier.COLD.priority, tasks.c.not_before < now - patience)
     is_warm = and_(tasks.c.priority == Tier.WARM.priority, tasks.c.not_before < now - 2 * patience)
@@ -187,11 +184,7 @@ class IngestionBacklog:
 def backlog(
     connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str] = INGESTING
 ) -> IngestionBacklog | None:
-    """Return the backlog that pauses polling, or None; it counts no further than it must.
-
-    Tasks that wait for something else, a model or a budget, are not counted: they might wait for
-    ever.
-    """
+    """Return the backlog that pauses polling, or None; tasks that wait for a model or a budget do not count."""
     fetched = select(batch_items.c.task_id).limit(limit + 1).subquery()
     waiting = connection.execute(select(func.count()).select_from(fetched)).scalar_one()
     for kind in kinds:

@@ -133,10 +133,7 @@ def _at_expected_change(
 
 
 def _moved(check: NextCheck, now: float, least: float, share: float, random: Random) -> float:
-    """Return the seconds until the check with jitter: a share of the wait, or of the next one.
-
-    What is expected on Friday at six must not be checked half a day off.
-    """
+    """Return the seconds until the check with jitter: a share of the wait, or of the next one if that is shorter."""
     wait = check.at - now
     slack = share * min(wait, max(check.spacing, least))
     return wait + random.uniform(-slack, slack)
@@ -165,10 +162,7 @@ def after_strike(source: Source, *, now: datetime, settings: Settings, random: R
 
 
 def after_blocked_page(source: Source, why: str, *, now: datetime, settings: Settings) -> PollState:
-    """Return the disabled state: a block is never evaded, and repeating the request is no use.
-
-    It is no strike: the failure count stays as it was.
-    """
+    """Return the disabled state without a strike: a block is never evaded, and repeating the request is no use."""
     return PollState(
         tier=source.tier,
         status=SourceStatus.DISABLED,
@@ -204,9 +198,7 @@ def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, follow
     age = now - last_new_at
     if age <= HOT_FOR or followers > settings.tiers.hot_readers:
         return Tier.HOT
-    if age <= HOT_FOR + WARM_FOR:
-        return Tier.WARM
-    return Tier.COLD
+    return Tier.WARM if age <= HOT_FOR + WARM_FOR else Tier.COLD
 
 
 def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
