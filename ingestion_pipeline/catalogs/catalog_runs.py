@@ -128,10 +128,8 @@ async def run_ingestion(
     await asyncio.to_thread(wake_for_models, ctx)
     counts = IngestionCounts()
     while True:
-        left = deadline - time.monotonic()
-        crawled = await run_crawl(
-            ctx, worker, fetcher, crawl_filter, renderer=renderer, seconds=min(left, TURN_SECONDS)
-        )
+        turn = min(deadline - time.monotonic(), TURN_SECONDS)
+        crawled = await run_crawl(ctx, worker, fetcher, crawl_filter, renderer=renderer, seconds=turn)
         left = max(deadline - time.monotonic(), LEAST_READING_SECONDS)
         read = await run_extraction(ctx, worker, crawl_filter, reader=reader, seconds=left)
         before, counts = counts, counts + IngestionCounts(crawled=crawled, read=read)

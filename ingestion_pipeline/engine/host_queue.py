@@ -83,8 +83,7 @@ class HostQueues(Generic[Item]):
                 case HostLease():  # a redirect may have leased it meanwhile
                     self._start(host, by_host[host], self._hosts.existing_lease(host) or lease)
                 case HostBusy(until=until):
-                    message = f"{host} is leased by another run"
-                    busy = Resource(message, until=until, code="host_busy")
+                    busy = Resource(f"{host} is leased by another run", until=until, code="host_busy")
                     self._release_all(by_host[host], busy)
 
     async def wait(self, *, timeout_seconds: float) -> None:

@@ -125,7 +125,7 @@ def _fail_lists(connection: Connection, extraction_id: int) -> None:
         .where(
             pages.c.extraction_id == extraction_id,
             pages.c.status == PageStatus.SUCCESS.value,
-            pages.c.failure["code"].as_string() == NO_LINKS,
+            _CODE == NO_LINKS,
             led_on,
         )
         .values(status=PageStatus.ERROR.value, failure=failure)
