@@ -185,8 +185,7 @@ def write_followed(
 ) -> None:
     """Insert the pages that follow, unless their extraction has them already.
 
-    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged
-    once.
+    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged once.
     """
     by_extraction: dict[int, _NewPages] = {}
     for work, result in followed:

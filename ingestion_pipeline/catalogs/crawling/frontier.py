@@ -185,10 +185,7 @@ def _page_work(
 
 
 def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
-    """Return a step of the recipe stored in the extraction's row, or one that exploring made.
-
-    No recipe names the latter: it holds records like those it was explored from.
-    """
+    """Return a step of the stored recipe, or one that exploring made: it holds records like those it started from."""
     if (step := _extraction_steps(json.dumps(recipe, sort_keys=True)).get(key)) is not None:
         return step
     parent = key.removesuffix(EXPLORED)

@@ -372,10 +372,7 @@ def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]
 
 
 def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
-    """Queue the page and its task again, to be fetched or extracted.
-
-    An ended extraction is reopened for this page alone.
-    """
+    """Queue the page and its task again; an ended extraction is reopened for this page alone."""
     payload = dead_letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked, so that it does not end meanwhile.

@@ -63,10 +63,7 @@ from ingestion_pipeline.tasks.errors import WorkError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """The new extraction, and how many stored pages it extracts.
-
-    `newer` is the version of a later crawl that stays published.
-    """
+    """The new extraction, how many stored pages it extracts, and the `newer` version that stays published."""
 
     extraction_id: int
     pages: int
