@@ -190,8 +190,7 @@ async def _crawl(run: WorkRun) -> WorkReport:
         counts = await run_ingestion(ctx, run.worker, run.fetcher, crawl_filter, renderer=run.renderer, reader=reader)
     with ctx.store.read() as connection:
         ids = crawled_since(connection, since=since, source_ids=keys, limit=ctx.settings.polling.reported_events)
-        crawled = [crawl_report(connection, key, since=since) for key in ids]
-    reports = [report for report in crawled if report is not None]
+        reports = [report for key in ids if (report := crawl_report(connection, key, since=since)) is not None]
     ids = [report.source_id for report in reports]
     datasets = [report for report in dataset_reports(ctx, ids) if keys is not None or report.read]
     # Unchanged and by schedule: an earlier event has the picture already.

@@ -266,12 +266,8 @@ def _audit_finish(connection: Connection, ended: Ended, finish: FinishReason, *,
 
 def _notify_finish(connection: Connection, ended: Ended, counts: Row[int, int, int], *, now: datetime) -> None:
     """Notify followers of extractions, once for each finish."""
-    statement = (
-        update(extractions)
-        .where(extractions.c.id == ended.id, extractions.c.notified_at.is_(None))
-        .values(notified_at=now)
-    )
-    if not connection.execute(statement).rowcount:
+    unnotified = update(extractions).where(extractions.c.id == ended.id, extractions.c.notified_at.is_(None))
+    if not connection.execute(unnotified.values(notified_at=now)).rowcount:
         return
     cost = sum((line.cost_usd for line in costs(connection, extraction_id=ended.id)), Decimal(0))
     query = select(func.count()).where(

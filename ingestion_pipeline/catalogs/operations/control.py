@@ -382,11 +382,8 @@ def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: da
     outcome = requeue_task(connection, dead_letter, now)
     if outcome == "queued":
         status = PageStatus.WAITING if dead_letter["task_kind"] == FETCH_PAGE else PageStatus.DOWNLOADED
-        connection.execute(
-            update(pages)
-            .where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
-            .values(status=status.value, failure=null())
-        )
+        failed = update(pages).where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
+        connection.execute(failed.values(status=status.value, failure=null()))
         reset = update(tasks).where(tasks.c.id == dead_letter["task_id"])
         connection.execute(reset.values(state=null()))  # the patience for retries starts again, too
     return outcome
@@ -438,15 +435,9 @@ class _Queue:
 
     def free_orphans(self) -> None:
         """Set pages in progress that no task works on back to waiting."""
-        self.connection.execute(
-            update(pages)
-            .where(
-                pages.c.extraction_id == self.extraction_id,
-                pages.c.status == PageStatus.IN_PROGRESS.value,
-                ~self._has_live(FETCH_PAGE),
-            )
-            .values(status=PageStatus.WAITING.value)
-        )
+        in_progress = (pages.c.extraction_id == self.extraction_id, pages.c.status == PageStatus.IN_PROGRESS.value)
+        orphans = update(pages).where(*in_progress, ~self._has_live(FETCH_PAGE))
+        self.connection.execute(orphans.values(status=PageStatus.WAITING.value))
 
     def fill(self, kind: str, status: PageStatus) -> int:
         """Ensure a live task of this kind for pages of this state; return how many were added."""
