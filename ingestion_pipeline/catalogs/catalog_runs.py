@@ -128,10 +128,8 @@ async def run_ingestion(
     await asyncio.to_thread(wake_for_models, ctx)
     counts = IngestionCounts()
     while True:
-        left = deadline - time.monotonic()
-        crawled = await run_crawl(
-            ctx, worker, fetcher, crawl_filter, renderer=renderer, seconds=min(left, TURN_SECONDS)
-        )
+        turn = min(deadline - time.monotonic(), TURN_SECONDS)
+        crawled = await run_crawl(ctx, worker, fetcher, crawl_filter, renderer=renderer, seconds=turn)
         left = max(deadline - time.monotonic(), LEAST_READING_SECONDS)
         read = await run_extraction(ctx, worker, crawl_filter, reader=reader, seconds=left)
         before, counts = counts, counts + IngestionCounts(crawled=crawled, read=read)
@@ -192,8 +190,7 @@ async def _crawl(run: WorkRun) -> WorkReport:
         counts = await run_ingestion(ctx, run.worker, run.fetcher, crawl_filter, renderer=run.renderer, reader=reader)
     with ctx.store.read() as connection:
         ids = crawled_since(connection, since=since, source_ids=keys, limit=ctx.settings.polling.reported_events)
-        crawled = [crawl_report(connection, key, since=since) for key in ids]
-    reports = [report for report in crawled if report is not None]
+        reports = [report for key in ids if (report := crawl_report(connection, key, since=since)) is not None]
     ids = [report.source_id for report in reports]
     datasets = [report for report in dataset_reports(ctx, ids) if keys is not None or report.read]
     # Unchanged and by schedule: an earlier event has the picture already.

@@ -120,8 +120,7 @@ def unproved(connection: Connection, *, flagged_share: float) -> list[Finding]:
 
 def quarantined(connection: Connection) -> list[Finding]:
     """Return each source with a held-back version, and why; its last good version is shown."""
-    columns = ("source_id", "version", "extraction_id", "findings")
-    query = held_back(*columns).order_by(datasets.c.source_id)
+    query = held_back("source_id", "version", "extraction_id", "findings").order_by(datasets.c.source_id)
     return [
         Finding(subject=row.source_id, message=held_reason(row.version, row.extraction_id, row.findings))
         for row in connection.execute(query)

@@ -61,8 +61,7 @@ def crawl_facts(connection: Connection, source_id: str) -> dict[str, object]:
     last = _last_extraction(connection, source_id)
     if last is None:
         return {}
-    by_status = _pages_by_status(connection, last.id)
-    return {"extraction": last.id, "extraction_status": last.status, "pages": by_status}
+    return {"extraction": last.id, "extraction_status": last.status, "pages": _pages_by_status(connection, last.id)}
 
 
 def crawled_since(
@@ -140,7 +139,7 @@ def _host_times(
     by_host: dict[str, list[int]] = {}
     for host, elapsed_ms in connection.execute(query):
         by_host.setdefault(host, []).append(elapsed_ms)
-    # The slowest first; before the names are cut for display.
+    # Before the names are cut for display.
     slowest = sorted(by_host.items(), key=lambda entry: (-_percentile(entry[1], 95), entry[0]))
     return [
         {"host": host[:200], "pages": len(ms), "p50_ms": _percentile(ms, 50), "p95_ms": _percentile(ms, 95)}
@@ -328,8 +327,7 @@ def end_metadata(ended: Ended) -> dict[str, EventValue]:
             "kept_of_failed_pages": dataset.kept_items,
         }
         if dataset.findings:
-            messages = "\n".join(finding["message"] for finding in dataset.findings)
-            metadata["findings"] = messages
+            metadata["findings"] = "\n".join(finding["message"] for finding in dataset.findings)
     return metadata
 
 
@@ -378,8 +376,7 @@ def list_extractions(
     rows = [
         {key: value for key, value in row.items() if key not in hidden} for row in connection.execute(query).mappings()
     ]
-    active_ids = [row["id"] for row in rows if row["finished_at"] is None]
-    waiting = _reasons(connection, active_ids, UNFINISHED_PAGES)
+    waiting = _reasons(connection, [row["id"] for row in rows if row["finished_at"] is None], UNFINISHED_PAGES)
     empty = _reasons(connection, [row["id"] for row in rows], [PageStatus.EXTRACTED_NO_DATA.value])
     return [row | {"waiting": waiting.get(row["id"], []), "no_data": empty.get(row["id"], [])} for row in rows]
 

@@ -50,12 +50,8 @@ def start_extractions(connection: Connection, sources: Sequence[Source], *, now:
     Raises:
         BadRecipe: a recipe that cannot be followed, which no declared source has.
     """
-    active = _active(connection, [source.id for source in sources])
-    outcomes = {
-        source_id: f"extraction {id_} is already running: {waiting} pages waiting"
-        for source_id, (id_, waiting) in active.items()
-    }
-    ready = ready_recipes(connection, [source for source in sources if source.id not in active], now=now)
+    outcomes = _already_running(connection, [source.id for source in sources])
+    ready = ready_recipes(connection, [source for source in sources if source.id not in outcomes], now=now)
     for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers
         match ready.get(source.id):
             case None:  # it is active
@@ -68,8 +64,8 @@ def start_extractions(connection: Connection, sources: Sequence[Source], *, now:
     return outcomes
 
 
-def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Return the id and the number of unfinished pages of each source's running extraction."""
+def _already_running(connection: Connection, source_ids: Collection[str]) -> dict[str, str]:
+    """Return a message for each source with a running extraction."""
     waiting = (
         select(func.count())
         .where(pages.c.extraction_id == extractions.c.id, pages.c.status.in_(UNFINISHED_PAGES))
@@ -78,7 +74,10 @@ def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tu
     query = select(extractions.c.source_id, extractions.c.id, waiting).where(
         CRAWLING, extractions.c.source_id.in_(list(source_ids))
     )
-    return {source_id: (id_, count) for source_id, id_, count in connection.execute(query)}
+    return {
+        source_id: f"extraction {id_} is already running: {count} pages waiting"
+        for source_id, id_, count in connection.execute(query)
+    }
 
 
 def _start(connection: Connection, source: Source, raw: Mapping[str, Any], *, now: datetime) -> int | None:

@@ -91,28 +91,6 @@ _PAGES = PublishedTable(
     source_id=select(extractions.c.source_id).where(extractions.c.id == pages.c.extraction_id).scalar_subquery(),
 )
 _DATASETS = PublishedTable(table=datasets, source_id=datasets.c.source_id)
-_TABLES = (
-    PublishedTable(table=extractions, without=frozenset({"recipe"}), source_id=extractions.c.source_id),
-    _PAGES,
-    _DATASETS,
-)
-_CONTRACTS = (
-    Contract(
-        asset="pages",
-        table=_PAGES,
-        rules={"url": [ADDRESS], "status": [one_of(*PageStatus)]},
-        written=_written_pages,
-    ),
-    Contract(
-        asset="datasets",
-        table=_DATASETS,
-        rules={
-            "version": [ContractRule(requirement="from 1 on", cure="delete the dataset", between=(1, float("inf")))],
-            "status": [one_of(*DatasetStatus)],
-            "item_count": [COUNT],
-        },
-    ),
-)
 
 SYSTEM = SystemSpec(
     name="catalogs",
@@ -137,8 +115,30 @@ SYSTEM = SystemSpec(
         tables.data_items,
         tables.learned_selectors,
     ),
-    published=_TABLES,
-    contracts=_CONTRACTS,
+    published=(
+        PublishedTable(table=extractions, without=frozenset({"recipe"}), source_id=extractions.c.source_id),
+        _PAGES,
+        _DATASETS,
+    ),
+    contracts=(
+        Contract(
+            asset="pages",
+            table=_PAGES,
+            rules={"url": [ADDRESS], "status": [one_of(*PageStatus)]},
+            written=_written_pages,
+        ),
+        Contract(
+            asset="datasets",
+            table=_DATASETS,
+            rules={
+                "version": [
+                    ContractRule(requirement="from 1 on", cure="delete the dataset", between=(1, float("inf")))
+                ],
+                "status": [one_of(*DatasetStatus)],
+                "item_count": [COUNT],
+            },
+        ),
+    ),
     work=WORK,
     checks=(
         AssetCheck(

@@ -71,10 +71,7 @@ def moment(at: datetime | None) -> str:
 
 
 def picture(body: bytes, *, name: str = "screenshot") -> Markdown | None:
-    """Return an image embedded in Markdown; None if it is too large, or no image.
-
-    It contains no text of the page.
-    """
+    """Return an image embedded in Markdown, without any text of the page; None if it is too large, or no image."""
     types = [name for start, name in _PICTURES.items() if body.startswith(start)]
     if not types or len(body) > MAX_PICTURE_BYTES:
         return None

@@ -61,10 +61,7 @@ class HostQueues(Generic[Item]):
         return sum(len(self._queues[host]) for host in self._slow)
 
     async def assign(self, items: Mapping[str, Sequence[Item]], source_of: Callable[[Item], Source]) -> None:
-        """Add each item to its host's queue; release those of a host that another run holds.
-
-        A host is leased at the pace of the source of its first item.
-        """
+        """Add each item to its host's queue, leased at its first item's pace; release those that another run has."""
         by_host = dict(items)
         self._source_of = source_of
         # Before the first await: a running queue may end meanwhile.
@@ -83,8 +80,7 @@ class HostQueues(Generic[Item]):
                 case HostLease():  # a redirect may have leased it meanwhile
                     self._start(host, by_host[host], self._hosts.existing_lease(host) or lease)
                 case HostBusy(until=until):
-                    message = f"{host} is leased by another run"
-                    busy = Resource(message, until=until, code="host_busy")
+                    busy = Resource(f"{host} is leased by another run", until=until, code="host_busy")
                     self._release_all(by_host[host], busy)
 
     async def wait(self, *, timeout_seconds: float) -> None:

@@ -17,7 +17,7 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -65,7 +65,6 @@ PAUSE_SECONDS = 0.5
 NOT_WRITTEN = "not_written"  # the code of an outcome that the database refuses
 
 
-Part = TypeVar("Part")
 Entry = TypeVar("Entry")
 Done = TypeVar("Done")
 P = ParamSpec("P")
@@ -92,14 +91,9 @@ class TimeBudget:
         self._ends = time.monotonic() + seconds
         self._again_at: set[datetime] = set()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the seconds of the budget have passed, whatever else ended the run."""
-        return time.monotonic() >= self._ends
-
     def is_left(self) -> bool:
         """Return whether anything new may be started."""
-        is_ended = self.fatal is not None or self.is_over or self._is_network_down
+        is_ended = self.fatal is not None or time.monotonic() >= self._ends or self._is_network_down
         return not is_ended and self._worker.may_start() and self._may_start()
 
     @property
@@ -107,11 +101,9 @@ class TimeBudget:
         return self._network is not None and self._network.problem is not None
 
     def reason_to_stop(self) -> Resource | None:
-        """Return why nothing new may be started; None if it may."""
-        return None if self.is_left() else self.over()
-
-    def over(self) -> Resource:
-        """Return the error with which work that was not started is released."""
+        """Return the error with which work that was not started is released; None if it may be started."""
+        if self.is_left():
+            return None
         if self._network is not None and self._is_network_down:
             return self._network.released(self._clock.now())
         return Resource("the run's time budget was used up", until=self._clock.now(), code="slice_over")
@@ -290,7 +282,9 @@ class WorkerLoop(Generic[Item, Value]):
         def failure(task: Task, error: Exception) -> Item | Outcome[Item, Value]:
             return Failed(task=task, error=classify(error))
 
-        return [entry for part in self._parts(tasks) for entry in one_by_one_on_failure(part, load, failure)]
+        size = self._handler.transaction_size
+        parts = (tasks[start : start + size] for start in range(0, len(tasks), size))
+        return [entry for part in parts for entry in one_by_one_on_failure(part, load, failure)]
 
     # --- executing
 
@@ -314,16 +308,13 @@ class WorkerLoop(Generic[Item, Value]):
         for item in items:
             self._open[item.task.id] = item
             if item.host is None:
-                self._start_without_host(item)
+                running = asyncio.create_task(self._execute_without_host(item))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
             else:
                 by_host.setdefault(item.host, []).append(item)
         if self._queues is not None:
             await self._queues.assign(by_host, _source_of)
-
-    def _start_without_host(self, item: Item) -> None:
-        running = asyncio.create_task(self._execute_without_host(item))
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
 
     async def _execute_without_host(self, item: Item) -> None:
         async with self._room:
@@ -412,10 +403,6 @@ class WorkerLoop(Generic[Item, Value]):
             self._refill_at = int(self._handler.capacity * self._handler.refill_share)
         return len(outcomes)
 
-    def _parts(self, entries: Sequence[Part]) -> Iterator[Sequence[Part]]:
-        size = self._handler.transaction_size
-        return (entries[start : start + size] for start in range(0, len(entries), size))
-
 
 class OutcomeWriter(Generic[Item, Value]):
     """Writes the outcomes of a handler's tasks, decides about failures, and counts.
@@ -439,14 +426,10 @@ class OutcomeWriter(Generic[Item, Value]):
     def write(self, outcomes: Sequence[Outcome[Item, Value]], left: dict[str, HostLease] | None = None) -> None:
         """Write the outcomes; the first transaction releases the hosts that are left, too."""
         hosts = dict(left or {})
-
-        def persist(entries: Sequence[Outcome[Item, Value]]) -> Sequence[None]:
-            return self._persist(entries, hosts)
-
         prepared, size = self._prepared(outcomes), self._handler.transaction_size
         for start in range(0, len(prepared), size):
             part = prepared[start : start + size]
-            one_by_one_on_failure(part, persist, self._persist_failure)
+            one_by_one_on_failure(part, lambda entries: self._persist(entries, hosts), self._persist_failure)
             self._handler.after_persist(part)
         if hosts and self._hosts is not None:
             self._hosts.release_in_own_transaction(hosts)

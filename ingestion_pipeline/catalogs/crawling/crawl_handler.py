@@ -241,8 +241,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         done = [(outcome.item, outcome.value) for outcome in outcomes if isinstance(outcome, Completed)]
         failures = self._failed_pages(connection, outcomes, now=now)
         snapshot_ids = self._write_snapshots(connection, done, now=now)
-        works = [*(work for work, _ in done), *(work for work, _, _ in failures)]
-        ids = {work.extraction_id for work in works}
+        ids = {work.extraction_id for work, *_ in [*done, *failures]}
         active = lock_extractions(connection, ids, now=now)
         downloaded = _write_visits(connection, done, snapshot_ids, failures, now=now)
         followed = [(work, page.followed) for work, page in done]

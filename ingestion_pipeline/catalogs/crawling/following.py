@@ -16,12 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.crawling.frontier import (
-    CHANGED_AT,
-    LIST_MEMORY,
-    KnownPageCache,
-    PageWork,
-)
+from ingestion_pipeline.catalogs.crawling.frontier import CHANGED_AT, LIST_MEMORY, KnownPageCache, PageWork
 from ingestion_pipeline.catalogs.extraction.record import PageContent
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, FollowedLink, StepKind
 from ingestion_pipeline.catalogs.recipes.page_source import identity
@@ -40,7 +35,6 @@ from ingestion_pipeline.tasks.task import NewTask, Task
 from ingestion_pipeline.urls import host_of
 
 log = logging.getLogger(__name__)
-
 
 _FOUND_COLUMNS = {
     "place": Integer(),
@@ -83,10 +77,7 @@ def _insert_statement(dialect: str) -> ReturningInsert[Any, Any]:
 
 @dataclass(slots=True)
 class _NewPages:
-    """The pages that one extraction's pages lead to, each once; `beyond` exceed a limit.
-
-    The extraction's row is locked.
-    """
+    """The pages that the pages of one locked extraction lead to, each once; `beyond` exceed a limit."""
 
     extraction_id: int
     source_id: str
@@ -95,10 +86,7 @@ class _NewPages:
     beyond: int = 0
 
     def write(self, connection: Connection, *, now: datetime, settings: Settings) -> Collection[str]:
-        """Insert pages and their tasks, one statement each, and count what is refused.
-
-        Return the keys that are known to have been there already.
-        """
+        """Insert pages and their tasks, and count what is refused; return the keys that are known to exist already."""
         query = select(extractions.c.page_count).where(extractions.c.id == self.extraction_id, CRAWLING)
         page_count = connection.execute(query).scalar_one_or_none()
         if page_count is None:  # it was cancelled meanwhile
@@ -125,8 +113,8 @@ class _NewPages:
             for place, (key, (_, link)) in enumerate(fit.items())
         ]
         dialect = connection.dialect.name
-        document = row_document(dialect, _FOUND_COLUMNS, rows)
-        parameters = {"given": document, "extraction": self.extraction_id, "moment": now, "room": room}
+        given = row_document(dialect, _FOUND_COLUMNS, rows)
+        parameters = {"given": given, "extraction": self.extraction_id, "moment": now, "room": room}
         return {row.key: row.id for row in connection.execute(_insert_statement(dialect), parameters)}
 
     def _count_unknown(self, connection: Connection, keys: Collection[str]) -> int:
@@ -197,8 +185,7 @@ def write_followed(
 ) -> None:
     """Insert the pages that follow, unless their extraction has them already.
 
-    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged
-    once.
+    Pages that are too deep or exceed the extraction's budget are counted in its row, and logged once.
     """
     by_extraction: dict[int, _NewPages] = {}
     for work, result in followed:
@@ -268,8 +255,7 @@ def explore_carried(connection: Connection, carried: Mapping[int, Task], *, now:
 
 def _earlier_explored(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:
     """Select the pages that exploring found from these pages' steps, one page for each step."""
-    old_step, old = crawl_steps.alias("old_step"), pages.alias("old")
-    own = pages.alias("own")
+    old_step, old, own = crawl_steps.alias("old_step"), pages.alias("old"), pages.alias("own")
     led = (
         select(
             func.min(own.c.id).label("page_id"),
@@ -305,7 +291,7 @@ def _ensure_step(connection: Connection, extraction_id: int, key: str, *, now: d
         "created_at": literal(now, UtcDateTime()),
     }
     parent = select(*values.values()).where(
-        and_(crawl_steps.c.extraction_id == extraction_id, crawl_steps.c.key == key.removesuffix(EXPLORED))
+        crawl_steps.c.extraction_id == extraction_id, crawl_steps.c.key == key.removesuffix(EXPLORED)
     )
     statement = insert_into(connection, crawl_steps).from_select(list(values), parent)
     connection.execute(statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"]))

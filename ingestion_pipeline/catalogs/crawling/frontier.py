@@ -98,10 +98,7 @@ def waiting_sources(
     limit: int,
     kinds: Sequence[str] = (FETCH_PAGE,),
 ) -> list[Source]:
-    """Return enabled sources with a claimable page, least recently updated first.
-
-    `kinds` are the task kinds that count: to fetch a page, to extract one.
-    """
+    """Return enabled sources with a claimable task of these kinds, least recently updated first."""
     is_claimable = or_(
         tasks.c.status == TaskStatus.PENDING.value,
         and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
@@ -188,23 +185,18 @@ def _page_work(
 
 
 def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
-    """Return a step of the recipe stored in the extraction's row, or one that exploring made."""
-    steps = extraction_steps(json.dumps(recipe, sort_keys=True))
-    return steps.get(key) or explored_step(steps, key)
+    """Return a step of the stored recipe, or one that exploring made: it holds records like those it started from."""
+    if (step := _extraction_steps(json.dumps(recipe, sort_keys=True)).get(key)) is not None:
+        return step
+    parent = key.removesuffix(EXPLORED)
+    explored = replace(extraction_step(recipe, parent).recipe, page_type=PageType.DETAIL, pagination=None)
+    return Step(key=key, kind=StepKind.FETCH_LINKS, parent=parent, recipe=explored)
 
 
 @lru_cache(maxsize=500)
-def extraction_steps(recipe: str) -> dict[str, Step]:
+def _extraction_steps(recipe: str) -> dict[str, Step]:
     """Return the steps of a recipe stored in the extraction's row, by key."""
     return {step.key: step for step in steps_of(recipe_of({"recipe": json.loads(recipe)}))}
-
-
-def explored_step(steps: Mapping[str, Step], key: str) -> Step:
-    """Return a step that no recipe names: it holds records like those it was explored from."""
-    parent = key.removesuffix(EXPLORED)
-    origin = steps.get(parent) or explored_step(steps, parent)
-    recipe = replace(origin.recipe, page_type=PageType.DETAIL, pagination=None)
-    return Step(key=key, kind=StepKind.FETCH_LINKS, parent=parent, recipe=recipe)
 
 
 def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> None:

@@ -120,16 +120,9 @@ def _fail_lists(connection: Connection, extraction_id: int) -> None:
         "code": LINKS_MISSING,
         "message": "it led to pages and now leads to none; they are kept until the next crawl",
     }
-    connection.execute(
-        update(pages)
-        .where(
-            pages.c.extraction_id == extraction_id,
-            pages.c.status == PageStatus.SUCCESS.value,
-            pages.c.failure["code"].as_string() == NO_LINKS,
-            led_on,
-        )
-        .values(status=PageStatus.ERROR.value, failure=failure)
-    )
+    leads_nowhere = and_(pages.c.status == PageStatus.SUCCESS.value, _CODE == NO_LINKS)
+    statement = update(pages).where(pages.c.extraction_id == extraction_id, leads_nowhere, led_on)
+    connection.execute(statement.values(status=PageStatus.ERROR.value, failure=failure))
 
 
 def _is_failed(page: FromClause) -> ColumnElement[bool]:
@@ -183,11 +176,8 @@ def _keep_unlisted(connection: Connection, extraction_id: int, stated: Subquery,
     )
     made = connection.execute(insert(pages).from_select(list(values), hidden)).rowcount
     if made:
-        connection.execute(
-            update(extractions)
-            .where(extractions.c.id == extraction_id)
-            .values(page_count=extractions.c.page_count + made)
-        )
+        mine = update(extractions).where(extractions.c.id == extraction_id)
+        connection.execute(mine.values(page_count=extractions.c.page_count + made))
     return made
 
 

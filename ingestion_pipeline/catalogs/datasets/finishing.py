@@ -32,15 +32,7 @@ from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.locking import lock_rows
-from ingestion_pipeline.store.tables import (
-    CRAWLING,
-    audit_log,
-    crawl_steps,
-    extractions,
-    pages,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import CRAWLING, audit_log, crawl_steps, extractions, pages, sources, tasks
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
 
@@ -101,7 +93,14 @@ def finish_extractions(
     rows = {id_: _mark_ended(connection, id_, finishes[id_], now=now) for id_ in sorted(finishes)}
     finished = [(row, finishes[id_]) for id_, row in rows.items() if row is not None]
     left = [row for row, finish in finished if finish.status is not ExtractionStatus.COMPLETE]
-    _cancel_waiting(connection, {row.tracking_id: row.source_id for row in left}, now=now)
+    if left:  # their running tasks end by themselves
+        update_extraction_tasks(
+            connection,
+            tasks.c.source_id.in_({row.source_id for row in left}),
+            tasks.c.tracking_id.in_([row.tracking_id for row in left]),
+            tasks.c.status == TaskStatus.PENDING.value,
+            values={"status": TaskStatus.CANCELLED.value, "updated_at": now},
+        )
     results = [(_ended(connection, row, finish, settings=settings, now=now), finish) for row, finish in finished]
     progress_by_id = progress(connection, [ended.id for ended, _ in results]) if results else {}
     for ended, _ in results:
@@ -134,22 +133,6 @@ def _mark_ended(connection: Connection, extraction_id: int, finish: FinishReason
         .returning(*extractions.c)
     )
     return connection.execute(statement).one_or_none()
-
-
-def _cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: datetime) -> None:
-    """Cancel the waiting tasks of these extractions; running ones end by themselves.
-
-    Each extraction is given by its tracking id, with its source.
-    """
-    if not ended:
-        return
-    update_extraction_tasks(
-        connection,
-        tasks.c.source_id.in_(set(ended.values())),
-        tasks.c.tracking_id.in_(list(ended)),
-        tasks.c.status == TaskStatus.PENDING.value,
-        values={"status": TaskStatus.CANCELLED.value, "updated_at": now},
-    )
 
 
 def _ended(connection: Connection, row: Row[Any], finish: FinishReason, *, settings: Settings, now: datetime) -> Ended:
@@ -283,12 +266,8 @@ def _audit_finish(connection: Connection, ended: Ended, finish: FinishReason, *,
 
 def _notify_finish(connection: Connection, ended: Ended, counts: Row[int, int, int], *, now: datetime) -> None:
     """Notify followers of extractions, once for each finish."""
-    statement = (
-        update(extractions)
-        .where(extractions.c.id == ended.id, extractions.c.notified_at.is_(None))
-        .values(notified_at=now)
-    )
-    if not connection.execute(statement).rowcount:
+    unnotified = update(extractions).where(extractions.c.id == ended.id, extractions.c.notified_at.is_(None))
+    if not connection.execute(unnotified.values(notified_at=now)).rowcount:
         return
     cost = sum((line.cost_usd for line in costs(connection, extraction_id=ended.id)), Decimal(0))
     query = select(func.count()).where(

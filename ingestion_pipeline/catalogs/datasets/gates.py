@@ -32,10 +32,7 @@ class DatasetNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPages:
-    """How many pages should state records, and how many of them failed or stated none.
-
-    Also how many `lists` lead to such pages, and how many of them failed.
-    """
+    """How many pages should state records, and how many failed or stated none; how many `lists` lead to such pages."""
 
     total: int
     without: int

@@ -151,8 +151,7 @@ def create_dataset(
 ) -> int:
     """Create a dataset with the source's next version.
 
-    The extraction's row is locked and a source has only one running extraction: no other creates a
-    version meanwhile.
+    The extraction's row is locked and a source has only one running extraction: no other creates a version meanwhile.
     """
     last = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
         datasets.c.source_id == extraction.source_id

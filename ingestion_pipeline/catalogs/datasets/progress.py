@@ -5,7 +5,7 @@ Everything is counted from stored rows, so that no crash can make a sum wrong.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,9 +31,9 @@ class Progress:
     and failed or state none.
     """
 
-    steps: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    steps: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     items: int = 0
-    methods: dict[str, int] = field(default_factory=dict[str, int])
+    methods: Counter[str] = field(default_factory=Counter[str])
     carried: int = 0
     kept_items: int = 0
     missing: int = 0
@@ -43,10 +43,7 @@ class Progress:
     @property
     def pages(self) -> dict[str, int]:
         """The number of pages by state, over all steps."""
-        total: Counter[str] = Counter()
-        for states in self.steps.values():
-            total.update(states)
-        return dict(total)
+        return dict(sum(self.steps.values(), Counter[str]()))
 
     @property
     def unfinished(self) -> int:
@@ -59,7 +56,7 @@ class Progress:
             "pages": self.pages,
             "steps": {key: _step(states) for key, states in sorted(self.steps.items())},
             "items": self.items,
-            "rungs": self.methods,
+            "rungs": dict(self.methods),
             "carried": self.carried,
             "kept": self.kept_items,
             "missing": self.missing,
@@ -106,14 +103,13 @@ def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[in
     by_id = {id_: Progress() for id_ in ids}
     for row in connection.execute(_page_counts(ids)):
         entry = by_id[row.extraction_id]
-        states = entry.steps.setdefault(row.step, {})
-        states[row.state] = states.get(row.state, 0) + row.pages
+        entry.steps[row.step][row.state] += row.pages
         entry.items += int(row.items or 0)
         entry.carried += row.carried
         entry.kept_items += int(row.kept or 0)
         entry.missing += row.missing
         if row.extraction_method is not None:
-            entry.methods[row.extraction_method] = entry.methods.get(row.extraction_method, 0) + row.pages
+            entry.methods[row.extraction_method] += row.pages
     for id_, lines in costs_of(connection, ids).items():
         by_id[id_].costs = lines
     for id_, count in saved_calls(connection, ids).items():

@@ -13,19 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, func, null, select, update
 
-from ingestion_pipeline.catalogs.datasets.carry_over import (
-    NO_LIST,
-    NOT_GOT,
-    copy_carried,
-    is_unchanged,
-    keep_failed,
-)
-from ingestion_pipeline.catalogs.datasets.gates import (
-    DatasetNumbers,
-    RecordPages,
-    evaluate_gates,
-    is_drop,
-)
+from ingestion_pipeline.catalogs.datasets.carry_over import NO_LIST, NOT_GOT, copy_carried, is_unchanged, keep_failed
+from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, evaluate_gates, is_drop
 from ingestion_pipeline.catalogs.datasets.item_rows import create_dataset, unpublished_dataset
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
@@ -114,9 +103,7 @@ def finish_dataset(
 
 def _base(connection: Connection, extraction: Row[Any]) -> int | None:
     """Return the base; of a rerun the published dataset, from which it takes the items of failed pages."""
-    if extraction.base_dataset_id is not None:
-        return extraction.base_dataset_id
-    return _published(connection, extraction)
+    return _published(connection, extraction) if extraction.base_dataset_id is None else extraction.base_dataset_id
 
 
 def _published(connection: Connection, extraction: Row[Any], *, before_version: int | None = None) -> int | None:

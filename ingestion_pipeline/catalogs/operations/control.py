@@ -92,20 +92,16 @@ def lock_extraction(connection: Connection, extraction_id: int) -> Row[Any]:
     return row
 
 
-def extraction_source(connection: Connection, row: Row[Any]) -> Source:
-    """Return the extraction's source."""
+def enabled_source(connection: Connection, row: Row[Any]) -> Source:
+    """Return the extraction's source; raise if it is disabled: its tasks would wait for ever."""
     source = sources_by_id(connection, [row.source_id]).get(row.source_id)
     if source is None:
         raise UnknownSource(row.source_id)
-    return source
-
-
-def refuse_disabled(source: Source) -> None:
-    """Raise if the source is disabled: its tasks would wait for ever."""
     if source.status is SourceStatus.DISABLED:
         raise InvalidState(
             f"{source.id} is disabled, and nothing is fetched or read for it; `ingest sources enable {source.id}` first"
         )
+    return source
 
 
 def cancel(
@@ -150,8 +146,7 @@ def cancel(
 def resume(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
     """Resume a stale or cancelled extraction: pages without a live task get one again."""
     row = lock_extraction(connection, extraction_id)
-    source = extraction_source(connection, row)
-    refuse_disabled(source)
+    source = enabled_source(connection, row)
     if row.status in CRAWLING_STATES:
         return requeue(connection, row.id, row.tracking_id, source, now=now)  # only orphaned pages get a new task
     if row.status not in ENDED_STATES:
@@ -160,7 +155,7 @@ def resume(connection: Connection, extraction_id: int, *, actor: str, now: datet
             f" `ingest extractions retry {extraction_id}` tries its failed pages again"
         )
     _reset(connection, row, _blocking_pages(row))
-    return _reopen(connection, row, "extraction.resume", actor=actor, now=now)
+    return _reopen(connection, row, source, "extraction.resume", actor=actor, now=now)
 
 
 def retry(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
@@ -170,24 +165,24 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     has published stays published: the retry builds the next version.
     """
     row = lock_extraction(connection, extraction_id)
-    refuse_disabled(extraction_source(connection, row))
+    source = enabled_source(connection, row)
     if not _reset(connection, row, _failed_pages(row)):
         raise InvalidState(
             f"extraction {extraction_id} has no page that failed or gave no data;"
             f" `ingest extractions rerun {extraction_id}` reads all its pages again"
         )
-    return _reopen(connection, row, "extraction.retry", actor=actor, now=now)
+    return _reopen(connection, row, source, "extraction.retry", actor=actor, now=now)
 
 
 def retry_page(connection: Connection, extraction_id: int, page_id: int, *, actor: str, now: datetime) -> Requeued:
     """Retry one failed page like `retry`; the others stay as they are."""
     row = lock_extraction(connection, extraction_id)
-    refuse_disabled(extraction_source(connection, row))
+    source = enabled_source(connection, row)
     refuse_running(connection, row.source_id, other_than=row.id)
     is_it = and_(pages.c.id == page_id, pages.c.status == PageStatus.ERROR.value)
     if not _reset(connection, row, is_it):
         raise InvalidState(f"page {page_id} of extraction {extraction_id} has not failed; discard it")
-    return _reopen(connection, row, "extraction.retry_page", actor=actor, now=now)
+    return _reopen(connection, row, source, "extraction.retry_page", actor=actor, now=now)
 
 
 def _blocking_pages(row: Row[Any]) -> ColumnElement[bool]:
@@ -228,39 +223,34 @@ def _lost_items(row: Row[Any]) -> ColumnElement[bool]:
     return and_(pages.c.item_count > 0, ~exists().where(own), ~exists().where(base))
 
 
+_RESULTS = ("failure", "item_count", "extraction_method", "reader_hash", "carried_from", "read_started_at", "read_at")
+
+
 def _reset(connection: Connection, row: Row[Any], chosen: ColumnElement[bool]) -> int:
     """Let the chosen pages wait: to be extracted if that failed, else to be fetched.
 
-    Pages that are no longer stored, or state no record any more, are fetched again; of a rerun none
-    is.
+    Pages that are no longer stored, or state no record any more, are fetched again; of a rerun none is.
     """
     is_gone = failure_code(pages).in_([CONTENT_MISSING, *MISSING_CODES])
     is_rerun = row.kind == ExtractionKind.RERUN.value
     may_be_read = _was_read() if is_rerun else and_(_was_read(), ~is_gone)
-    cleared = {
-        "failure": null(),
-        "item_count": null(),
-        "extraction_method": null(),
-        "reader_hash": null(),
-        "carried_from": null(),
-        "read_started_at": null(),
-        "read_at": null(),
-    }
+    cleared = dict.fromkeys(_RESULTS, null())
     of_it = and_(pages.c.extraction_id == row.id, chosen)
     reset = 0
     for is_chosen, status in (
-        (and_(of_it, may_be_read), PageStatus.DOWNLOADED),
-        (and_(of_it, false() if is_rerun else ~may_be_read), PageStatus.WAITING),
+        (may_be_read, PageStatus.DOWNLOADED),
+        (false() if is_rerun else ~may_be_read, PageStatus.WAITING),
     ):
-        statement = update(pages).where(is_chosen).values(status=status.value, **cleared)
+        statement = update(pages).where(of_it, is_chosen).values(status=status.value, **cleared)
         reset += connection.execute(statement).rowcount
     return reset
 
 
-def _reopen(connection: Connection, row: Row[Any], action: str, *, actor: str, now: datetime) -> Requeued:
+def _reopen(
+    connection: Connection, row: Row[Any], source: Source, action: str, *, actor: str, now: datetime
+) -> Requeued:
     """Reopen the extraction; its next finish notifies again."""
     refuse_running(connection, row.source_id, other_than=row.id)
-    source = extraction_source(connection, row)
     _reset(connection, row, _lost_items(row))
     base = _rebase_on_published(connection, row)
     connection.execute(
@@ -382,10 +372,7 @@ def _refuse_hidden(connection: Connection, extraction_id: int, dataset: Row[Any]
 
 
 def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
-    """Queue the page and its task again, to be fetched or extracted.
-
-    An ended extraction is reopened for this page alone.
-    """
+    """Queue the page and its task again; an ended extraction is reopened for this page alone."""
     payload = dead_letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked, so that it does not end meanwhile.
@@ -395,11 +382,8 @@ def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: da
     outcome = requeue_task(connection, dead_letter, now)
     if outcome == "queued":
         status = PageStatus.WAITING if dead_letter["task_kind"] == FETCH_PAGE else PageStatus.DOWNLOADED
-        connection.execute(
-            update(pages)
-            .where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
-            .values(status=status.value, failure=null())
-        )
+        failed = update(pages).where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
+        connection.execute(failed.values(status=status.value, failure=null()))
         reset = update(tasks).where(tasks.c.id == dead_letter["task_id"])
         connection.execute(reset.values(state=null()))  # the patience for retries starts again, too
     return outcome
@@ -408,9 +392,9 @@ def requeue_dead_letter(connection: Connection, dead_letter: RowMapping, now: da
 def _reopened(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
     """Reopen the source's newest extraction for the page; older ones are not changed."""
     extraction_id, page_id = dead_letter["payload"]["extraction"], dead_letter["payload"]["page"]
-    source = select(extractions.c.source_id).where(extractions.c.id == extraction_id)
+    source_id = select(extractions.c.source_id).where(extractions.c.id == extraction_id).scalar_subquery()
     later = select(func.max(extractions.c.id)).where(
-        extractions.c.source_id == source.scalar_subquery(), extractions.c.id > extraction_id
+        extractions.c.source_id == source_id, extractions.c.id > extraction_id
     )
     if newer := connection.execute(later).scalar():
         return f"extraction {newer} is newer and covers the page; discard the dead letter"
@@ -451,15 +435,9 @@ class _Queue:
 
     def free_orphans(self) -> None:
         """Set pages in progress that no task works on back to waiting."""
-        self.connection.execute(
-            update(pages)
-            .where(
-                pages.c.extraction_id == self.extraction_id,
-                pages.c.status == PageStatus.IN_PROGRESS.value,
-                ~self._has_live(FETCH_PAGE),
-            )
-            .values(status=PageStatus.WAITING.value)
-        )
+        in_progress = (pages.c.extraction_id == self.extraction_id, pages.c.status == PageStatus.IN_PROGRESS.value)
+        orphans = update(pages).where(*in_progress, ~self._has_live(FETCH_PAGE))
+        self.connection.execute(orphans.values(status=PageStatus.WAITING.value))
 
     def fill(self, kind: str, status: PageStatus) -> int:
         """Ensure a live task of this kind for pages of this state; return how many were added."""
@@ -502,6 +480,7 @@ class _Queue:
         return self.connection.execute(statement).rowcount
 
     def _insert(self, kind: str, status: PageStatus) -> int:
+        build = func.jsonb_build_object if self.connection.dialect.name == "postgresql" else func.json_object
         moment = literal(self.now, UtcDateTime())
         slashes = func.length(crawl_steps.c.key) - func.length(func.replace(crawl_steps.c.key, "/", ""))
         values: dict[str, ColumnElement[Any]] = {
@@ -509,7 +488,7 @@ class _Queue:
             "dedupe_key": self._dedupe_key(kind),
             "source_id": literal(self.source.id),
             "url": pages.c.url,
-            "payload": self._payload(),
+            "payload": type_coerce(build("page", pages.c.id, "extraction", literal(self.extraction_id)), Json),
             "status": literal(TaskStatus.PENDING.value),
             "priority": literal(self.source.tier.priority),
             "shard": literal(self.source.shard),
@@ -541,8 +520,3 @@ class _Queue:
                 live.c.ended_at.is_(None), live.c.kind == kind, live.c.dedupe_key == self._dedupe_key(kind)
             )
         ).correlate(pages)
-
-    def _payload(self) -> ColumnElement[object]:
-        is_postgres = self.connection.dialect.name == "postgresql"
-        build = func.jsonb_build_object if is_postgres else func.json_object
-        return type_coerce(build("page", pages.c.id, "extraction", literal(self.extraction_id)), Json)

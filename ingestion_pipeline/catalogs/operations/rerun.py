@@ -31,12 +31,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.catalogs.datasets.publishing import RERUN, newer_version
-from ingestion_pipeline.catalogs.extraction.cost import (
-    NO_MODEL,
-    DetailPage,
-    cost_with_models,
-    text_sizes,
-)
+from ingestion_pipeline.catalogs.extraction.cost import NO_MODEL, DetailPage, cost_with_models, text_sizes
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
 from ingestion_pipeline.catalogs.extraction.rule_pipeline import has_rules, rule_reading
 from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
@@ -44,9 +39,8 @@ from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, snaps
 from ingestion_pipeline.catalogs.operations.control import (
     InvalidState,
     UnknownExtraction,
-    extraction_source,
+    enabled_source,
     lock_extraction,
-    refuse_disabled,
     refuse_running,
     requeue,
 )
@@ -69,10 +63,7 @@ from ingestion_pipeline.tasks.errors import WorkError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """The new extraction, and how many stored pages it extracts.
-
-    `newer` is the version of a later crawl that stays published.
-    """
+    """The new extraction, how many stored pages it extracts, and the `newer` version that stays published."""
 
     extraction_id: int
     pages: int
@@ -97,10 +88,8 @@ def rerun(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     """
     old = lock_extraction(connection, extraction_id)
     refuse_running(connection, old.source_id)
-    source = extraction_source(connection, old)
-    refuse_disabled(source)
-    if not count_stored(connection, old.id):
-        raise nothing_stored(old.id)
+    source = enabled_source(connection, old)
+    _count_stored(connection, old.id)
     tracking_id = str(uuid4())
     new_id = _copy_extraction(connection, old, tracking_id, now=now)
     _copy_steps(connection, old.id, new_id, now=now)
@@ -118,14 +107,6 @@ def rerun(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     return Rerun(extraction_id=new_id, pages=queued.read, newer=newer)
 
 
-def nothing_stored(extraction_id: int) -> InvalidState:
-    """Return the error for an extraction that has no stored pages."""
-    return InvalidState(
-        f"extraction {extraction_id} has stored no page with records, so there is nothing to read"
-        f" again; `ingest extractions start SOURCE` fetches them"
-    )
-
-
 def is_stored() -> ColumnElement[bool]:
     """Match pages of records whose content is stored, whatever their extraction resulted in."""
     was_read = or_(
@@ -136,10 +117,15 @@ def is_stored() -> ColumnElement[bool]:
     return and_(pages.c.snapshot_id.is_not(None), was_read)
 
 
-def count_stored(connection: Connection, extraction_id: int) -> int:
-    """Return how many pages a rerun of this extraction extracts."""
+def _count_stored(connection: Connection, extraction_id: int) -> int:
+    """Return how many pages a rerun of this extraction extracts; raise if there is none."""
     query = select(func.count()).where(pages.c.extraction_id == extraction_id, is_stored())
-    return connection.execute(query).scalar_one()
+    if not (count := connection.execute(query).scalar_one()):
+        raise InvalidState(
+            f"extraction {extraction_id} has stored no page with records, so there is nothing to read"
+            f" again; `ingest extractions start SOURCE` fetches them"
+        )
+    return count
 
 
 def _copy_extraction(connection: Connection, old: Row[Any], tracking_id: str, *, now: datetime) -> int:
@@ -244,9 +230,7 @@ def predict_rerun(
     row = connection.execute(query.where(extractions.c.id == extraction_id)).one_or_none()
     if row is None:
         raise UnknownExtraction(extraction_id)
-    total = count_stored(connection, extraction_id)
-    if not total:
-        raise nothing_stored(extraction_id)
+    total = _count_stored(connection, extraction_id)
     entity_config = load_entity_config(row.config, settings, entity=row.entity_type)
     if not settings.has_model and entity_config.can_finish_by_rules:
         return RerunCost(pages=total, calls=0, cost_usd=Decimal(0))

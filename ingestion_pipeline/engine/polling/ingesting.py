@@ -140,6 +140,10 @@ class Ingestion:
     ingested: Sequence[IngestResult] = ()
     counts: PollCounts = field(default_factory=PollCounts)
 
+    def __add__(self, other: Ingestion) -> Ingestion:
+        """Return the results and counts of both."""
+        return Ingestion(ingested=[*self.ingested, *other.ingested], counts=self.counts + other.counts)
+
 
 def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
     """Parse every feed of the batch; a poll whose feed cannot be parsed fails."""
@@ -178,19 +182,16 @@ def _execute_alone(ctx: RunContext, item: BatchItem) -> None:
 
 def ingest_batch(ctx: RunContext, worker: Worker, batch_id: str) -> Ingestion:
     """Write every parsed feed of the batch; a poll whose feed cannot be written fails."""
-    done: list[IngestResult] = []
     with _released_if_fatal(ctx, batch_id):
         items, counts = _load(ctx, batch_id)
         sized, failed = _sized(ctx, [item for item in items if item.parsed_hash is not None])
-        counts += failed
+        done = Ingestion(counts=counts + failed)
         for chunk in _chunks(sized):
             worker.renew()
             if _is_suspect(chunk[0]):
                 _execute_alone(ctx, chunk[0])
-            result = _ingest_chunk(ctx, chunk)
-            done += result.ingested
-            counts += result.counts
-    return Ingestion(ingested=done, counts=counts)
+            done += _ingest_chunk(ctx, chunk)
+    return done
 
 
 @contextmanager
@@ -320,16 +321,13 @@ def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
         if isinstance(classify(error), Fatal):
             raise
         log.warning("batch write failed feeds=%d; writing one by one", len(items), exc_info=True)
-    done: list[IngestResult] = []
-    counts = PollCounts()
+    done = Ingestion()
     for item in items:
         try:
-            result = _ingest(ctx, [item])
-            done += result.ingested
-            counts += result.counts
+            done += _ingest(ctx, [item])
         except Exception as error:
-            counts += _fail(ctx, item, error)
-    return Ingestion(ingested=done, counts=counts)
+            done += Ingestion(counts=_fail(ctx, item, error))
+    return done
 
 
 def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:

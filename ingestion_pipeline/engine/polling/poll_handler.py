@@ -404,10 +404,8 @@ def _store_batch_items(
     """Write the batch that `extract` will read; the polls stay claimed."""
     if not feeds:
         return
-    connection.execute(
-        # left by a dead worker
-        delete(batch_items).where(batch_items.c.task_id.in_([poll.task.id for poll, _ in feeds]))
-    )
+    left_by_dead_workers = batch_items.c.task_id.in_([poll.task.id for poll, _ in feeds])
+    connection.execute(delete(batch_items).where(left_by_dead_workers))
     connection.execute(
         insert(batch_items),
         [
