@@ -72,12 +72,7 @@ class Probed:
 
 
 def probe_of(task: Task, platform: str, url: str, config: Mapping[str, Any]) -> Probe:
-    """Return the probe for the board of a discovery task.
-
-    Raises:
-        BadConfig: neither URL nor config identifies the board.
-        Permanent: there is no adapter for this platform.
-    """
+    """Return the probe for the board of a discovery task; raise if it is not identified or has no adapter."""
     board, request, honours_robots = None, Request(url=url, accept=HTML_ACCEPT), True
     if platform != GENERIC:
         if platform not in PLATFORMS:
@@ -97,11 +92,7 @@ def probe_of(task: Task, platform: str, url: str, config: Mapping[str, Any]) -> 
 
 
 async def probe_board(probe: Probe, fetch: PacedFetch, *, now: datetime) -> Probed:
-    """Request the board's first page and return the result; transient errors are raised.
-
-    A board that is missing or returns something else is a result with medium confidence and the
-    error, for a person to decide.
-    """
+    """Request the board's first page; a permanent error is a result too, for a person to decide."""
     try:
         answer = await fetch(probe.request)
         return _read(probe, answer, now=now)
@@ -201,11 +192,7 @@ MAX_NAME = 90
 
 
 def save_board(connection: Connection, probed: Probed, *, now: datetime, settings: Settings) -> str | None:
-    """Register the board as a source and return its id.
-
-    Return None if it has a source already, or if the spawn guard refuses its poll. The poll is a
-    child task of the discovery, so that its results have the same lineage.
-    """
+    """Register the board and its poll, in the discovery's lineage; None if it has a source or is refused."""
     task, url = probed.probe.task, probed.probe.url
     recognized = recognize_platform(url)
     token = recognized.token if recognized is not None and recognized.name == probed.platform else None

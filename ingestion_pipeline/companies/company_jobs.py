@@ -75,10 +75,7 @@ def _request(ctx: RunContext, source_ids: list[str]) -> dict[str, str]:
 def _requested_failure(
     ctx: RunContext, reports: Sequence[CompanyReport], keys: list[str]
 ) -> tuple[str | None, str | None]:
-    """Return why none of the requested companies was analysed, as a failure or a warning.
-
-    A company that another run is analysing is no failure of this one.
-    """
+    """Return why no requested company was analysed: a failure, or a warning if another run analyses them."""
     if reports:
         return None, None
     with ctx.store.read() as connection:

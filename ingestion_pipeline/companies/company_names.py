@@ -58,10 +58,7 @@ _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "
 
 
 def clean_company_name(name: str) -> str:
-    """Return the name without legal form and words such as "Careers", "Jobs" or "Hiring".
-
-    A name of nothing but such words stays as it is.
-    """
+    """Return the name without legal form and words such as "Jobs", unless it has nothing but such words."""
     cleaned = " ".join(name[:MAX_NAME_CHARACTERS].split())
     while True:
         shorter = cleaned
@@ -114,10 +111,7 @@ def _place_parts(location: str | None) -> list[str]:
 
 
 def company_slug(name: str) -> str:
-    """Return the id of a company of that name: `[a-z0-9-]`, equal for every known spelling.
-
-    A name without Latin letters or digits gets an id from its hash.
-    """
+    """Return a company's id, `[a-z0-9-]`, equal for every known spelling; a hash if it has no Latin letter."""
     folded = _folded(clean_company_name(name))
     plain = unicodedata.normalize("NFKD", folded).encode("ascii", "ignore").decode("ascii")
     slug = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:MAX_SLUG_CHARACTERS].strip("-")
@@ -132,11 +126,7 @@ def fingerprint(title: str, company: str | None, description: str | None) -> str
 
 
 def url_key(url: str) -> str:
-    """Return a hash that is equal for every spelling of a posting's URL.
-
-    Text that is no URL is hashed as it is. Beyond the canonical form, a trailing slash and referrer
-    parameters are ignored.
-    """
+    """Return a hash that is equal for every spelling of a posting's URL; other text is hashed as it is."""
     try:
         canonical = canonical_url(url)
     except BadUrl:

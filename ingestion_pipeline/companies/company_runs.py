@@ -383,10 +383,7 @@ async def run_companies(
     source_ids: Collection[str] | None = None,
     renderer: Renderer | None = None,
 ) -> Counter[str]:
-    """Run the waiting analyses and discoveries, or those of the requested sources.
-
-    `ranks` are the points of the profile's skills; without a profile no technology counts.
-    """
+    """Run the waiting analyses and discoveries, or those of the requested sources."""
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
     async with AsyncExitStack() as stack:

@@ -357,11 +357,7 @@ def _listings() -> Select[Any]:
 
 
 def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any]:
-    """Return the stored listing with its links and its match.
-
-    Raises:
-        UnknownListing: there is no listing with that id.
-    """
+    """Return the stored listing with its links and its match; raise UnknownListing if there is none."""
     result = connection.execute(select(job_listings).where(job_listings.c.id == listing_id))
     row = result.mappings().one_or_none()
     if row is None:
@@ -383,10 +379,7 @@ BIN_WIDTH = 10  # of the histogram of scores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchReport:
-    """A board's open listings by decision, and its best matches.
-
-    `filtered_by` counts the filtered by reason, `scores` the scored by tens.
-    """
+    """A board's open listings by decision, filtered ones by reason, scored ones by tens, and its best matches."""
 
     source_id: str
     listings: int

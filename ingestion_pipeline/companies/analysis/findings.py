@@ -321,11 +321,7 @@ _MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|
 
 
 def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
-    """Parse the page into text, sections, embedded data, links and feeds.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Parse the page into text, sections, embedded data, links and feeds."""
     tree = parse_html(html)
     return CompanyPage(
         url=url,

@@ -39,11 +39,7 @@ class CompanyAnalysed:
 
 
 def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> None:
-    """Update the company's record and spawn a discovery task for each new board.
-
-    Thin data is stored too, with its flag; a value that is no longer found stays until another is
-    found.
-    """
+    """Update the company's record, where values no longer found stay, and spawn a discovery of each new board."""
     # Polls are locked before the company everywhere.
     lock_polls(connection, [analysed.source.id])
     before = company(connection, analysed.company_id)

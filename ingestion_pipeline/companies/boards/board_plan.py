@@ -194,10 +194,7 @@ class ResolvedListing:
 
 @dataclass(slots=True, kw_only=True)
 class ListingResolver:
-    """Resolver of a batch's postings to listings; each result is remembered for later postings.
-
-    `listed` are the keys that each board of the batch lists at this moment.
-    """
+    """Resolver of a batch's postings to listings; `listed` are the keys that each board lists at this moment."""
 
     listed: Mapping[str, set[str]]
     by_url: dict[str, ResolvedListing] = field(default_factory=dict[str, ResolvedListing])

@@ -67,11 +67,7 @@ class ListingToEvaluate:
 def spawn_jobs(
     connection: Connection, listings: Sequence[ListingToEvaluate], *, now: datetime, settings: Settings
 ) -> None:
-    """Create an evaluation task for each listing.
-
-    New listings pass the spawn guard; changed ones are always evaluated again, with at most one
-    active task each.
-    """
+    """Create one evaluation task per listing; only new listings have to pass the spawn guard."""
     ordered = sorted(listings, key=lambda listing: listing.listing_id)
     unique = {listing.listing_id: listing for listing in ordered}.values()
     new = [_spawn_request(listing, now=now) for listing in unique if listing.is_new]

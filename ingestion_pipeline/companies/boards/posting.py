@@ -117,10 +117,7 @@ def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str
 
 
 def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the completeness level of a listing's columns and what it does not state.
-
-    Minimal: URL, title, company and a text; good: also place, date, and requirements.
-    """
+    """Return the completeness level of a listing's columns and what it does not state."""
     expected = ("url", "company_name", "location", "description", "salary", "posted_at")
     text = columns.get("description") or ""
     has_text = len(text) > MINIMAL_TEXT

@@ -63,12 +63,7 @@ _UNPOLLED = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
 def request_scrape(
     connection: Connection, request: ScrapeRequest, *, now: datetime, settings: Settings
 ) -> int | Refusal:
-    """Enqueue a SCRAPE task; an equal request that is still active is not enqueued twice.
-
-    Raises:
-        UnknownSource: there is no such source.
-        NotPolled: it is not a board, or it is not polled.
-    """
+    """Enqueue a SCRAPE task unless an equal one is active; raise UnknownSource or NotPolled for a bad source."""
     existing = sources_by_id(connection, request.source_ids)
     for source_id in request.source_ids:
         if (source := existing.get(source_id)) is None:
@@ -85,11 +80,7 @@ def request_scrape(
 
 
 def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: Settings) -> Move:
-    """Run one step of a claimed SCRAPE task; return the move to apply in this transaction.
-
-    Named boards are made due, and that is all. A rotation takes a few, waits until they are polled
-    and their jobs evaluated, and takes more until enough match or the maximum of boards is reached.
-    """
+    """Run one step of a claimed SCRAPE task; return the move to apply in this transaction."""
     request = ScrapeRequest(
         source_ids=tuple(task.payload.get("source_ids") or ()),
         target_matches=task.payload.get("target_matches"),

@@ -173,11 +173,7 @@ def _columns(listing: Listing) -> dict[str, Any]:
 
 
 def main_text(html: str, *, url: str | None = None) -> str:
-    """Return the main part of a page as Markdown, or the whole page if none is marked.
-
-    Raises:
-        Permanent: the page would take the parser too long; see `parse_html`.
-    """
+    """Return the main part of a page as Markdown, or the whole page if none is marked."""
     tree = parse_html(html)
     for selector in _PARTS:
         nodes = tree.css(selector)

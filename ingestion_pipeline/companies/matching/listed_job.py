@@ -77,10 +77,7 @@ class ListedJob:
         return (at - self.posted_at).total_seconds() / 86_400
 
     def best_salary(self, currency: str) -> Decimal | None:
-        """Return the most it pays in a year in that currency; None if it is not stated.
-
-        An amount without a currency is taken to be in this one; other currencies are not compared.
-        """
+        """Return the most it pays in a year in the currency, assumed if none is stated; None if not stated."""
         stated = self.pay or {}
         if stated.get("currency") not in {None, currency}:
             return None

@@ -57,10 +57,7 @@ def requeue_outdated(
     source_ids: Collection[str] | None = None,
     limit: int = REQUEUED_AT_ONCE,
 ) -> int:
-    """Requeue open listings that were evaluated by other rules; return how many.
-
-    At most `limit` are requeued; one with an active task is not requeued twice.
-    """
+    """Requeue open listings that were evaluated by other rules, at most `limit`; return how many."""
     # This check uses the index; finding the oldest reads many more rows.
     if not _has_outdated(connection, rules):
         return 0

@@ -51,11 +51,7 @@ UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentifiedCompanies:
-    """The company of each listing, by the listing's id, and which companies are new.
-
-    `unanalysed` are companies without an analysis, new ones included, each with the key of its
-    website if that is known.
-    """
+    """Companies by listing id, the new ones, and those without an analysis with their website's key if known."""
 
     ids: Mapping[int, str]
     made: frozenset[str]
@@ -186,10 +182,7 @@ def spawn_analyses(
 
 
 def _is_unanalysed(work: ListingWork, identified: IdentifiedCompanies) -> bool:
-    """Return whether the listing names the website of its company, which has no analysis.
-
-    A board may list the jobs of others: their sites are not its company's.
-    """
+    """Return whether the listing names the website of its own company, which has no analysis."""
     company_id, website = identified.ids.get(work.id), website_of(work)
     if company_id is None or company_id not in identified.unanalysed or website is None:
         return False

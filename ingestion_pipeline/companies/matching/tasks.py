@@ -63,10 +63,7 @@ class JobState:
 
 
 def next_stage(state: JobState) -> ListingStage:
-    """Return SCRAPE without data, FILTER if not filtered, ANALYZE if not scored, else SAVE.
-
-    Listings that the stop lists or the filter rejected go straight to SAVE.
-    """
+    """Return the first stage that is missing; SAVE at once if the stop lists or the filter rejected the listing."""
     if state.stop is not None:
         return ListingStage.SAVE
     if not state.has_data:
@@ -189,10 +186,7 @@ ListingOutcome = Outcome[ListingItem, ListingWork]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchCounts(Counts):
-    """Listings by result; `new_matches` were none before, `told` counts their notices.
-
-    `lost` were taken over by another worker meanwhile.
-    """
+    """Listings by result; `told` counts the notices of `new_matches`, `lost` were taken over by another worker."""
 
     matched: int = 0
     filtered: int = 0

@@ -47,12 +47,7 @@ class FeedReader(PageReader):
     fields: Mapping[str, Sequence[str]]
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """Return every entry that has a title.
-
-        Raises:
-            Permanent: it is no feed (see `read_feed`), or `no_fields`; no entry has a title.
-            Transient: `truncated_feed`.
-        """
+        """Return every entry that has a title; raise if none has."""
         elements = [name for names in self.fields.values() for name in names]
         reading = read_feed(body, content_type=content_type, elements=elements)
         named = [entry for entry in reading.records if entry.title]

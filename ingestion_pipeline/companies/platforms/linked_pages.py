@@ -214,10 +214,7 @@ NO_ITEMS = "no_items"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPage:
-    """The items of a page, the base of its links, its problems and its next page.
-
-    `is_part` if a button, not a link, loads more of the list.
-    """
+    """A page's items, link base, problems and next page; `is_part` if a button, not a link, loads more."""
 
     items: Sequence[Item]
     base_url: str
