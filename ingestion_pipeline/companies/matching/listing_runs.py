@@ -283,8 +283,7 @@ async def match_listings(
 def _close_ended(ctx: RunContext) -> int:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        inactive = close_inactive_boards(connection, now=now, settings=ctx.settings)
-        return inactive + close_expired(connection, now=now)
+        return close_inactive_boards(connection, now=now, settings=ctx.settings) + close_expired(connection, now=now)
 
 
 def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:
