@@ -84,18 +84,16 @@ class ModelScorer:
     async def score(self, listing: ListedJob, *, source_id: str | None) -> BaseScore | None:
         """Return the base score, None if the model gives no usable answer; raise Resource if it has to wait."""
         text = listing.text.text[:MAX_CHARACTERS]
-        page = PageText(text=_page(text, listing))
         question = Question(
             prompt=self._prompt,
             schema=SCHEMA,
-            page=page,
+            page=PageText(text=_page(text, listing)),
             # The prompt contains the candidate, and prompts are identified by their version alone.
             extractor_version=f"match 1 {self._profile.hash[:16]}",
         )
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, tiers=[ModelTier.STRONG])
-        match answer:
-            case Answered():
+        match await self._client.ask(question, billing, tiers=[ModelTier.STRONG]):
+            case Answered() as answer:
                 return self._checked(answer, text)
             case Unanswered() | OverBudget():
                 return None

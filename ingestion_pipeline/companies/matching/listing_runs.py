@@ -287,10 +287,7 @@ def _close_ended(ctx: RunContext) -> int:
 
 
 def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:
-    """Make waiting listings due and requeue outdated ones, if there is a profile; return how many.
-
-    All listings of boards requested by hand become due.
-    """
+    """Make waiting listings due, all of boards requested by hand, and requeue outdated ones; return how many."""
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         if source_ids is not None:

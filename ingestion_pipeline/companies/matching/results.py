@@ -233,7 +233,7 @@ class ListingWriter:
         amounts["companies"] = len(identified.made)
         return [replace(self._ended[0], amounts=amounts), *self._ended[1:]]
 
-    def _locked(self, ids: Sequence[int]) -> dict[int, Row[tuple[int, str, str, str | None]]]:
+    def _locked(self, ids: Sequence[int]) -> _Rows:
         """Lock the listings before writing, in one order, to avoid deadlocks; return them by id.
 
         The lock on all listings also excludes a board that writes some of them step by step.
@@ -243,9 +243,7 @@ class ListingWriter:
         query = select(*columns).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
 
-    def _is_current(
-        self, outcome: ListingOutcome, rows: Mapping[int, Row[tuple[int, str, str, str | None]]]
-    ) -> TypeGuard[CurrentOutcome]:
+    def _is_current(self, outcome: ListingOutcome, rows: _Rows) -> TypeGuard[CurrentOutcome]:
         """Return whether the listing is unchanged; else skip or release its task."""
         if isinstance(outcome, Skipped):
             return False
@@ -264,10 +262,7 @@ class ListingWriter:
         return False
 
     def _write_evaluated(
-        self,
-        works: Sequence[ListingWork],
-        identified: IdentifiedCompanies,
-        rows: Mapping[int, Row[tuple[int, str, str, str | None]]],
+        self, works: Sequence[ListingWork], identified: IdentifiedCompanies, rows: _Rows
     ) -> dict[str, int]:
         decisions = {work.id: decision_of(work.state) for work in works}
         works = write_scraped(self._connection, works)
@@ -291,6 +286,7 @@ class ListingWriter:
 
 
 CurrentOutcome = Completed[ListingItem, ListingWork] | Failed[ListingItem]
+_Rows = Mapping[int, Row[tuple[int, str, str, str | None]]]  # id, content hash, status, decision
 
 
 def _work(outcome: CurrentOutcome) -> ListingWork:
