@@ -94,14 +94,9 @@ def is_same_place(first: str | None, second: str | None) -> bool:
     if here[0] != there[0] or len(here) == 1 or len(there) == 1:
         return " ".join(here) == " ".join(there)
     code, name = sorted((here[1], there[1]), key=len)
-    return len(code) <= _MAX_CODE_CHARACTERS < len(name) and _is_code_of(code, name)
-
-
-def _is_code_of(code: str, name: str) -> bool:
-    """Return whether the code may stand for the name: its letters are in it, in order."""
-    remaining = iter(name)
-    is_inside = all(character in remaining for character in code)
-    return is_inside or code in _FOREIGN_CODES.get(name, ())
+    remaining = iter(name)  # a code's letters are in the name, in order
+    is_code = all(letter in remaining for letter in code) or code in _FOREIGN_CODES.get(name, ())
+    return len(code) <= _MAX_CODE_CHARACTERS < len(name) and is_code
 
 
 def _place_parts(location: str | None) -> list[str]:

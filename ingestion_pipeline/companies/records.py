@@ -150,12 +150,8 @@ def _existing_source(connection: Connection, row: RowMapping) -> Source | None:
         return existing
     host = host_of(str(row["website"])).removeprefix("www.")
     hosts = sources.c.host.in_([host, f"www.{host}"])
-    same = [
-        source
-        for source in list_sources(connection, hosts, kind=Kind.COMPANY)
-        if _key_or_none(source.url) == row["website_key"]
-    ]
-    return same[0] if same else None
+    on_host = list_sources(connection, hosts, kind=Kind.COMPANY)
+    return next((source for source in on_host if _key_or_none(source.url) == row["website_key"]), None)
 
 
 def _new_source(connection: Connection, row: RowMapping, *, now: datetime, settings: Settings) -> Source:

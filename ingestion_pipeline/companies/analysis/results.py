@@ -128,12 +128,7 @@ def _board(
         return entry | {"source_id": source_id}
     if not board.has_reader:
         return entry
-    made = spawn(connection, analysed.task, _discovery(analysed, board, now=now), now=now, policy=settings.work)
-    return entry | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})
-
-
-def _discovery(analysed: CompanyAnalysed, board: FoundBoard, *, now: datetime) -> NewTask:
-    return NewTask(
+    discovery = NewTask(
         kind=SOURCE_DISCOVERY,
         dedupe_key=board.url,
         not_before=now,
@@ -142,3 +137,5 @@ def _discovery(analysed: CompanyAnalysed, board: FoundBoard, *, now: datetime) -
         shard=analysed.source.shard,
         payload={"company_id": analysed.company_id, "platform": board.platform, "token": board.token},
     )
+    made = spawn(connection, analysed.task, discovery, now=now, policy=settings.work)
+    return entry | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -46,11 +46,7 @@ class ScrapeRequest:
 
     def payload(self) -> dict[str, Any]:
         """Return the request as a task payload."""
-        return {
-            "source_ids": sorted(self.source_ids),
-            "target_matches": self.target_matches,
-            "max_sources": self.max_sources,
-        }
+        return asdict(self) | {"source_ids": sorted(self.source_ids)}
 
 
 class NotPolled(ValueError):
@@ -81,22 +77,14 @@ def request_scrape(
 
 def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: Settings) -> Move:
     """Run one step of a claimed SCRAPE task; return the move to apply in this transaction."""
-    request = ScrapeRequest(
-        source_ids=tuple(task.payload.get("source_ids") or ()),
-        target_matches=task.payload.get("target_matches"),
-        max_sources=task.payload.get("max_sources"),
-    )
-    if request.source_ids:
-        due = make_due(connection, request.source_ids, now=now)
-        return _done(task, {"taken": list(request.source_ids), "due": due})
+    if source_ids := list(task.payload.get("source_ids") or ()):
+        return _done(task, {"taken": source_ids, "due": make_due(connection, source_ids, now=now)})
     state: dict[str, Any] = dict(task.state or {"taken": [], "started_at": now.isoformat()})
     taken: list[str] = list(state["taken"])
-    started_at = datetime.fromisoformat(state["started_at"])
-    matches = _matches(connection, taken, since=started_at)
-    state["matches"] = matches
-    most = request.max_sources or settings.boards.max_sources
-    target = request.target_matches or settings.boards.target_matches
-    if matches >= target or len(taken) >= most:
+    state["matches"] = _matches(connection, taken, since=datetime.fromisoformat(state["started_at"]))
+    most: int = task.payload.get("max_sources") or settings.boards.max_sources
+    target: int = task.payload.get("target_matches") or settings.boards.target_matches
+    if state["matches"] >= target or len(taken) >= most:
         return _done(task, state)
     if _is_busy(connection, state, now=now):
         return _later(task, state, now=now)

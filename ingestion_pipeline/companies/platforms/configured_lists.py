@@ -68,19 +68,15 @@ class FeedReader(PageReader):
             for name, elements in self.fields.items()
             if (text := next(filter(None, map(entry.elements.get, elements)), None))
         }
-        return {**_item(entry), **own}
-
-
-def _item(entry: FeedEntry) -> Item:
-    stated = {
-        "title": entry.title,
-        "url": entry.url,
-        "external_id": entry.id,
-        "posted_at": entry.published_at.isoformat() if entry.published_at else None,
-        "description": entry.summary,
-        "department": next(iter(entry.categories), None),
-    }
-    return {name: text for name, text in stated.items() if text}
+        stated = {
+            "title": entry.title,
+            "url": entry.url,
+            "external_id": entry.id,
+            "posted_at": entry.published_at.isoformat() if entry.published_at else None,
+            "description": entry.summary,
+            "department": next(iter(entry.categories), None),
+        }
+        return {name: text for name, text in stated.items() if text} | own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
