@@ -72,12 +72,7 @@ class Probed:
 
 
 def probe_of(task: Task, platform: str, url: str, config: Mapping[str, Any]) -> Probe:
-    """Return the probe for the board of a discovery task.
-
-    Raises:
-        BadConfig: neither URL nor config identifies the board.
-        Permanent: there is no adapter for this platform.
-    """
+    """Return the probe for the board of a discovery task; raise if it is not identified or has no adapter."""
     board, request, honours_robots = None, Request(url=url, accept=HTML_ACCEPT), True
     if platform != GENERIC:
         if platform not in PLATFORMS:
@@ -97,20 +92,20 @@ def probe_of(task: Task, platform: str, url: str, config: Mapping[str, Any]) -> 
 
 
 async def probe_board(probe: Probe, fetch: PacedFetch, *, now: datetime) -> Probed:
-    """Request the board's first page and return the result; transient errors are raised.
-
-    A board that is missing or returns something else is a result with medium confidence and the
-    error, for a person to decide.
-    """
+    """Request the board's first page; a permanent error is a result too, for a person to decide."""
     try:
-        answer = await fetch(probe.request)
-        return _read(probe, answer, now=now)
-    except Permanent as error:
-        return _unsure(probe, error.code, error.text)
-    except Resource as error:
-        if error.code != FORBIDDEN:
+        return _read(probe, await fetch(probe.request), now=now)
+    except (Permanent, Resource) as error:
+        if isinstance(error, Resource) and error.code != FORBIDDEN:
             raise
-        return _unsure(probe, error.code, error.text)
+        is_generic = probe.platform == GENERIC
+        return Probed(
+            probe=probe,
+            platform="html" if is_generic else probe.platform,
+            config=probe.config,
+            confidence=Confidence.LOW if is_generic else Confidence.MEDIUM,
+            details=f"its first page was not read ({error.code}): {error.text[:300]}",
+        )
 
 
 def _read(probe: Probe, answer: Answer, *, now: datetime) -> Probed:
@@ -154,17 +149,6 @@ def _generic(probe: Probe, answer: Fetched) -> Probed:
     return Probed(probe=probe, platform="html", config=config, confidence=Confidence.LOW, details=details)
 
 
-def _unsure(probe: Probe, code: str, text: str) -> Probed:
-    is_generic = probe.platform == GENERIC
-    return Probed(
-        probe=probe,
-        platform="html" if is_generic else probe.platform,
-        config=probe.config,
-        confidence=Confidence.LOW if is_generic else Confidence.MEDIUM,
-        details=f"its first page was not read ({code}): {text[:300]}",
-    )
-
-
 def find_board_source(connection: Connection, *, platform: str, url: str, token: str | None) -> str | None:
     """Return the id of the source with this board token or this URL; None if there is none.
 
@@ -201,14 +185,9 @@ MAX_NAME = 90
 
 
 def save_board(connection: Connection, probed: Probed, *, now: datetime, settings: Settings) -> str | None:
-    """Register the board as a source and return its id.
-
-    Return None if it has a source already, or if the spawn guard refuses its poll. The poll is a
-    child task of the discovery, so that its results have the same lineage.
-    """
+    """Register the board and its poll, in the discovery's lineage; None if it has a source or is refused."""
     task, url = probed.probe.task, probed.probe.url
-    recognized = recognize_platform(url)
-    token = recognized.token if recognized is not None and recognized.name == probed.platform else None
+    token = _token(url, probed.platform, {})
     existing_id = find_board_source(connection, platform=probed.platform, url=url, token=token)
     if existing_id is not None:
         note_board(connection, probed, source_id=existing_id, now=now)

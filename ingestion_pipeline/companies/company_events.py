@@ -123,11 +123,7 @@ def listing_table(listings: Sequence[ListingSummary]) -> str:
 def match_event(report: MatchReport) -> AssetEvent:
     """Return the event of the board's funnel; numbers, since Dagster plots them."""
     metadata: dict[str, EventValue] = {
-        "listings": report.listings,
-        "waiting": report.waiting,
-        "filtered": report.filtered,
-        "skipped": report.skipped,
-        "matched": report.matched,
+        **{name: getattr(report, name) for name in ("listings", "waiting", "filtered", "skipped", "matched")},
         **{f"filtered_by_{name}": count for name, count in report.filtered_by.items()},
     }
     if report.scores:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from ingestion_pipeline.companies.analysis.company_score import Score, rank_points, score, scoring_hash
 from ingestion_pipeline.companies.boards.listing_rows import update_rows
@@ -21,7 +21,6 @@ from ingestion_pipeline.companies.reports import CompanyReport, analysed_since, 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.settings.systems import Company
 from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import companies
@@ -75,10 +74,7 @@ def _request(ctx: RunContext, source_ids: list[str]) -> dict[str, str]:
 def _requested_failure(
     ctx: RunContext, reports: Sequence[CompanyReport], keys: list[str]
 ) -> tuple[str | None, str | None]:
-    """Return why none of the requested companies was analysed, as a failure or a warning.
-
-    A company that another run is analysing is no failure of this one.
-    """
+    """Return why no requested company was analysed: a failure, or a warning if another run analyses them."""
     if reports:
         return None, None
     with ctx.store.read() as connection:
@@ -175,27 +171,22 @@ def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int
     own = scoring_hash(ranks, settings.company)
     query = select(companies.c.id, companies.c.tech_stack, companies.c.is_remote_first, companies.c.score_parts)
     batch = query.where(_scored_otherwise(own)).order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
-    outdated = connection.execute(batch).mappings()
-    scores = {row["id"]: score_again(row, ranks, settings.company) for row in outdated}
+    scores: dict[str, Score] = {}
+    for row in connection.execute(batch).mappings():
+        parts: Mapping[str, int] = row["score_parts"] or {}
+        scores[row["id"]] = score(
+            tech_stack=row["tech_stack"] or {},
+            is_remote_first=row["is_remote_first"],
+            places=[settings.company.bonus_city] if parts.get("city", 0) > 0 else [],
+            ranks=ranks,
+            rules=settings.company,
+        )
     if not scores:
         return 0
     rows = [(id_, result.points, result.tier, dict(result.parts)) for id_, result in scores.items()]
     names = ("id", "score", "tier", "score_parts")
     update_rows(connection, companies, names, rows, {"scoring_hash": own, "updated_at": now})
     return len(scores)
-
-
-def score_again(row: RowMapping, ranks: Mapping[str, int], rules: Company) -> Score:
-    """Return the score of the company's stored data with these ranks and points."""
-    parts: Mapping[str, int] = row["score_parts"] or {}
-    was_there = parts.get("city", 0) > 0
-    return score(
-        tech_stack=row["tech_stack"] or {},
-        is_remote_first=row["is_remote_first"],
-        places=[rules.bonus_city] if was_there else [],
-        ranks=ranks,
-        rules=rules,
-    )
 
 
 def _scored_otherwise(own: str) -> ColumnElement[bool]:

@@ -58,10 +58,7 @@ _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "
 
 
 def clean_company_name(name: str) -> str:
-    """Return the name without legal form and words such as "Careers", "Jobs" or "Hiring".
-
-    A name of nothing but such words stays as it is.
-    """
+    """Return the name without legal form and words such as "Jobs", unless it has nothing but such words."""
     cleaned = " ".join(name[:MAX_NAME_CHARACTERS].split())
     while True:
         shorter = cleaned
@@ -97,14 +94,9 @@ def is_same_place(first: str | None, second: str | None) -> bool:
     if here[0] != there[0] or len(here) == 1 or len(there) == 1:
         return " ".join(here) == " ".join(there)
     code, name = sorted((here[1], there[1]), key=len)
-    return len(code) <= _MAX_CODE_CHARACTERS < len(name) and _is_code_of(code, name)
-
-
-def _is_code_of(code: str, name: str) -> bool:
-    """Return whether the code may stand for the name: its letters are in it, in order."""
-    remaining = iter(name)
-    is_inside = all(character in remaining for character in code)
-    return is_inside or code in _FOREIGN_CODES.get(name, ())
+    remaining = iter(name)  # a code's letters are in the name, in order
+    is_code = all(letter in remaining for letter in code) or code in _FOREIGN_CODES.get(name, ())
+    return len(code) <= _MAX_CODE_CHARACTERS < len(name) and is_code
 
 
 def _place_parts(location: str | None) -> list[str]:
@@ -114,10 +106,7 @@ def _place_parts(location: str | None) -> list[str]:
 
 
 def company_slug(name: str) -> str:
-    """Return the id of a company of that name: `[a-z0-9-]`, equal for every known spelling.
-
-    A name without Latin letters or digits gets an id from its hash.
-    """
+    """Return a company's id, `[a-z0-9-]`, equal for every known spelling; a hash if it has no Latin letter."""
     folded = _folded(clean_company_name(name))
     plain = unicodedata.normalize("NFKD", folded).encode("ascii", "ignore").decode("ascii")
     slug = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:MAX_SLUG_CHARACTERS].strip("-")
@@ -132,11 +121,7 @@ def fingerprint(title: str, company: str | None, description: str | None) -> str
 
 
 def url_key(url: str) -> str:
-    """Return a hash that is equal for every spelling of a posting's URL.
-
-    Text that is no URL is hashed as it is. Beyond the canonical form, a trailing slash and referrer
-    parameters are ignored.
-    """
+    """Return a hash that is equal for every spelling of a posting's URL; other text is hashed as it is."""
     try:
         canonical = canonical_url(url)
     except BadUrl:

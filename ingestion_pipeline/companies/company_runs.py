@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
 
 from sqlalchemy import Connection, RowMapping, exists, select, update
 
@@ -149,18 +148,17 @@ def _mark(connection: Connection, outcome: Failed[CompanyWork], *, now: datetime
     is_known = row["score"] is not None and row["quality"].get("level") != Completeness.THIN.value
     was = CompanyStatus.ACTIVE if is_known else CompanyStatus.PENDING
     status = CompanyStatus.FAILED if is_final and row["score"] is None else was
-    values: dict[str, Any] = {"status": status.value, "failure": outcome.error.text}
-    connection.execute(update(companies).where(companies.c.id == row["id"]).values(**values, updated_at=now))
+    statement = update(companies).where(companies.c.id == row["id"])
+    connection.execute(statement.values(status=status.value, failure=outcome.error.text, updated_at=now))
 
 
 def _finish(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
     """Return a move that finishes the task with its details in its state."""
     move = finished(task, status=status)
     is_skipped = status is TaskStatus.SKIPPED
-    state = {**(task.state or {}), "said": details[:500]}
     return replace(
         move,
-        state=state,
+        state={**(task.state or {}), "said": details[:500]},
         error_code=(code or "needless") if is_skipped else None,
         error=details[:500] if is_skipped else None,
     )
@@ -304,10 +302,8 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
 
     def _is_known_well(self, row: RowMapping, now: datetime) -> bool:
         fresh = timedelta(seconds=self._ctx.settings.company.fresh_seconds)
-        quality: dict[str, Any] = row["quality"]
         at: datetime | None = row["analyzed_at"]
-        is_good = quality.get("level") == Completeness.GOOD.value
-        return is_good and at is not None and now - at < fresh
+        return row["quality"].get("level") == Completeness.GOOD.value and at is not None and now - at < fresh
 
     def _opened_board(self, connection: Connection, task: Task, url: str) -> LoadedCompany:
         platform, token = task.payload["platform"], task.payload.get("token")
@@ -368,8 +364,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
     async def _probed(self, item: CompanyWork, host: HostLease) -> Probed:
         if (probe := item.probe) is None:
             raise ValueError(f"task {item.task.id} is of no board")
-        honours = probe.honours_robots and not item.source.ignores_robots
-        robots = host.robots if honours else None
+        robots = host.robots if probe.honours_robots and not item.source.ignores_robots else None
         fetch = PacedFetch(self._fetcher, probe.host, host, robots, self._clock)
         return await probe_board(probe, fetch, now=self._clock.now())
 
@@ -383,10 +378,7 @@ async def run_companies(
     source_ids: Collection[str] | None = None,
     renderer: Renderer | None = None,
 ) -> Counter[str]:
-    """Run the waiting analyses and discoveries, or those of the requested sources.
-
-    `ranks` are the points of the profile's skills; without a profile no technology counts.
-    """
+    """Run the waiting analyses and discoveries, or those of the requested sources."""
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
     async with AsyncExitStack() as stack:

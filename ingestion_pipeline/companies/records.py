@@ -35,11 +35,7 @@ MAX_ID = 100  # characters; `company:` and a suffix must fit in the width of a s
 
 
 def website_key(website: str) -> str:
-    """Return a key that ignores a website's scheme, `www.` and trailing slash.
-
-    Raises:
-        BadUrl: it is not a web URL.
-    """
+    """Return a key that ignores a website's scheme, `www.` and trailing slash; raise BadUrl for a bad URL."""
     _, _, address = canonical_url(website).partition("://")
     return sha256(address.removeprefix("www.").rstrip("/").encode()).hexdigest()
 
@@ -50,11 +46,7 @@ def company_id_of(source: Source) -> str:
 
 
 def proposed_id(name: str | None, website: str | None) -> str:
-    """Return the id of a new company: from its name, else from its website.
-
-    Raises:
-        ValueError: neither is known.
-    """
+    """Return the id of a new company from its name, else from its website; raise ValueError without both."""
     if name:
         return company_slug(name)[:MAX_ID]
     host = (urlsplit(website or "").hostname or "").removeprefix("www.")
@@ -73,11 +65,7 @@ def ensure_company(
     now: datetime,
     company_id: str | None = None,
 ) -> str:
-    """Ensure that the company has a record; return its id.
-
-    A known website is the same company, under its existing id. What is not stated stays null until
-    it is.
-    """
+    """Ensure that the company, found by its website first, has a record with what is stated; return its id."""
     key = _key_or_none(website)
     existing = _by_website(connection, key)
     if existing is not None:
@@ -162,12 +150,8 @@ def _existing_source(connection: Connection, row: RowMapping) -> Source | None:
         return existing
     host = host_of(str(row["website"])).removeprefix("www.")
     hosts = sources.c.host.in_([host, f"www.{host}"])
-    same = [
-        source
-        for source in list_sources(connection, hosts, kind=Kind.COMPANY)
-        if _key_or_none(source.url) == row["website_key"]
-    ]
-    return same[0] if same else None
+    on_host = list_sources(connection, hosts, kind=Kind.COMPANY)
+    return next((source for source in on_host if _key_or_none(source.url) == row["website_key"]), None)
 
 
 def _new_source(connection: Connection, row: RowMapping, *, now: datetime, settings: Settings) -> Source:
@@ -240,10 +224,7 @@ class CompanySystem:
 def start_analyses(
     connection: Connection, sources: Sequence[Source], *, now: datetime, is_asked: bool = False
 ) -> dict[str, str]:
-    """Enqueue an analysis of each company; return a message for each source.
-
-    An analysis that a person requested runs however well the company is known.
-    """
+    """Enqueue an analysis of each company, if asked for however well it is known; return a message per source."""
     messages: dict[str, str] = {}
     for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers
         company_id = ensure_company(

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, exists, func, or_, select
 
 from ingestion_pipeline.companies.analysis.model_facts import CALL_SITE
 from ingestion_pipeline.companies.company_states import COMPANY, SOURCE_DISCOVERY, ListingDecision, ListingStatus
@@ -344,24 +344,16 @@ class ListingFilter:
 
 def list_listings(connection: Connection, listing_filter: ListingFilter, *, limit: int = 50) -> list[dict[str, Any]]:
     """Return the newest listings that match the filter."""
-    query = _listings().where(*listing_filter.conditions())
-    order = (job_listings.c.first_seen_at.desc(), job_listings.c.id.desc())
-    return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
-
-
-def _listings() -> Select[Any]:
     company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
-    return select(
-        *(job_listings.c[name] for name in (*_LISTING_COLUMNS, *_TIMES)), company, job_listings.c.source_id
-    ).outerjoin(companies, companies.c.id == job_listings.c.company_id)
+    columns = (*(job_listings.c[name] for name in (*_LISTING_COLUMNS, *_TIMES)), company, job_listings.c.source_id)
+    query = select(*columns).outerjoin(companies, companies.c.id == job_listings.c.company_id)
+    order = (job_listings.c.first_seen_at.desc(), job_listings.c.id.desc())
+    newest = query.where(*listing_filter.conditions()).order_by(*order).limit(limit)
+    return [dict(row) for row in connection.execute(newest).mappings()]
 
 
 def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any]:
-    """Return the stored listing with its links and its match.
-
-    Raises:
-        UnknownListing: there is no listing with that id.
-    """
+    """Return the stored listing with its links and its match; raise UnknownListing if there is none."""
     result = connection.execute(select(job_listings).where(job_listings.c.id == listing_id))
     row = result.mappings().one_or_none()
     if row is None:
@@ -383,10 +375,7 @@ BIN_WIDTH = 10  # of the histogram of scores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchReport:
-    """A board's open listings by decision, and its best matches.
-
-    `filtered_by` counts the filtered by reason, `scores` the scored by tens.
-    """
+    """A board's open listings by decision, filtered ones by reason, scored ones by tens, and its best matches."""
 
     source_id: str
     listings: int
@@ -440,31 +429,25 @@ def _counted(connection: Connection, source_id: str) -> tuple[Counter[str | None
 
 def list_matches(connection: Connection, *, source_id: str | None = None, limit: int = 100) -> list[Mapping[str, Any]]:
     """Return the current matches, best first."""
-    query = _matches().where(job_matches.c.status == NEW)
-    if source_id is not None:
-        query = query.where(job_matches.c.source_id == source_id)
-    rank = func.coalesce(job_matches.c.rank_score, job_matches.c.score)
-    newest = (job_matches.c.created_at.desc(), job_matches.c.id)
-    order = (job_matches.c.score.desc(), rank.desc(), *newest)
-    return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
-
-
-def _matches() -> Select[Any]:
     match_columns = ("score", "rank_score", "priority", "reason", "method", "skills_matched", "skills_missing")
-    listing_columns = ("title", "url", "location", "posted_at")
-    company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
-    return (
+    query = (
         select(
             job_matches.c.listing_id,
             *(job_matches.c[name] for name in match_columns),
-            *(job_listings.c[name] for name in listing_columns),
-            company,
+            *(job_listings.c[name] for name in ("title", "url", "location", "posted_at")),
+            func.coalesce(companies.c.name, job_listings.c.company_name).label("company"),
             job_matches.c.source_id,
             job_matches.c.created_at,
         )
         .join(job_listings, job_listings.c.id == job_matches.c.listing_id)
         .outerjoin(companies, companies.c.id == job_matches.c.company_id)
+        .where(job_matches.c.status == NEW)
     )
+    if source_id is not None:
+        query = query.where(job_matches.c.source_id == source_id)
+    rank = func.coalesce(job_matches.c.rank_score, job_matches.c.score)
+    order = (job_matches.c.score.desc(), rank.desc(), job_matches.c.created_at.desc(), job_matches.c.id)
+    return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
 
 
 def explained(connection: Connection, listing_id: int) -> RowMapping:

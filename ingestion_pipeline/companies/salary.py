@@ -104,10 +104,7 @@ def stated_salary(
     minimum: str | None, maximum: str | None, *, currency: str | None, period: str | None
 ) -> Salary | None:
     """Return the salary of fields; None unless at least one is an amount above zero."""
-    amounts = (_decimal(minimum), _decimal(maximum))
-    if amounts == (None, None):
-        return None
-    return _salary(*amounts, currency=_code(currency), period=_period(period or ""))
+    return _salary(_decimal(minimum), _decimal(maximum), currency=_code(currency), period=_period(period or ""))
 
 
 def salary_in(text: str) -> Salary | None:
@@ -116,7 +113,8 @@ def salary_in(text: str) -> Salary | None:
     amount = _AMOUNT.search(text)
     if amount is None:
         return None
-    second = _AMOUNT.match(text, _after_dash(text, amount.end()))
+    dash = _BETWEEN.match(text, amount.end())
+    second = _AMOUNT.match(text, dash.end()) if dash else None
     unit = (amount[2] or "").lower()
     first, last = _value(amount[1], unit), None
     if second is not None:
@@ -167,11 +165,6 @@ def _pay_at(text: str, money: re.Match[str]) -> Salary | None:
 def _yearly(pay: Salary) -> Decimal:
     amount = pay.maximum or pay.minimum or Decimal(0)
     return amount * TIMES_A_YEAR[pay.period or "year"]
-
-
-def _after_dash(text: str, position: int) -> int:
-    dash = _BETWEEN.match(text, position)
-    return dash.end() if dash else len(text)
 
 
 def _salary(first: Decimal | None, last: Decimal | None, *, currency: str | None, period: str | None) -> Salary | None:

@@ -71,7 +71,8 @@ def boards_in(pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] =
         for board in _recognised(page, company_names):
             key = (board.platform, (board.token or board.url).casefold())
             boards.setdefault(key, board)
-    named = _without_tokenless(list(boards.values()))
+    with_token = {board.platform for board in boards.values() if board.token}
+    named = [board for board in boards.values() if board.token or board.platform not in with_token]
     return (named or list(_generic(ordered, home)))[:MAX_BOARDS]
 
 
@@ -112,7 +113,7 @@ def _generic(pages: Sequence[CompanyPage], home: str) -> Iterator[FoundBoard]:
     """Yield the company's own careers page; used where no platform was recognised."""
     careers = [page for page in pages if page.role is Role.CAREERS]
     stating = [page for page in careers if any(page.embedded.things("JobPosting"))]
-    for page in (stating or careers)[-1:] if not stating else stating[:1]:
+    for page in stating[:1] or careers[-1:]:
         yield FoundBoard(
             platform=GENERIC,
             url=_canonical(page.url),
@@ -121,12 +122,6 @@ def _generic(pages: Sequence[CompanyPage], home: str) -> Iterator[FoundBoard]:
             confidence=Confidence.LOW,
             note=None if is_same_site(page.url, home) else "on another host",
         )
-
-
-def _without_tokenless(boards: list[FoundBoard]) -> list[FoundBoard]:
-    """Drop boards without a token if another board of the same platform has one."""
-    with_token = {board.platform for board in boards if board.token}
-    return [board for board in boards if board.token or board.platform not in with_token]
 
 
 def _is_named(platform: Platform, company_names: set[str]) -> bool:

@@ -52,10 +52,7 @@ class FactMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyPage:
-    """A parsed page of a company; `text` is the visible text, one line per block.
-
-    `embedded_urls` come from frames, scripts and forms; `script_urls` from inline scripts.
-    """
+    """A parsed page with its visible `text`, one line per block, and the URLs in embeds and inline scripts."""
 
     url: str
     role: Role

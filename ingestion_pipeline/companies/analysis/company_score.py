@@ -109,10 +109,7 @@ def rank_points(skills: Mapping[str, int]) -> dict[str, int]:
 
 
 def tech_alignment(tech_stack: Mapping[str, Sequence[str]], ranks: Mapping[str, int], *, cap: int) -> int:
-    """Return the points of the skills that the company uses, at most `cap`.
-
-    `ranks` gives the points of each skill of the profile; all spellings of a skill count once.
-    """
+    """Return the points of the profile's skills that the company uses, at most `cap`; spellings count once."""
     used = {canonical_name(name) for names in tech_stack.values() for name in names}
     best: dict[str, int] = {}
     for skill, points in ranks.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -288,28 +288,24 @@ def evaluate_company(findings: Findings, *, ranks: Mapping[str, int], rules: Com
             rules=rules,
         ),
         scoring_hash=scoring_hash(ranks, rules),
-        quality=_quality(findings, level),
+        quality={
+            "level": level.value,
+            "missing": [*([] if findings.name else ["name"]), *findings.missing],
+            **({"notes": list(findings.notes)} if findings.notes else {}),
+        },
     )
 
 
-def _facts(pages: Iterable[CompanyPage], website: str) -> dict[str, Fact]:
+def _facts(pages: Sequence[CompanyPage], website: str) -> dict[str, Fact]:
     """Return the first fact of each field, ordered by extraction method and then by page."""
-    pages = list(pages)
     facts: dict[str, Fact] = {}
-    for name, fact in (named_fact for page in pages for named_fact in embedded_facts(page, website)):
-        facts.setdefault(name, fact)
+    from_data = [named_fact for page in pages for named_fact in embedded_facts(page, website)]
     from_text = [named_fact for page in pages for named_fact in text_facts(page)]
     from_head = [named_fact for page in pages for named_fact in head_facts(page)]
     # Meta tags are written for search engines: the visible text is better.
-    for name, fact in (*from_text, *from_head):
+    for name, fact in (*from_data, *from_text, *from_head):
         facts.setdefault(name, fact)
     return facts
-
-
-def _quality(findings: Findings, level: Completeness) -> dict[str, Any]:
-    missing = [*([] if findings.name else ["name"]), *findings.missing]
-    flags = {"level": level.value, "missing": missing}
-    return flags | ({"notes": list(findings.notes)} if findings.notes else {})
 
 
 MAX_ADDRESSES = 2_000
@@ -321,11 +317,7 @@ _MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|
 
 
 def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
-    """Parse the page into text, sections, embedded data, links and feeds.
-
-    Raises:
-        Permanent: the page is a bomb (see `parse_html`).
-    """
+    """Parse the page into text, sections, embedded data, links and feeds."""
     tree = parse_html(html)
     return CompanyPage(
         url=url,
@@ -344,21 +336,16 @@ def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
 def _embedded_urls(tree: LexborHTMLParser, url: str) -> list[str]:
     """Return the URLs that the page embeds, each once."""
     base = base_of(tree, url)
-    urls: dict[str, None] = {}
-    for node in tree.css(_SOURCES):
-        stated = next(filter(None, map(node.attrs.get, ("src", "data-src", "data", "action"))), "")
-        if address := linked_page(base, stated):
-            urls[address] = None
-    return list(urls)[:MAX_ADDRESSES]
+    names = ("src", "data-src", "data", "action")
+    stated = (next(filter(None, map(node.attrs.get, names)), "") for node in tree.css(_SOURCES))
+    return list(dict.fromkeys(filter(None, (linked_page(base, url) for url in stated))))[:MAX_ADDRESSES]
 
 
 def _script_urls(tree: LexborHTMLParser) -> list[str]:
     """Return the URLs in inline scripts, which often insert the job board."""
-    urls: dict[str, None] = {}
-    for script in tree.css("script:not([src])"):
-        for match in _IN_SCRIPTS.finditer(script.text()[:MAX_SCRIPT_CHARACTERS]):
-            urls[match[0].replace("\\/", "/")] = None
-    return list(urls)[:MAX_ADDRESSES]
+    scripts = (script.text()[:MAX_SCRIPT_CHARACTERS] for script in tree.css("script:not([src])"))
+    urls = (match[0].replace("\\/", "/") for text in scripts for match in _IN_SCRIPTS.finditer(text))
+    return list(dict.fromkeys(urls))[:MAX_ADDRESSES]
 
 
 def _sections(markdown: str) -> Iterator[tuple[str, str]]:

@@ -39,11 +39,7 @@ class CompanyAnalysed:
 
 
 def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> None:
-    """Update the company's record and spawn a discovery task for each new board.
-
-    Thin data is stored too, with its flag; a value that is no longer found stays until another is
-    found.
-    """
+    """Update the company's record, where values no longer found stay, and spawn a discovery of each new board."""
     # Polls are locked before the company everywhere.
     lock_polls(connection, [analysed.source.id])
     before = company(connection, analysed.company_id)
@@ -132,12 +128,7 @@ def _board(
         return entry | {"source_id": source_id}
     if not board.has_reader:
         return entry
-    made = spawn(connection, analysed.task, _discovery(analysed, board, now=now), now=now, policy=settings.work)
-    return entry | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})
-
-
-def _discovery(analysed: CompanyAnalysed, board: FoundBoard, *, now: datetime) -> NewTask:
-    return NewTask(
+    discovery = NewTask(
         kind=SOURCE_DISCOVERY,
         dedupe_key=board.url,
         not_before=now,
@@ -146,3 +137,5 @@ def _discovery(analysed: CompanyAnalysed, board: FoundBoard, *, now: datetime) -
         shard=analysed.source.shard,
         payload={"company_id": analysed.company_id, "platform": board.platform, "token": board.token},
     )
+    made = spawn(connection, analysed.task, discovery, now=now, policy=settings.work)
+    return entry | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})

@@ -140,11 +140,7 @@ def plain_name(text: str) -> str:
 def named_pages(
     links: Iterable[SiteLink], *, home: str, named_by: str, existing: Iterable[PageToFetch] = ()
 ) -> list[PageToFetch]:
-    """Return the pages of the site that the links name, up to the limit for each role.
-
-    If several have the same role, those with the shortest paths are taken: the page itself, not one
-    below it.
-    """
+    """Return the site's pages that the links name, those with the shortest paths up to each role's limit."""
     seen = {_key(home), *(_key(page.url) for page in existing)}
     room = {role: most - sum(page.role is role for page in existing) for role, most in PAGES_PER_ROLE.items()}
     matches: list[PageToFetch] = []

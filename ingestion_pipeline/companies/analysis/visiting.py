@@ -63,8 +63,7 @@ class CompanyCrawl:
         pages = [home]
         targets = named_pages(home.anchors, home=home.url, named_by="navigation")
         if missing_roles(page.role for page in targets):
-            sitemap_urls = await self._sitemap(home.url)
-            links = [SiteLink(url=url, text="") for url in sitemap_urls]
+            links = [SiteLink(url=url, text="") for url in await self._sitemap(home.url)]
             targets += named_pages(links, home=home.url, named_by="sitemap", existing=targets)
         for page in targets:
             pages += await self._optional(page, home.url)
@@ -109,12 +108,8 @@ class CompanyCrawl:
         careers = [page for page in pages if page.role is Role.CAREERS]
         links = [link for page in careers for link in page.anchors if role_of(link.url, link.text) is Role.CAREERS]
         fetched = [PageToFetch(url=page.url, role=page.role, named_by="") for page in pages]
-        existing = [*targets, *fetched]
-        deeper = named_pages(links, home=home, named_by="careers page", existing=existing)[:1]
-        found_pages: list[CompanyPage] = []
-        for target in deeper:
-            found_pages += await self._optional(target, home)
-        return found_pages
+        deeper = named_pages(links, home=home, named_by="careers page", existing=[*targets, *fetched])
+        return await self._optional(deeper[0], home) if deeper else []
 
     async def _sitemap(self, home: str) -> list[str]:
         """Return the sitemap's URLs whose path names a role; empty if there is no sitemap."""

@@ -71,9 +71,7 @@ class BoardPlan:
     @property
     def is_idle(self) -> bool:
         """Return whether there is nothing to write."""
-        if self.quarantine is not None:
-            return True
-        return not (self.new or self.changed or self.returned or self.vanished)
+        return self.quarantine is not None or not (self.new or self.changed or self.returned or self.vanished)
 
     @property
     def missing(self) -> list[StoredPosting]:
@@ -87,8 +85,7 @@ class BoardPlan:
 
     def _is_confirmed(self, posting: StoredPosting) -> bool:
         # An operator's approval replaces the second poll, which would be quarantined without it.
-        is_certain = self.listing.source.accepts_drop
-        return is_certain or posting.missing + 1 >= self.closes_after
+        return self.listing.source.accepts_drop or posting.missing + 1 >= self.closes_after
 
 
 def result_of(plan: BoardPlan, *, now: datetime) -> IngestResult:
@@ -194,10 +191,7 @@ class ResolvedListing:
 
 @dataclass(slots=True, kw_only=True)
 class ListingResolver:
-    """Resolver of a batch's postings to listings; each result is remembered for later postings.
-
-    `listed` are the keys that each board of the batch lists at this moment.
-    """
+    """Resolver of a batch's postings to listings; `listed` are the keys that each board lists at this moment."""
 
     listed: Mapping[str, set[str]]
     by_url: dict[str, ResolvedListing] = field(default_factory=dict[str, ResolvedListing])
@@ -214,7 +208,11 @@ class ListingResolver:
     def _same_url(self, source_id: str, posting: Posting) -> ResolvedListing | None:
         """Match by URL, unless the board lists another posting there: some use one page."""
         target = self.by_url.get(posting.url_key or "")
-        return None if target is None or self._is_listed(target, source_id) else target
+        if target is None:
+            return None
+        keys = self.listed.get(source_id, set[str]())
+        is_listed = any(linked == source_id and key in keys for linked, key in target.links)
+        return None if is_listed else target
 
     def _same_words(self, source_id: str, posting: Posting) -> ResolvedListing | None:
         """Match by text with another board's posting only: one board lists a job per city.
@@ -233,10 +231,6 @@ class ListingResolver:
         exact = [target for target in places if here and target.locations[:1] == here[:1]]
         return next(iter([*exact, *places]), None)
 
-    def _is_listed(self, target: ResolvedListing, source_id: str) -> bool:
-        keys = self.listed.get(source_id, set[str]())
-        return any(linked == source_id and key in keys for linked, key in target.links)
-
     def _new(self, source_id: str, posting: Posting) -> ResolvedListing:
         if posting.url_key in self.by_url:  # the URL of another posting of this board
             posting = replace(posting, url_key=None)
@@ -253,9 +247,7 @@ def _locations(stated: Listing | Candidate) -> list[str]:
 
 
 def _is_same_place(here: Sequence[str], there: Sequence[str]) -> bool:
-    if not here or not there:
-        return True
-    return any(is_same_place(one_place, other) for one_place in here for other in there)
+    return not here or not there or any(is_same_place(first, second) for first in here for second in there)
 
 
 def listing_resolver(
@@ -270,8 +262,7 @@ def listing_resolver(
     links = listing_rows.links_of(connection, [candidate.id for candidate in candidates])
     resolver = ListingResolver(listed=listed)
     for candidate in candidates:
-        listing_links = links.get(candidate.id, [])
-        by_key = {(source_id, key): available for source_id, key, available in listing_links}
+        by_key = {(source_id, key): available for source_id, key, available in links.get(candidate.id, [])}
         resolved = ResolvedListing(candidate, links=by_key)
         if candidate.url_key:
             resolver.by_url[candidate.url_key] = resolved

@@ -67,18 +67,13 @@ class ListingToEvaluate:
 def spawn_jobs(
     connection: Connection, listings: Sequence[ListingToEvaluate], *, now: datetime, settings: Settings
 ) -> None:
-    """Create an evaluation task for each listing.
-
-    New listings pass the spawn guard; changed ones are always evaluated again, with at most one
-    active task each.
-    """
+    """Create one evaluation task per listing; only new listings have to pass the spawn guard."""
     ordered = sorted(listings, key=lambda listing: listing.listing_id)
     unique = {listing.listing_id: listing for listing in ordered}.values()
     new = [_spawn_request(listing, now=now) for listing in unique if listing.is_new]
     again = [_spawn_request(listing, now=now) for listing in unique if not listing.is_new]
     spawned = spawn_all(connection, new, now=now, policy=settings.work) if new else SpawnCounts()
-    children = [request.child for request in again]
-    _make_news(connection, [task for task in children if task.payload.get("is_unreported")])
+    _make_news(connection, [request.child for request in again if request.child.payload.get("is_unreported")])
     continue_all(connection, again, now=now)
     if spawned.existing or spawned.too_deep:
         log_refusals(connection, new, now=now, policy=settings.work)
@@ -183,10 +178,30 @@ def _write_new(connection: Connection, plans: Sequence[BoardPlan], *, now: datet
     linked: list[tuple[int, BoardPlan]] = []
     for (plan, posting), target in zip(new, resolved, strict=True):
         listing_id = target.candidate.id if target.candidate else created_ids[_own_key(target)]
-        links.append(_link(listing_id, plan.listing, posting))
+        links.append(
+            (
+                listing_id,
+                plan.listing.source.id,
+                posting.external_key,
+                posting.listing.external_id,
+                posting.listing.url,
+                posting.content_hash,
+                posting.stated,
+                plan.listing.ingestion_id,
+            )
+        )
         if target.posting is not None and target.posting.listing is posting.listing:
             plan.created += 1
-            to_evaluate.append(_new_listing(plan, listing_id, target.posting))
+            to_evaluate.append(
+                ListingToEvaluate(
+                    parent=plan.listing.task,
+                    source=plan.listing.source,
+                    listing_id=listing_id,
+                    url=posting.listing.url if target.posting.url_key is not None else None,
+                    is_new=True,
+                    posted_at=posting.listing.posted_at,
+                )
+            )
         elif target.candidate:
             linked.append((listing_id, plan))
     listing_rows.insert_links(connection, links, now=now)
@@ -210,19 +225,6 @@ def _unreported(connection: Connection, linked: Sequence[tuple[int, BoardPlan]])
         for id_, plan in synced
         if (at := since.get(id_)) is not None and at > (plan.listing.source.synced_at or at)
     }
-
-
-def _link(listing_id: int, listing: BoardListing, posting: Posting) -> tuple[Any, ...]:
-    return (
-        listing_id,
-        listing.source.id,
-        posting.external_key,
-        posting.listing.external_id,
-        posting.listing.url,
-        posting.content_hash,
-        posting.stated,
-        listing.ingestion_id,
-    )
 
 
 def _insert_listings(
@@ -259,18 +261,6 @@ def _row(key: str, target: ResolvedListing, listing: BoardListing) -> dict[str, 
         "tracking_id": listing.task.tracking_id,
         "ingestion_id": listing.ingestion_id,
     }
-
-
-def _new_listing(plan: BoardPlan, listing_id: int, posting: Posting) -> ListingToEvaluate:
-    has_own_url = posting.url_key is not None
-    return ListingToEvaluate(
-        parent=plan.listing.task,
-        source=plan.listing.source,
-        listing_id=listing_id,
-        url=posting.listing.url if has_own_url else None,
-        is_new=True,
-        posted_at=posting.columns["posted_at"],
-    )
 
 
 def _stored_listing(plan: BoardPlan, stored: Mapping[str, Any]) -> ListingToEvaluate:

@@ -101,10 +101,7 @@ def expired_listings(connection: Connection, *, now: datetime) -> list[int]:
 
 
 def close_expired(connection: Connection, *, now: datetime) -> int:
-    """Close listings past their deadline and withdraw their matches; return the number closed.
-
-    If the board extends the deadline, the poll that reads it reopens the listing.
-    """
+    """Close listings past their deadline and withdraw their matches; return the number closed."""
     if not expired_listings(connection, now=now):
         return 0
     listing_rows.lock_listings(connection)

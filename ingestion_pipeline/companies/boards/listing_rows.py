@@ -242,10 +242,7 @@ def place_listings(connection: Connection, placed: Sequence[SinglePageSnapshot])
 def close_listings(
     connection: Connection, ids: Collection[int], *, reason: str, now: datetime, is_listed: bool = False
 ) -> list[int]:
-    """Close those listings that no board lists any more; return their ids.
-
-    With `is_listed` those that a board still lists are closed, too.
-    """
+    """Close the listings that no board lists any more, with `is_listed` all of them; return their ids."""
     if not ids:
         return []
     requested = given_ids(connection, ids)

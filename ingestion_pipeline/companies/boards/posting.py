@@ -38,6 +38,10 @@ EVALUATED_COLUMNS = (
 )
 # Further columns whose change is stored. Not the URL: some boards put a session into it.
 STORED_COLUMNS = ("department", "company_website")
+_SAME_NAMED = (  # in a listing and its columns
+    *("title", "url", "location", "department", "employment_type", "description"),
+    *("posted_at", "valid_until", "company_website"),
+)
 # Fields that must not vanish from most listings of a board at once, by their code.
 WATCHED_FIELDS = {"t": "title", "u": "url", "d": "description", "l": "location"}
 
@@ -64,20 +68,11 @@ class Posting:
     def columns(self) -> dict[str, Any]:
         """Return what it states as columns of `job_listings`."""
         listing = self.listing
-        return {
+        return {name: getattr(listing, name) for name in _SAME_NAMED} | {
             "company_name": self.company,
-            "company_website": listing.company_website,
-            "url": listing.url,
-            "title": listing.title,
-            "location": listing.location,
             "other_locations": list(listing.other_locations) or None,
             "remote": listing.remote.value if listing.remote else None,
-            "department": listing.department,
-            "employment_type": listing.employment_type,
-            "description": listing.description,
             "salary": dict(salary_as_dict(listing.salary)) if listing.salary else None,
-            "posted_at": listing.posted_at,
-            "valid_until": listing.valid_until,
         }
 
 
@@ -117,10 +112,7 @@ def content_hash(columns: Mapping[str, Any], further: Sequence[str] = ()) -> str
 
 
 def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the completeness level of a listing's columns and what it does not state.
-
-    Minimal: URL, title, company and a text; good: also place, date, and requirements.
-    """
+    """Return the completeness level of a listing's columns and what it does not state."""
     expected = ("url", "company_name", "location", "description", "salary", "posted_at")
     text = columns.get("description") or ""
     has_text = len(text) > MINIMAL_TEXT

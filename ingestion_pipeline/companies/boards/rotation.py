@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -46,11 +46,7 @@ class ScrapeRequest:
 
     def payload(self) -> dict[str, Any]:
         """Return the request as a task payload."""
-        return {
-            "source_ids": sorted(self.source_ids),
-            "target_matches": self.target_matches,
-            "max_sources": self.max_sources,
-        }
+        return asdict(self) | {"source_ids": sorted(self.source_ids)}
 
 
 class NotPolled(ValueError):
@@ -63,12 +59,7 @@ _UNPOLLED = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
 def request_scrape(
     connection: Connection, request: ScrapeRequest, *, now: datetime, settings: Settings
 ) -> int | Refusal:
-    """Enqueue a SCRAPE task; an equal request that is still active is not enqueued twice.
-
-    Raises:
-        UnknownSource: there is no such source.
-        NotPolled: it is not a board, or it is not polled.
-    """
+    """Enqueue a SCRAPE task unless an equal one is active; raise UnknownSource or NotPolled for a bad source."""
     existing = sources_by_id(connection, request.source_ids)
     for source_id in request.source_ids:
         if (source := existing.get(source_id)) is None:
@@ -85,27 +76,15 @@ def request_scrape(
 
 
 def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: Settings) -> Move:
-    """Run one step of a claimed SCRAPE task; return the move to apply in this transaction.
-
-    Named boards are made due, and that is all. A rotation takes a few, waits until they are polled
-    and their jobs evaluated, and takes more until enough match or the maximum of boards is reached.
-    """
-    request = ScrapeRequest(
-        source_ids=tuple(task.payload.get("source_ids") or ()),
-        target_matches=task.payload.get("target_matches"),
-        max_sources=task.payload.get("max_sources"),
-    )
-    if request.source_ids:
-        due = make_due(connection, request.source_ids, now=now)
-        return _done(task, {"taken": list(request.source_ids), "due": due})
+    """Run one step of a claimed SCRAPE task; return the move to apply in this transaction."""
+    if source_ids := list(task.payload.get("source_ids") or ()):
+        return _done(task, {"taken": source_ids, "due": make_due(connection, source_ids, now=now)})
     state: dict[str, Any] = dict(task.state or {"taken": [], "started_at": now.isoformat()})
     taken: list[str] = list(state["taken"])
-    started_at = datetime.fromisoformat(state["started_at"])
-    matches = _matches(connection, taken, since=started_at)
-    state["matches"] = matches
-    most = request.max_sources or settings.boards.max_sources
-    target = request.target_matches or settings.boards.target_matches
-    if matches >= target or len(taken) >= most:
+    state["matches"] = _matches(connection, taken, since=datetime.fromisoformat(state["started_at"]))
+    most: int = task.payload.get("max_sources") or settings.boards.max_sources
+    target: int = task.payload.get("target_matches") or settings.boards.target_matches
+    if state["matches"] >= target or len(taken) >= most:
         return _done(task, state)
     if _is_busy(connection, state, now=now):
         return _later(task, state, now=now)

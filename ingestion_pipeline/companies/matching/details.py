@@ -98,6 +98,7 @@ MAX_CHARACTERS = 60_000
 GONE = frozenset({"http_404", "http_410", "soft_not_found"})
 FORBIDDEN = "blocked_by_robots"
 _PARTS = ("main", "[role=main]", "article")
+_SAME_NAMED = ("description", "employment_type", "salary", "posted_at", "valid_until")  # in a listing and its columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +174,7 @@ def _columns(listing: Listing) -> dict[str, Any]:
 
 
 def main_text(html: str, *, url: str | None = None) -> str:
-    """Return the main part of a page as Markdown, or the whole page if none is marked.
-
-    Raises:
-        Permanent: the page would take the parser too long; see `parse_html`.
-    """
+    """Return the main part of a page as Markdown, or the whole page if none is marked."""
     tree = parse_html(html)
     for selector in _PARTS:
         nodes = tree.css(selector)
@@ -198,11 +195,6 @@ def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
         company=listing.company or scraped.get("company_name"),
         locations=listing.locations or ((location,) if location else ()),
         remote=listing.remote or (Remote(remote) if remote else None),
-        description=listing.description or scraped.get("description"),
-        employment_type=listing.employment_type or scraped.get("employment_type"),
-        salary=listing.salary or scraped.get("salary"),
-        posted_at=listing.posted_at or scraped.get("posted_at"),
-        valid_until=listing.valid_until or scraped.get("valid_until"),
+        **{name: getattr(listing, name) or scraped.get(name) for name in _SAME_NAMED},
     )
-    state = replace(work.state, has_data=True)
-    return replace(work, listing=merged, scraped=dict(scraped), state=state)
+    return replace(work, listing=merged, scraped=dict(scraped), state=replace(work.state, has_data=True))

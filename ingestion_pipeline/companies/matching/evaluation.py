@@ -82,24 +82,18 @@ class ModelScorer:
         )
 
     async def score(self, listing: ListedJob, *, source_id: str | None) -> BaseScore | None:
-        """Return the base score; None if the model gives no usable answer.
-
-        Raises:
-            Resource: no quota is left, or the server is busy: the listing waits.
-        """
+        """Return the base score, None if the model gives no usable answer; raise Resource if it has to wait."""
         text = listing.text.text[:MAX_CHARACTERS]
-        page = PageText(text=_page(text, listing))
         question = Question(
             prompt=self._prompt,
             schema=SCHEMA,
-            page=page,
+            page=PageText(text=_page(text, listing)),
             # The prompt contains the candidate, and prompts are identified by their version alone.
             extractor_version=f"match 1 {self._profile.hash[:16]}",
         )
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, tiers=[ModelTier.STRONG])
-        match answer:
-            case Answered():
+        match await self._client.ask(question, billing, tiers=[ModelTier.STRONG]):
+            case Answered() as answer:
                 return self._checked(answer, text)
             case Unanswered() | OverBudget():
                 return None
@@ -193,11 +187,7 @@ class ListingEvaluator:
         return replace(work, state=self._rules.filtered(work.state, work.listing, at=work.at))
 
     async def scored(self, work: ListingWork) -> ListingWork:
-        """Return the filtered listing with its decision: by the model's score, or by rules if there is none.
-
-        Raises:
-            Resource: it waits for a profile, or for the analysis of its company.
-        """
+        """Return the filtered listing with its decision; raise Resource to wait for a profile or a company."""
         if next_stage(work.state) is ListingStage.SAVE:
             return work
         if (reason := self._reason_to_wait(work)) is not None:

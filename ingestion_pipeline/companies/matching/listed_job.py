@@ -72,15 +72,10 @@ class ListedJob:
 
     def age_days(self, at: datetime) -> float | None:
         """Return the age at that time; negative for a future date, None if no date is stated."""
-        if self.posted_at is None:
-            return None
-        return (at - self.posted_at).total_seconds() / 86_400
+        return None if self.posted_at is None else (at - self.posted_at).total_seconds() / 86_400
 
     def best_salary(self, currency: str) -> Decimal | None:
-        """Return the most it pays in a year in that currency; None if it is not stated.
-
-        An amount without a currency is taken to be in this one; other currencies are not compared.
-        """
+        """Return the most it pays in a year in the currency, assumed if none is stated; None if not stated."""
         stated = self.pay or {}
         if stated.get("currency") not in {None, currency}:
             return None
@@ -137,8 +132,7 @@ def hours_apart(time_zone: str | None, locations: Iterable[str], *, at: datetime
     zones = {zone for location in locations for zone in zones_of(location)}
     if mine is None or not zones:
         return None
-    apart = [_apart(mine.total_seconds(), zone, at) for zone in zones]
-    return min(apart)
+    return min(_apart(mine.total_seconds(), zone, at) for zone in zones)
 
 
 def _apart(mine: float, zone: str, at: datetime) -> float:
@@ -171,8 +165,7 @@ def _names(name: str, text: Text) -> bool:
 def _known() -> Mapping[str, Any]:
     import yaml
 
-    body = resources.files(__package__ or "").joinpath(FILE).read_text()
-    raw: dict[str, Any] = yaml.safe_load(body)
+    raw: dict[str, Any] = yaml.safe_load(resources.files(__package__ or "").joinpath(FILE).read_text())
     flat = {
         kind: {name: zone for zone, names in raw[kind].items() for name in names}
         for kind in ("abbreviations", "cities", "regions", "countries")
@@ -293,12 +286,9 @@ def _lines_with(words: tuple[str, ...], text: str) -> str:
 
 
 def _is_on_site(text: str) -> bool:
-    for match in _ON_SITE.finditer(text):
-        before = text[max(0, match.start() - BEFORE_CHARACTERS) : match.start()]
-        sentence = _SENTENCE_END.split(before)[-1]
-        if not _NOT_THE_RULE.search(sentence):
-            return True
-    return False
+    starts = (match.start() for match in _ON_SITE.finditer(text))
+    before = (text[max(0, start - BEFORE_CHARACTERS) : start] for start in starts)
+    return any(not _NOT_THE_RULE.search(_SENTENCE_END.split(words)[-1]) for words in before)
 
 
 def places_in_text(text: str) -> tuple[str, ...]:

@@ -57,10 +57,7 @@ def requeue_outdated(
     source_ids: Collection[str] | None = None,
     limit: int = REQUEUED_AT_ONCE,
 ) -> int:
-    """Requeue open listings that were evaluated by other rules; return how many.
-
-    At most `limit` are requeued; one with an active task is not requeued twice.
-    """
+    """Requeue open listings that were evaluated by other rules, at most `limit`; return how many."""
     # This check uses the index; finding the oldest reads many more rows.
     if not _has_outdated(connection, rules):
         return 0
@@ -86,20 +83,17 @@ def evaluation_tasks(connection: Connection, listing_ids: Collection[int], *, no
         .where(job_listings.c.status == ListingStatus.OPEN.value)
         .order_by(job_listings.c.id)
     )
-    return [_evaluation_task(row, now=now) for row in connection.execute(query).mappings()]
-
-
-def _evaluation_task(row: RowMapping, *, now: datetime) -> NewTask:
-    """Return the task as the board would create it: a shared URL is not the listing's own."""
-    synced_at: datetime | None = row["synced_at"]
-    return job_task(
-        row["id"],
-        row["url"] if row["url_key"] else None,
-        row["source_id"],
-        now=now,
-        is_first_sync=synced_at is None or row["first_seen_at"] <= synced_at,
-        tracking_id=row["tracking_id"],
-    )
+    return [
+        job_task(
+            row["id"],
+            row["url"] if row["url_key"] else None,  # a shared URL is not the listing's own
+            row["source_id"],
+            now=now,
+            is_first_sync=row["synced_at"] is None or row["first_seen_at"] <= row["synced_at"],
+            tracking_id=row["tracking_id"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
 
 
 def _has_other_rules(rules: Rules) -> ColumnElement[bool]:
@@ -124,9 +118,7 @@ def is_work_waiting(connection: Connection, rules: Rules | None, *, now: datetim
     if rules is None:
         return False
     sleeping = select(tasks.c.id).where(*_waits_for_profile()).limit(1)
-    if connection.execute(sleeping).first() is not None:
-        return True
-    return _has_outdated(connection, rules)
+    return connection.execute(sleeping).first() is not None or _has_outdated(connection, rules)
 
 
 def _has_outdated(connection: Connection, rules: Rules) -> bool:

@@ -149,11 +149,7 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         return item.work
 
     async def _scraped(self, source: Source, detail: Detail, host: HostLease) -> Mapping[str, object]:
-        """Return the columns that the page fills; none if it must not be fetched.
-
-        Raises:
-            NotNeeded: the page is gone, and so is the job.
-        """
+        """Return the columns that the page fills, none if robots.txt forbids it; raise NotNeeded if it is gone."""
         try:
             answer = await self._visitor.visit(
                 detail.visit, host=host, honours_robots=detail.honours_robots, own=host_of(detail.visit.url)
@@ -195,11 +191,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchRunResult:
-    """The result of a run over listings; `problem` says what is wrong with the profile.
-
-    `boards` are those whose listings were evaluated, `closed` counts listings closed because their
-    boards are inactive or their deadline has passed.
-    """
+    """The evaluated `boards`, listings `closed` for their boards or deadlines, and the profile's `problem`."""
 
     counts: MatchCounts
     boards: frozenset[str] = frozenset()
@@ -254,10 +246,7 @@ async def match_listings(
     source_ids: Sequence[str] | None = None,
     seconds: float | None = None,
 ) -> MatchRunResult:
-    """Evaluate waiting listings, or those of these boards; a bad profile evaluates nothing.
-
-    Listings of inactive boards and listings past their deadline are closed first.
-    """
+    """Evaluate waiting listings, or those of these boards, after closing ended ones; none with a bad profile."""
     closed = await asyncio.to_thread(_close_ended, ctx)
     loaded = settings_profile(ctx.settings)
     if isinstance(loaded, BadProfile):
@@ -294,15 +283,11 @@ async def match_listings(
 def _close_ended(ctx: RunContext) -> int:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        inactive = close_inactive_boards(connection, now=now, settings=ctx.settings)
-        return inactive + close_expired(connection, now=now)
+        return close_inactive_boards(connection, now=now, settings=ctx.settings) + close_expired(connection, now=now)
 
 
 def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:
-    """Make waiting listings due and requeue outdated ones, if there is a profile; return how many.
-
-    All listings of boards requested by hand become due.
-    """
+    """Make waiting listings due, all of boards requested by hand, and requeue outdated ones; return how many."""
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         if source_ids is not None:

@@ -105,10 +105,7 @@ def _rules_hash(rules: Rules) -> ColumnElement[str]:
 
 
 def write_scraped(connection: Connection, works: Sequence[ListingWork]) -> list[ListingWork]:
-    """Fill columns that the list left out from the listing's own page; existing values stay.
-
-    Return the updated works: content, keys and quality of a listing change together.
-    """
+    """Fill columns that the list left out; return the works, whose content, keys and quality change together."""
     scraped = [work for work in works if work.scraped]
     if scraped:
         columns = columns_of(job_listings, ("id", *SCRAPED_COLUMNS))

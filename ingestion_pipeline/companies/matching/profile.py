@@ -17,24 +17,13 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints, ValidationInfo, field_validator
 
 from ingestion_pipeline.sources.file_model import BadField, FileModel, expect, quoted, validated
-from ingestion_pipeline.sources.files import (
-    FileProblem,
-    compose,
-    construct,
-    located,
-    repeated_keys,
-    unreadable,
-)
+from ingestion_pipeline.sources.files import FileProblem, compose, construct, located, repeated_keys, unreadable
 
 EXAMPLE = "profile.example.yaml"
 MAX_FILE_BYTES = 1_000_000
 COMMISSION_ONLY = (
-    "commission only",
-    "commission-only",
-    "100% commission",
-    "straight commission",
-    "purely commission",
-    "commission based only",
+    *("commission only", "commission-only", "100% commission"),
+    *("straight commission", "purely commission", "commission based only"),
 )
 BUZZWORDS = ("rockstar", "rock star", "ninja", "guru", "work hard play hard", "like a family")
 MAX_WORD_CHARACTERS = 200

@@ -40,7 +40,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, companies, job_listings, tasks
-from ingestion_pipeline.tasks.errors import Permanent, Resource, WorkError
+from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.queue import Refusal, spawn
 from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, finished, released
@@ -51,11 +51,7 @@ UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentifiedCompanies:
-    """The company of each listing, by the listing's id, and which companies are new.
-
-    `unanalysed` are companies without an analysis, new ones included, each with the key of its
-    website if that is known.
-    """
+    """Companies by listing id, the new ones, and those without an analysis with their website's key if known."""
 
     ids: Mapping[int, str]
     made: frozenset[str]
@@ -93,30 +89,25 @@ def identify_companies(connection: Connection, works: Sequence[ListingWork], *, 
         made = set(connection.execute(statement.returning(companies.c.id)).scalars())
         if len(made) < len(missing):
             existing |= _existing_companies(connection, [row for row in missing if row["id"] not in made])
-    ids = {id_: existing[name].id if name in existing else name for id_, name in company_ids.items()}
-    pending = {stored.id: stored.website_key for stored in existing.values() if stored.is_unanalysed}
+    ids = {id_: existing[name]["id"] if name in existing else name for id_, name in company_ids.items()}
+    pending = {
+        stored["id"]: stored["website_key"]
+        for stored in existing.values()
+        if stored["status"] == CompanyStatus.PENDING.value
+    }
     pending |= {name: rows[name]["website_key"] for name in made}
     return IdentifiedCompanies(ids=ids, made=frozenset(made), unanalysed=pending)
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredCompany:
-    id: str
-    website_key: str | None
-    is_unanalysed: bool
-
-
-def _existing_companies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, _StoredCompany]:
+def _existing_companies(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, RowMapping]:
     """Return the stored company by requested id; it may be another of the same website."""
     requested = list(rows)
     keys = [row["website_key"] for row in requested if row["website_key"]]
     query = select(companies.c.id, companies.c.website_key, companies.c.status).where(
         or_(companies.c.id.in_([row["id"] for row in requested]), companies.c.website_key.in_(keys))
     )
-    stored_rows: Sequence[RowMapping] = connection.execute(query).mappings().all()
-    pending = CompanyStatus.PENDING.value
-    by_id = {row["id"]: _StoredCompany(row["id"], row["website_key"], row["status"] == pending) for row in stored_rows}
-    by_key = {stored.website_key: stored for stored in by_id.values() if stored.website_key}
+    by_id: dict[str, RowMapping] = {row["id"]: row for row in connection.execute(query).mappings()}
+    by_key = {stored["website_key"]: stored for stored in by_id.values() if stored["website_key"]}
     return {
         row["id"]: by_id[row["id"]] if row["id"] in by_id else by_key[row["website_key"]]
         for row in requested
@@ -186,10 +177,7 @@ def spawn_analyses(
 
 
 def _is_unanalysed(work: ListingWork, identified: IdentifiedCompanies) -> bool:
-    """Return whether the listing names the website of its company, which has no analysis.
-
-    A board may list the jobs of others: their sites are not its company's.
-    """
+    """Return whether the listing names the website of its own company, which has no analysis."""
     company_id, website = identified.ids.get(work.id), website_of(work)
     if company_id is None or company_id not in identified.unanalysed or website is None:
         return False
@@ -245,7 +233,7 @@ class ListingWriter:
         amounts["companies"] = len(identified.made)
         return [replace(self._ended[0], amounts=amounts), *self._ended[1:]]
 
-    def _locked(self, ids: Sequence[int]) -> dict[int, Row[tuple[int, str, str, str | None]]]:
+    def _locked(self, ids: Sequence[int]) -> _Rows:
         """Lock the listings before writing, in one order, to avoid deadlocks; return them by id.
 
         The lock on all listings also excludes a board that writes some of them step by step.
@@ -255,9 +243,7 @@ class ListingWriter:
         query = select(*columns).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
 
-    def _is_current(
-        self, outcome: ListingOutcome, rows: Mapping[int, Row[tuple[int, str, str, str | None]]]
-    ) -> TypeGuard[CurrentOutcome]:
+    def _is_current(self, outcome: ListingOutcome, rows: _Rows) -> TypeGuard[CurrentOutcome]:
         """Return whether the listing is unchanged; else skip or release its task."""
         if isinstance(outcome, Skipped):
             return False
@@ -276,10 +262,7 @@ class ListingWriter:
         return False
 
     def _write_evaluated(
-        self,
-        works: Sequence[ListingWork],
-        identified: IdentifiedCompanies,
-        rows: Mapping[int, Row[tuple[int, str, str, str | None]]],
+        self, works: Sequence[ListingWork], identified: IdentifiedCompanies, rows: _Rows
     ) -> dict[str, int]:
         decisions = {work.id: decision_of(work.state) for work in works}
         works = write_scraped(self._connection, works)
@@ -303,6 +286,7 @@ class ListingWriter:
 
 
 CurrentOutcome = Completed[ListingItem, ListingWork] | Failed[ListingItem]
+_Rows = Mapping[int, Row[tuple[int, str, str, str | None]]]  # id, content hash, status, decision
 
 
 def _work(outcome: CurrentOutcome) -> ListingWork:
@@ -318,9 +302,17 @@ def _work(outcome: CurrentOutcome) -> ListingWork:
 def _failed(failure: Failed[ListingItem]) -> EndedTask:
     """Retry, release or dead-letter the task; its progress is stored in its state."""
     work = _work(failure)
-    task = replace(failure.task, stage=next_stage(work.state).value, state=_state(work, failure.error))
+    state: dict[str, object] = {"has_data": work.state.has_data}
+    if waits := work.company_waits + (failure.error.code == WAITS_FOR_COMPANY):
+        state["company_waits"] = waits
+    task = replace(failure.task, stage=next_stage(work.state).value, state=state)
     if isinstance(failure.decision, DeadLetterTask):
-        return not_done(replace(failure, task=task, error=_with_cure(work, failure.error)))
+        tries = f"after {work.task.attempts} attempts" if work.task.attempts > 1 else "at once"
+        message = (
+            f"failed {tries}: {failure.error}. Check {work.listing.url or f'listing {work.id}'} and fix the cause, then"
+            " `ingest dead-letters replay ID` evaluates it again"
+        )
+        return not_done(replace(failure, task=task, error=Permanent(message, code=failure.error.code)))
     ended = not_done(replace(failure, task=task))
     if isinstance(failure.decision, ReleaseTask):
         # `released` clears the stage of a task without attempts; it is needed to resume.
@@ -330,12 +322,6 @@ def _failed(failure: Failed[ListingItem]) -> EndedTask:
 
 def _listing_id(outcome: ListingOutcome) -> int:
     return int(outcome.task.payload.get("listing_id", 0))
-
-
-def _state(work: ListingWork, error: WorkError) -> dict[str, object]:
-    state: dict[str, object] = {"has_data": work.state.has_data}
-    waits = work.company_waits + (error.code == WAITS_FOR_COMPANY)
-    return state | ({"company_waits": waits} if waits else {})
 
 
 def _skip_reason(work: ListingWork) -> str | None:
@@ -348,15 +334,6 @@ def _skip_reason(work: ListingWork) -> str | None:
     if state.match is not None and not state.match.is_match:
         return f"below {state.match.threshold}: {state.match.reason}"[:2_000]
     return None
-
-
-def _with_cure(work: ListingWork, error: WorkError) -> WorkError:
-    tries = f"after {work.task.attempts} attempts" if work.task.attempts > 1 else "at once"
-    message = (
-        f"failed {tries}: {error}. Check {work.listing.url or f'listing {work.id}'} and fix the cause, then"
-        " `ingest dead-letters replay ID` evaluates it again"
-    )
-    return Permanent(message, code=error.code)
 
 
 def _skip(task: Task, why: str) -> EndedTask:

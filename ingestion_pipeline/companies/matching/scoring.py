@@ -116,9 +116,9 @@ def rule_score(listing: ListedJob, profile: Profile) -> BaseScore:
         if skill.name.lower() not in own and (skill.start, skill.end) not in spans
     )
     strength = _strength(matched, profile, listing)
-    others = COVERAGE * (_coverage(len(matched), len(missing)) if listing.has_text else HALF) + LEVEL * _level(
-        listing, profile
-    )
+    named = len(matched) + len(missing)
+    coverage = len(matched) / named if named and listing.has_text else HALF
+    others = COVERAGE * coverage + LEVEL * _level(listing, profile)
     return BaseScore(
         score=round(STRENGTH * min(1.0, strength) + others),
         method="rules",
@@ -140,10 +140,6 @@ def _strength(matched: tuple[Skill, ...], profile: Profile, listing: ListedJob) 
     return strength if listing.has_text else max(HALF, strength)
 
 
-def _coverage(matched: int, missing: int) -> float:
-    return matched / (matched + missing) if matched + missing else HALF
-
-
 def _level(listing: ListedJob, profile: Profile) -> float:
     levels = profile.seniority.wanted
     if not levels:
@@ -158,11 +154,13 @@ def adjustments(listing: ListedJob, profile: Profile, settings: Match, *, at: da
     is_at_home = is_home(profile.home_city, listing.places)
     changes = [_freshness(listing, at)]
     if is_at_home:
-        points, city = settings.home_city_bonus, profile.home_city or ""
-        changes.append(Adjustment(name="home_city", points=points, reason=f"in {city}"))
+        reason = f"in {profile.home_city or ''}"
+        changes.append(Adjustment(name="home_city", points=settings.home_city_bonus, reason=reason))
     hours = 0.0 if is_at_home else hours_apart(profile.time_zone, listing.places, at=at)
     if hours is not None and profile.time_zone is not None:
-        changes.append(_zone(hours))
+        points = next((points for most, points in ZONES if hours < most), FAR)
+        reason = "in your time zone" if points > 0 else f"{hours:g} hours away"
+        changes.append(Adjustment(name="time_zone", points=points, reason=reason))
     if (size := SIZES.get(listing.size_category or "")) is not None:
         reason = f"a {listing.size_category} company"
         changes.append(Adjustment(name="company_size", points=size, reason=reason))
@@ -180,12 +178,6 @@ def _freshness(listing: ListedJob, at: datetime) -> Adjustment:
         return Adjustment(name="freshness", points=0, reason="posted in the future")
     points = next((points for days, points in FRESHNESS if age <= days), OLDEST)
     return Adjustment(name="freshness", points=points, reason=f"posted {age:.1f} days ago")
-
-
-def _zone(hours: float) -> Adjustment:
-    points = next((points for most, points in ZONES if hours < most), FAR)
-    reason = "in your time zone" if points > 0 else f"{hours:g} hours away"
-    return Adjustment(name="time_zone", points=points, reason=reason)
 
 
 def match_result(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, RowMapping, select
 
-from ingestion_pipeline.companies.company_states import CompanyStatus, ListingStatus
+from ingestion_pipeline.companies.company_states import CompanyStatus, ListingDecision, ListingStatus
 from ingestion_pipeline.companies.job_listing import Remote
+from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult, filter_listing, stopped
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.profile import Profile
+from ingestion_pipeline.companies.matching.scoring import RULES_VERSION, MatchResult
 from ingestion_pipeline.engine.outcomes import Outcome, Skipped
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.tables import companies, job_listings, sources
 from ingestion_pipeline.tasks.results import Counts
@@ -21,18 +28,6 @@ from ingestion_pipeline.urls import host_of
 
 if TYPE_CHECKING:
     from ingestion_pipeline.companies.matching.details import Detail
-
-
-import hashlib
-import json
-from dataclasses import replace
-from enum import StrEnum
-
-from ingestion_pipeline.companies.company_states import ListingDecision
-from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult, filter_listing, stopped
-from ingestion_pipeline.companies.matching.profile import Profile
-from ingestion_pipeline.companies.matching.scoring import RULES_VERSION, MatchResult
-from ingestion_pipeline.settings import Settings
 
 NOT_SCRAPED = "description_not_read"  # the flag of a listing whose own page could not be read
 
@@ -63,10 +58,7 @@ class JobState:
 
 
 def next_stage(state: JobState) -> ListingStage:
-    """Return SCRAPE without data, FILTER if not filtered, ANALYZE if not scored, else SAVE.
-
-    Listings that the stop lists or the filter rejected go straight to SAVE.
-    """
+    """Return the first stage that is missing; SAVE at once if the stop lists or the filter rejected the listing."""
     if state.stop is not None:
         return ListingStage.SAVE
     if not state.has_data:
@@ -97,11 +89,9 @@ class Rules:
     @property
     def hash(self) -> str:
         """Return a hash that is equal while the same listing gets the same decision."""
-        settings = self.settings
-        numbers = [getattr(settings.match, name) for name in _MATCH]
-        parts = [RULES_VERSION, self.profile.hash, settings.filter.model_dump(), numbers]
-        serialised = json.dumps(parts, sort_keys=True)
-        return hashlib.sha256(serialised.encode()).hexdigest()[:_HALF]
+        numbers = [getattr(self.settings.match, name) for name in _MATCH]
+        parts = [RULES_VERSION, self.profile.hash, self.settings.filter.model_dump(), numbers]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_HALF]
 
     def rules_hash(self, content_hash: str) -> str:
         """Return the key of these rules and this content; equal rules give equal prefixes."""
@@ -189,10 +179,7 @@ ListingOutcome = Outcome[ListingItem, ListingWork]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchCounts(Counts):
-    """Listings by result; `new_matches` were none before, `told` counts their notices.
-
-    `lost` were taken over by another worker meanwhile.
-    """
+    """Listings by result; `told` counts the notices of `new_matches`, `lost` were taken over by another worker."""
 
     matched: int = 0
     filtered: int = 0
@@ -209,11 +196,9 @@ class MatchCounts(Counts):
 
 
 _LISTED = (
-    *("id", "source_id", "company_id", "company_name", "company_website", "url", "title"),
-    "url_key",
+    *("id", "source_id", "company_id", "company_name", "company_website", "url", "url_key", "title", "tracking_id"),
     *("location", "other_locations", "remote", "description", "employment_type", "salary"),
     *("posted_at", "valid_until", "status", "quality", "content_hash", "rules_hash", "filter_result"),
-    *("tracking_id",),
 )
 
 
@@ -244,35 +229,28 @@ def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork
     if row["status"] == ListingStatus.CLOSED.value:
         return Skipped(task=task, reason="the listing was closed meanwhile")
     status = row["company_status"]
-    taken = ("id", "source_id", "content_hash", "company_id", "company_name", "company_website")
+    taken = (
+        *("id", "source_id", "content_hash", "company_id", "company_name", "company_website"),
+        *("source_company_id", "tracking_id", "quality"),
+    )
     return ListingWork(
         task=task,
-        listing=listing_of(row),
+        listing=_listing_of(row),
         at=_moment(row, now),
         company_status=None if status is None else CompanyStatus(status),
-        source_company_id=row["source_company_id"],
-        tracking_id=row["tracking_id"],
-        quality=row["quality"],
         has_own_page=row["url_key"] is not None,
         **{name: row[name] for name in taken},
     )
 
 
-def listing_of(row: RowMapping) -> ListedJob:
+def _listing_of(row: RowMapping) -> ListedJob:
     """Return the evaluation's input from a `job_listings` row with its company's size."""
-    places = (row["location"], *(row["other_locations"] or ()))
+    taken = ("title", "url", "description", "employment_type", "salary", "posted_at", "valid_until", "size_category")
     return ListedJob(
-        title=row["title"],
-        url=row["url"],
         company=row["company_name"],
-        locations=tuple(place for place in places if place),
+        locations=tuple(place for place in (row["location"], *(row["other_locations"] or ())) if place),
         remote=None if row["remote"] is None else Remote(row["remote"]),
-        description=row["description"],
-        employment_type=row["employment_type"],
-        salary=row["salary"],
-        posted_at=row["posted_at"],
-        valid_until=row["valid_until"],
-        size_category=row["size_category"],
+        **{name: row[name] for name in taken},
     )
 
 

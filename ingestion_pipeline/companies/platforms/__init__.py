@@ -23,11 +23,7 @@ PLATFORMS: Mapping[str, JobPlatform] = MappingProxyType(
 
 
 def platform(name: str) -> JobPlatform:
-    """Return the platform of that name.
-
-    Raises:
-        UnknownPlatform: there is none; the message lists those that exist.
-    """
+    """Return the platform of that name; raise UnknownPlatform, which lists those that exist."""
     if name not in PLATFORMS:
         names = ", ".join(sorted(PLATFORMS))
         raise UnknownPlatform(f"no job platform is called {name!r}; there are: {names}")

@@ -47,12 +47,7 @@ class FeedReader(PageReader):
     fields: Mapping[str, Sequence[str]]
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """Return every entry that has a title.
-
-        Raises:
-            Permanent: it is no feed (see `read_feed`), or `no_fields`; no entry has a title.
-            Transient: `truncated_feed`.
-        """
+        """Return every entry that has a title; raise if none has."""
         elements = [name for names in self.fields.values() for name in names]
         reading = read_feed(body, content_type=content_type, elements=elements)
         named = [entry for entry in reading.records if entry.title]
@@ -73,19 +68,15 @@ class FeedReader(PageReader):
             for name, elements in self.fields.items()
             if (text := next(filter(None, map(entry.elements.get, elements)), None))
         }
-        return {**_item(entry), **own}
-
-
-def _item(entry: FeedEntry) -> Item:
-    stated = {
-        "title": entry.title,
-        "url": entry.url,
-        "external_id": entry.id,
-        "posted_at": entry.published_at.isoformat() if entry.published_at else None,
-        "description": entry.summary,
-        "department": next(iter(entry.categories), None),
-    }
-    return {name: text for name, text in stated.items() if text}
+        stated = {
+            "title": entry.title,
+            "url": entry.url,
+            "external_id": entry.id,
+            "posted_at": entry.published_at.isoformat() if entry.published_at else None,
+            "description": entry.summary,
+            "department": next(iter(entry.categories), None),
+        }
+        return {name: text for name, text in stated.items() if text} | own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

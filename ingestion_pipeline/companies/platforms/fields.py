@@ -114,10 +114,7 @@ def one_line(value: object, *, most: int = MAX_TEXT_CHARACTERS) -> str | None:
 
 
 def description_of(*parts: str | None) -> str | None:
-    """Return markup (escaped up to twice) or plain text as one Markdown text.
-
-    A part that is too deep or too large to be parsed is left out.
-    """
+    """Return markup (escaped up to twice) or plain text as Markdown, without parts that cannot be parsed."""
     texts = (_described(part[:MAX_MARKUP_CHARACTERS]) for part in parts if part and part.strip())
     text = "\n\n".join(filter(None, texts))
     return storable(text)[:MAX_DESCRIPTION_CHARACTERS].strip() or None

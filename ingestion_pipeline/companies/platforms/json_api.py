@@ -136,10 +136,7 @@ class ApiBoard(JobBoard):
         urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> ParsedFeed[Listing]:
-        """Return every listing, in page order; what a later page repeats counts once.
-
-        Complete if nothing was unreadable and there are as many as the stated total.
-        """
+        """Return every listing, in page order; what a later page repeats counts once."""
         pages = [self.parse(*pair) for pair in zip(bodies, content_types, strict=True)]
         dates = DateReader(now=now)
         listings: list[Listing] = []

@@ -110,7 +110,12 @@ class JsonLdBoard(JobBoard):
             postings = list(embedded.things(POSTING))
             problems += embedded.problems
         if not postings and is_first and not self.may_be_empty:
-            raise _no_posting(problems)
+            broken = f"; {problems[0].where}: {problems[0].message}" if problems else ""
+            raise Permanent(
+                f"the page states no {POSTING}{broken}; read it with the platform html, or set may_be_empty"
+                " if it lists jobs only at times",
+                code="no_job_posting",
+            )
         return postings
 
     def _listing(self, item: ListingFields, url: str, page_url: str | None, dates: DateReader) -> Listing | None:
@@ -201,15 +206,6 @@ def _salary(item: ListingFields) -> Salary | None:
         if salary:
             return salary
     return None
-
-
-def _no_posting(problems: Sequence[Problem]) -> Permanent:
-    broken = f"; {problems[0].where}: {problems[0].message}" if problems else ""
-    return Permanent(
-        f"the page states no {POSTING}{broken}; read it with the platform html, or set may_be_empty"
-        " if it lists jobs only at times",
-        code="no_job_posting",
-    )
 
 
 def configure(url: str, config: Mapping[str, object]) -> JsonLdBoard:

@@ -120,15 +120,11 @@ class RequestBuilder:
         if self.body is not None:
             body = json.dumps({**self.body, **values}).encode()
             return Request(url=url, accept=self.accept, body=body, secret=self.secret)
-        address = with_parameters(url, values) if values else url
-        return Request(url=address, accept=self.accept, secret=self.secret)
-
-
-def with_parameters(url: str, values: Mapping[str, object]) -> str:
-    """Return the URL with these query parameters replaced or added."""
-    parts = urlsplit(url)
-    existing = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in values]
-    return urlunsplit(parts._replace(query=urlencode([*existing, *values.items()])))
+        if values:
+            parts = urlsplit(url)
+            existing = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in values]
+            url = urlunsplit(parts._replace(query=urlencode([*existing, *values.items()])))
+        return Request(url=url, accept=self.accept, secret=self.secret)
 
 
 def read_request_builder(reader: ConfigReader, *, accept: str, has_cursors: bool) -> RequestBuilder:
@@ -150,14 +146,10 @@ def read_secret(reader: ConfigReader) -> Secret | None:
     variable, name = auth.text("env"), auth.text("name")
     if variable is None or not is_usable(variable):
         auth.reject("env", "needed: the name of an environment variable that holds the secret, none of ours")
-    if place != SecretPlace.BEARER and not _is_name(name):
+    plain = (name or "").replace("-", "").replace("_", "")
+    if place != SecretPlace.BEARER and not (plain.isascii() and plain.isalnum()):
         auth.reject("name", "needed: the name of the header or of the parameter")
     return Secret(place=SecretPlace(place), variable=variable or "", name=name or "")
-
-
-def _is_name(name: str | None) -> bool:
-    plain = (name or "").replace("-", "").replace("_", "")
-    return plain.isascii() and plain.isalnum()
 
 
 def _read_paging(reader: ConfigReader, *, has_cursors: bool) -> Paging | None:
@@ -214,10 +206,7 @@ NO_ITEMS = "no_items"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPage:
-    """The items of a page, the base of its links, its problems and its next page.
-
-    `is_part` if a button, not a link, loads more of the list.
-    """
+    """A page's items, link base, problems and next page; `is_part` if a button, not a link, loads more."""
 
     items: Sequence[Item]
     base_url: str

@@ -95,11 +95,7 @@ class RecognisedReader(PageReader):
     may_be_empty: bool = False
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
-        """Return the jobs of the page.
-
-        Raises:
-            Permanent: `no_items`; nothing on the page is certainly a list of jobs.
-        """
+        """Return the jobs of the page; raise if nothing on it is certainly a list of jobs."""
         items = recognised_jobs(decode(body, content_type), url=url)
         if not items and not self.may_be_empty:
             raise Permanent(
