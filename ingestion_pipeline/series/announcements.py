@@ -199,10 +199,7 @@ def lock(connection: Connection, staying: Collection[int], *, old: str, new: str
 
 
 def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
-    """Move outbox rows and notices of each duplicate chapter to the chapter that survives.
-
-    Return how many notices were dropped because their recipient already has one of the survivor.
-    """
+    """Move outbox rows and notices of each duplicate to the chapter that survives; return the notices dropped."""
     if not pairs:
         return 0
     _repoint_outbox(connection, pairs, series_id)
@@ -260,8 +257,7 @@ def _replace(
 class Unseen:
     """A chapter that only one of two series has, and the followers of the other who miss it.
 
-    Without recipients it belongs to the backlog: it is announced once a source of the other series
-    lists it.
+    Without recipients it belongs to the backlog: it is announced once a source of the other series lists it.
     """
 
     chapter_id: int

@@ -89,10 +89,7 @@ def _find_baselines(connection: Connection, plans: Sequence[ChapterPlan], empty:
 
 
 def _existing_chapters(connection: Connection, plans: Sequence[ChapterPlan], empty: set[str]) -> dict[ChapterKey, int]:
-    """Return the ids of listed chapters that exist, also under another source's key.
-
-    Series in `empty` are not queried.
-    """
+    """Return the ids of listed chapters that exist, also under another source's key."""
     candidates = [plan for plan in plans if plan.series_id not in empty]
     keys = {(plan.series_id, chapter.key) for plan in candidates for chapter in plan.chapters}
     ids = chapter_rows.chapter_ids(connection, keys)

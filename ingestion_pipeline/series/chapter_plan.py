@@ -80,8 +80,7 @@ class ChapterPlan:
     def is_news(self, chapter: Chapter, *, now: datetime) -> bool:
         """Return whether a chapter that the source did not have may be new to followers.
 
-        In a silent sync its number must exceed the latest; in a first sync its date must agree,
-        too.
+        In a silent sync its number must exceed the latest; in a first sync its date must agree, too.
         """
         if self.announces_all:
             return True
