@@ -134,14 +134,10 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
             return prepared
         item.message, now = prepared
         to, sealed = item.message.to, item.message.sealed
-        message = message_of(
-            sealed.delivery_id,
-            to.id,
-            sealed.entries,
-            text_chapters=self._text_chapters,
-        )
-        task_state = item.task.state
-        state = task_state if (task_state or {}).get("delivery_id") == sealed.delivery_id else None
+        message = message_of(sealed.delivery_id, to.id, sealed.entries, text_chapters=self._text_chapters)
+        state = item.task.state
+        if (state or {}).get("delivery_id") != sealed.delivery_id:  # of another message
+            state = None
         await self._channel.send(to, message, now=now, state=state)
         return None
 
@@ -156,12 +152,11 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
                 return finished(task)
             delivery_id = queries.unfinished_delivery(connection, to.id)
             if delivery_id is None:
-                match decided := self._plan(connection, to.id, now):
-                    case Send(ids):
-                        delivery_id = str(uuid4())
-                        queries.seal(connection, ids, delivery_id)
-                    case WaitUntil() | Nothing():
-                        return _after(task, decided, now)
+                decided = self._plan(connection, to.id, now)
+                if not isinstance(decided, Send):
+                    return _after(task, decided, now)
+                delivery_id = str(uuid4())
+                queries.seal(connection, decided.ids, delivery_id)
             sealed = queries.sealed_message(connection, to.id, delivery_id)
             if set_aside := self._set_aside(connection, task, sealed, now=now):
                 sealed = queries.sealed_message(connection, to.id, delivery_id)
@@ -304,5 +299,4 @@ def _after(task: Task, decided: Plan, now: datetime) -> Move:
 
 
 def _rearmed(task: Task, at: datetime, error: WorkError | None = None) -> Move:
-    move = rearmed(task, not_before=at, priority=task.priority, error=error)
-    return replace(move, state=None)
+    return replace(rearmed(task, not_before=at, priority=task.priority, error=error), state=None)

@@ -151,7 +151,8 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
     rows = _chapters(connection, news)
     canonical = canonical_series_ids(connection, {row["series_id"] for row in rows})
     names_by_series = series_aliases(connection, set(canonical.values()))
-    titles = _titles(connection, names_by_series)
+    query = select(series.c.id, series.c.title).where(series.c.id.in_(list(names_by_series)))
+    titles = {row.id: row.title for row in connection.execute(query)}
     followed = {name for names in names_by_series.values() for name in names}
     languages = _languages(connection, followed)
     links = _links(connection, [row["id"] for row in rows])
@@ -159,7 +160,7 @@ def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Annou
     for row in rows:
         series_id = canonical[row["series_id"]]
         names = names_by_series[series_id]
-        base = _payload(row, series_id, titles[series_id], news[row["id"]].announced_at)
+        base = _payload(row, series_id, titles.get(series_id, series_id), news[row["id"]].announced_at)
         for language in sorted({preferred for name in names for preferred in languages.get(name, ())}):
             release = _release(links.get(row["id"], ()), language or None)
             if release is None:
@@ -191,12 +192,6 @@ def _chapters(connection: Connection, ids: Collection[int]) -> list[RowMapping]:
         .order_by(chapters.c.id)
     )
     return list(connection.execute(query).mappings())
-
-
-def _titles(connection: Connection, ids: Collection[str]) -> dict[str, str]:
-    query = select(series.c.id, series.c.title).where(series.c.id.in_(list(ids)))
-    titles = {row.id: row.title for row in connection.execute(query)}
-    return {id_: titles.get(id_, id_) for id_ in ids}
 
 
 _PREFERRED_LANGUAGE = func.coalesce(follows.c.language, recipients.c.language)
@@ -323,11 +318,10 @@ def _insert_subject_notices(connection: Connection, rows: Sequence[RowMapping]) 
     values = [(row["subject_kind"], row["subject_id"], row["created_at"], row["payload"]) for row in rows]
     batch = row_source(connection, _SUBJECT_COLUMNS, values, "given")
     columns = {"subject_kind": batch.c.kind, "subject_id": batch.c.subject_id}
-    subscribes = cast(recipients.c.kinds, Text).like('%"' + batch.c.kind + '"%')
     reached = (
         _select_notices(batch, columns, mode=recipients.c.mode)
         .join(recipients, recipients.c.created_at <= batch.c.announced_at)
-        .where(subscribes)
+        .where(cast(recipients.c.kinds, Text).like('%"' + batch.c.kind + '"%'))
         .order_by(recipients.c.id, batch.c.subject_id)
     )
     return _insert_notices(connection, reached)

@@ -66,6 +66,7 @@ def write_notices(
 # Control characters that a foreign title must not contain: line breaks and terminal commands.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 TITLE_CHARS = 200
+_CHAPTER_KEYS = ("chapter_id", "number", "title", "language", "url", "published_at", "detected_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def message_of(
     else:
         title, text, more = _title(series, len(chapters)), lines, {}
     more["series"] = [
-        {"id": id_, "title": name, "chapters": [_chapter(chapter) for chapter in listed]}
+        {"id": id_, "title": name, "chapters": [{key: chapter[key] for key in _CHAPTER_KEYS} for chapter in listed]}
         for id_, (name, listed) in series.items()
     ]
     kind = "events" if events else "chapters.new"
@@ -185,11 +186,6 @@ def _name(chapter: Mapping[str, Any]) -> str:
     number, title = chapter["number"], chapter["title"]
     name = f"Chapter {number}" if number is not None else "A chapter"
     return f"{name}: {_plain(title)}" if title else name
-
-
-def _chapter(payload: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("chapter_id", "number", "title", "language", "url", "published_at", "detected_at")
-    return {key: payload[key] for key in keys}
 
 
 def _plain(text: str) -> str:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from ingestion_pipeline.settings import Notices
 from ingestion_pipeline.sources.recipients import Mode
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 LONGEST_MESSAGE = 1_000  # chapters, about 300 KB of JSON; many receivers accept at most 1 MB
 
 
@@ -73,7 +74,9 @@ def plan(pending: Sequence[PendingNotice], sent: Sequence[SentMessage], *, limit
     if not pending:
         return Nothing()
     groups = sorted(_groups(pending, sent, limits, now), key=lambda group: (group.ready_at, group.ids))
-    left, free_at = _room([message.at for message in sent], limits, now)
+    times = [message.at for message in sent]
+    caps = (_window(times, HOUR, limits.per_hour, now), _window(times, DAY, limits.per_day, now))
+    left, free_at = min(room for room, _ in caps), max(at for _, at in caps)
     ready = [group for group in groups if group.ready_at <= now]
     if not left:
         return WaitUntil(max(free_at, groups[0].ready_at))
@@ -102,7 +105,7 @@ def _groups(
             at_once.setdefault(notice.series_id, []).append(notice)
     window = timedelta(seconds=limits.grouping_seconds)
     groups = [
-        _Group(_latest(_oldest(notices) + window, free[series]), tuple(notice.id for notice in notices))
+        _Group(max(_oldest(notices) + window, free[series]), tuple(notice.id for notice in notices))
         for series, notices in at_once.items()
     ]
     if later:
@@ -113,17 +116,16 @@ def _groups(
 def _digest(
     later: Sequence[PendingNotice],
     sent: Sequence[SentMessage],
-    free: dict[str | None, datetime | None],
+    free: dict[str | None, datetime],
     limits: Notices,
     now: datetime,
 ) -> _Group:
     """Return the digest of all that waits for it, without series that were sent a moment ago."""
     due = _digest_due(_oldest(later), sent, limits)
-    named = [notice for notice in later if (at := free[notice.series_id]) is None or at <= now]
+    named = [notice for notice in later if free[notice.series_id] <= now]
     if named:
         return _Group(due, tuple(notice.id for notice in named))
-    first = min(at for notice in later if (at := free[notice.series_id]) is not None)
-    return _Group(max(due, first), ())
+    return _Group(max(due, min(free[notice.series_id] for notice in later)), ())
 
 
 def _digest_due(oldest: datetime, sent: Sequence[SentMessage], limits: Notices) -> datetime:
@@ -135,19 +137,14 @@ def _digest_due(oldest: datetime, sent: Sequence[SentMessage], limits: Notices) 
     return oldest + period
 
 
-def _series_free_at(series_id: str | None, sent: Sequence[SentMessage], limits: Notices) -> datetime | None:
-    """Return when the series may be sent again; None if it was not sent lately."""
+def _series_free_at(series_id: str | None, sent: Sequence[SentMessage], limits: Notices) -> datetime:
+    """Return when the series may be sent again; long ago if it was not sent lately."""
     named = [message.at for message in sent if series_id is not None and series_id in message.series]
-    return max(named) + timedelta(seconds=limits.series_seconds) if named else None
-
-
-def _room(times: Sequence[datetime], limits: Notices, now: datetime) -> tuple[int, datetime]:
-    """Return how many messages the caps allow now, and when they allow the next one."""
-    hour, day = (_window(times, HOUR, limits.per_hour, now), _window(times, DAY, limits.per_day, now))
-    return min(hour[0], day[0]), max(hour[1], day[1])
+    return max(named) + timedelta(seconds=limits.series_seconds) if named else _LONG_AGO
 
 
 def _window(times: Sequence[datetime], length: timedelta, cap: int, now: datetime) -> tuple[int, datetime]:
+    """Return how many messages the cap allows now, and when it allows the next one."""
     recent = sorted(at for at in times if at > now - length)
     if len(recent) < cap:
         return cap - len(recent), now
@@ -156,7 +153,3 @@ def _window(times: Sequence[datetime], length: timedelta, cap: int, now: datetim
 
 def _oldest(notices: Sequence[PendingNotice]) -> datetime:
     return min(notice.created_at for notice in notices)
-
-
-def _latest(moment: datetime, other: datetime | None) -> datetime:
-    return moment if other is None else max(moment, other)

@@ -39,13 +39,10 @@ class Sealed:
 
 def addressee(connection: Connection, recipient: str) -> Addressee | None:
     """Return the recipient; None if there is none."""
-    query = select(recipients.c.id, recipients.c.address_url, recipients.c.secret, recipients.c.failures).where(
-        recipients.c.id == recipient
-    )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    return Addressee(id=row.id, address=row.address_url, secret=row.secret, failures=row.failures)
+    address = recipients.c.address_url.label("address")
+    query = select(recipients.c.id, address, recipients.c.secret, recipients.c.failures)
+    row = connection.execute(query.where(recipients.c.id == recipient)).mappings().one_or_none()
+    return None if row is None else Addressee(**row)
 
 
 def unfinished_delivery(connection: Connection, recipient: str) -> str | None:

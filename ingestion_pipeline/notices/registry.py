@@ -69,7 +69,7 @@ def add(
         secret = secret or new_secret()
     _insert(connection, recipient, secret, now=now)
     detail = {"address": recipient.address, "mode": recipient.mode.value}
-    _audit(connection, actor, "recipient.add", recipient.id, now, detail)
+    audit(connection, actor=actor, action="recipient.add", subject=recipient.id, now=now, detail=detail)
     return secret
 
 
@@ -78,7 +78,7 @@ def change_secret(connection: Connection, recipient_id: str, *, actor: str, now:
     get_addressee(connection, recipient_id)
     secret = secret or new_secret()
     connection.execute(update(recipients).where(recipients.c.id == recipient_id).values(secret=secret, updated_at=now))
-    _audit(connection, actor, "recipient.secret", recipient_id, now, {})
+    audit(connection, actor=actor, action="recipient.secret", subject=recipient_id, now=now, detail={})
     return secret
 
 
@@ -90,7 +90,7 @@ def remove(connection: Connection, recipient_id: str, *, actor: str, now: dateti
     muted = _mute(connection, recipient_id, None, "recipient removed")
     connection.execute(delete(follows).where(follows.c.recipient_id == recipient_id))
     connection.execute(delete(recipients).where(recipients.c.id == recipient_id))
-    _audit(connection, actor, "recipient.remove", recipient_id, now, {"muted": muted})
+    audit(connection, actor=actor, action="recipient.remove", subject=recipient_id, now=now, detail={"muted": muted})
     return muted
 
 
@@ -98,7 +98,9 @@ def follow(connection: Connection, recipient_id: str, requested: Follow, *, acto
     """Let the recipient follow the series; return False if they already do, in the same way."""
     get_addressee(connection, recipient_id)
     tasks.lock_recipients(connection, [recipient_id])
-    series_names = _series_names(connection)
+    named = sources.c.series_id
+    query = union(select(series.c.id), select(named).where(named.is_not(None)))
+    series_names = set(connection.execute(query).scalars())
     if requested.series not in series_names:
         raise UnknownFollowedSeries(requested.series, series_names)
     requested = _canonical_follows(connection, [requested])[0]
@@ -110,7 +112,7 @@ def follow(connection: Connection, recipient_id: str, requested: Follow, *, acto
     _upsert_follow(connection, recipient_id, requested, BY_HAND, now=now)
     _mute_muted_series(connection, recipient_id)
     detail = {"series": requested.series, "mode": requested.mode, "language": requested.language}
-    _audit(connection, actor, "recipient.follow", recipient_id, now, detail)
+    audit(connection, actor=actor, action="recipient.follow", subject=recipient_id, now=now, detail=detail)
     return True
 
 
@@ -122,14 +124,13 @@ def unfollow(connection: Connection, recipient_id: str, series_id: str, *, actor
     if series_id not in followed:
         series_id = _canonical_follows(connection, [Follow(series=series_id)])[0].series
     if series_id not in followed:
-        suggestion = _suggestion(series_id, followed)
-        raise LookupError(f"{recipient_id} does not follow {series_id!r}{suggestion}")
+        raise LookupError(f"{recipient_id} does not follow {series_id!r}{_suggestion(series_id, followed)}")
     if (origin := followed[series_id][1]) != BY_HAND:
         raise OwnedByFile(f"{recipient_id} follows {series_id} as declared in {origin}; remove it there")
     _delete_follows(connection, recipient_id, [series_id])
     muted = _mute(connection, recipient_id, series_id, "unfollowed")
     detail = {"series": series_id, "muted": muted}
-    _audit(connection, actor, "recipient.unfollow", recipient_id, now, detail)
+    audit(connection, actor=actor, action="recipient.unfollow", subject=recipient_id, now=now, detail=detail)
     return muted
 
 
@@ -152,7 +153,8 @@ def declare(connection: Connection, declared: Sequence[Recipient], *, now: datet
         counts[outcome] += 1
         if outcome in {"added", "updated"}:
             detail = {"origin": recipient.origin, "address": recipient.address, "mode": recipient.mode.value}
-            _audit(connection, _SYSTEM, f"recipient.{outcome}", recipient.id, now, detail)
+            action = f"recipient.{outcome}"
+            audit(connection, actor=_SYSTEM, action=action, subject=recipient.id, now=now, detail=detail)
     return DeclaredRecipients(**counts)
 
 
@@ -194,8 +196,7 @@ def _insert(connection: Connection, recipient: Recipient, secret: str | None, *,
 
 def _update(connection: Connection, recipient: Recipient, *, now: datetime) -> bool:
     """Update the row; return whether it differed. A new address starts without failures."""
-    query = select(recipients).where(recipients.c.id == recipient.id)
-    row = connection.execute(query).mappings().one()
+    row = connection.execute(select(recipients).where(recipients.c.id == recipient.id)).mappings().one()
     values = _values(recipient)
     if all(row[name] == value for name, value in values.items()):
         return False
@@ -278,19 +279,6 @@ def _follows_of(connection: Connection, recipient_id: str) -> dict[str, tuple[Fo
         row.series_id: (Follow(series=row.series_id, mode=row.mode, language=row.language), row.origin)
         for row in connection.execute(query)
     }
-
-
-def _series_names(connection: Connection) -> set[str]:
-    """Return every name that a series or a source has."""
-    named = sources.c.series_id
-    query = union(select(series.c.id), select(named).where(named.is_not(None)))
-    return set(connection.execute(query).scalars())
-
-
-def _audit(
-    connection: Connection, actor: str, action: str, recipient_id: str, now: datetime, detail: dict[str, Any]
-) -> None:
-    audit(connection, actor=actor, action=action, subject=recipient_id, now=now, detail=detail)
 
 
 def as_counts(declared: DeclaredRecipients) -> str:

@@ -180,13 +180,8 @@ def requeue_messages(connection: Connection, dead_letter: RowMapping, now: datet
     connection.execute(update(recipients).where(recipients.c.id == recipient).values(not_before=None))
     queries.reopen(connection, recipient)
     ensure_tasks(connection, now=now, grouping=timedelta(0))
-    _close_others(connection, recipient, now=now)
-    return "queued"
-
-
-def _close_others(connection: Connection, recipient: str, *, now: datetime) -> None:
-    """Close the recipient's other dead letters: their messages are pending again as well."""
+    # the messages of the recipient's other dead letters are pending again as well
     is_theirs = and_(dead_letters.c.task_kind == DELIVER, dead_letters.c.payload["recipient"].as_string() == recipient)
     lock_dead_letters(connection, is_theirs)
-    closed = update(dead_letters).where(OPEN, is_theirs)
-    connection.execute(closed.values(replayed_at=now))
+    connection.execute(update(dead_letters).where(OPEN, is_theirs).values(replayed_at=now))
+    return "queued"

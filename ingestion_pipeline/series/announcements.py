@@ -25,6 +25,7 @@ from ingestion_pipeline.store.types import Id, Json
 CHAPTER_LANGUAGE = "chapter_language"
 KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
 WITHDRAWN = "the chapter was withdrawn"  # error of a muted notice; `restore` matches it
+_IS_UNSENT = (notices.c.status == "pending") & notices.c.delivery_id.is_(None)
 _NO_FOLLOWERS = datetime(1970, 1, 1, tzinfo=UTC)  # nobody followed by then
 _Pairs = Mapping[int, int]  # duplicate chapter: surviving chapter
 CHAPTER_COLUMNS = (chapters.c.id, chapters.c.series_id, chapters.c.key, chapters.c.number, chapters.c.title)
@@ -198,10 +199,7 @@ def lock(connection: Connection, staying: Collection[int], *, old: str, new: str
 
 
 def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
-    """Move outbox rows and notices of each duplicate chapter to the chapter that survives.
-
-    Return how many notices were dropped because their recipient already has one of the survivor.
-    """
+    """Move outbox rows and notices of each duplicate to the chapter that survives; return the notices dropped."""
     if not pairs:
         return 0
     _repoint_outbox(connection, pairs, series_id)
@@ -259,8 +257,7 @@ def _replace(
 class Unseen:
     """A chapter that only one of two series has, and the followers of the other who miss it.
 
-    Without recipients it belongs to the backlog: it is announced once a source of the other series
-    lists it.
+    Without recipients it belongs to the backlog: it is announced once a source of the other series lists it.
     """
 
     chapter_id: int
@@ -344,8 +341,7 @@ def move_to_series(connection: Connection, old: str, new: str) -> int:
     The payload of a notice that was sent or is part of a message stays as it is.
     """
     connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
-    waiting = ((outbox, outbox.c.handled_at.is_(None)), (notices, _is_unsent()))
-    for table, is_waiting in waiting:
+    for table, is_waiting in ((outbox, outbox.c.handled_at.is_(None)), (notices, _IS_UNSENT)):
         query = select(table.c.id, table.c.subject_id, table.c.payload).where(
             table.c.subject_kind.in_(KINDS), is_waiting
         )
@@ -374,9 +370,8 @@ def suppress(connection: Connection, chapter_id: int, *, now: datetime) -> int:
     """
     unsaid = _of_chapter(outbox, chapter_id) & outbox.c.handled_at.is_(None)
     connection.execute(update(outbox).where(unsaid).values(handled_at=now))
-    pending = _of_chapter(notices, chapter_id) & _is_unsent()
-    muted = update(notices).where(pending).values(status="muted", error=WITHDRAWN)
-    return connection.execute(muted).rowcount
+    pending = _of_chapter(notices, chapter_id) & _IS_UNSENT
+    return connection.execute(update(notices).where(pending).values(status="muted", error=WITHDRAWN)).rowcount
 
 
 def restore(connection: Connection, chapter_id: int, *, suppressed_at: datetime) -> int:
@@ -389,15 +384,10 @@ def restore(connection: Connection, chapter_id: int, *, suppressed_at: datetime)
     return connection.execute(pending).rowcount
 
 
-def _is_unsent() -> ColumnElement[bool]:
-    return (notices.c.status == "pending") & notices.c.delivery_id.is_(None)
-
-
 def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
-    subject = table.c.subject_id
-    is_it = subject == str(chapter_id)
+    is_it = table.c.subject_id == str(chapter_id)
     if table is outbox:
-        is_it = or_(is_it, subject.like(f"{chapter_id}:%"))
+        is_it |= table.c.subject_id.like(f"{chapter_id}:%")
     return table.c.subject_kind.in_(KINDS) & is_it
 
 

@@ -115,8 +115,7 @@ def _report(rows: Sequence[RowMapping]) -> SourceReport:
     names = [column.name for column in fields(ListedChapter)]
     newest = [ListedChapter(**{name: row[name] for name in names}) for row in rows if row["available"]]
     facts = {column.name: rows[0][column.name] for column in fields(SourceReport) if column.name in rows[0]}
-    delay = delay_minutes(newest, synced_at=rows[0]["synced_at"])
-    return SourceReport(**facts, newest=newest, delay_minutes=delay)
+    return SourceReport(**facts, newest=newest, delay_minutes=delay_minutes(newest, synced_at=rows[0]["synced_at"]))
 
 
 def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None) -> float | None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.polling.protocol import IngestResult
 from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import Chapter, Release, fingerprint, own_id, with_stored_releases
+from ingestion_pipeline.series.chapter import Chapter, fingerprint, own_id, with_stored_releases
 from ingestion_pipeline.series.chapter_plan import (
     Baseline,
     ChapterKey,
@@ -35,8 +35,6 @@ from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.canonical_series import series_assignments
 from ingestion_pipeline.store.tables import chapters
-
-MISSING_LISTINGS = 2  # complete listings that must lack a record before it is gone
 
 
 def _lock_canonical_series(
@@ -58,12 +56,7 @@ def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *
     """Write the listings; return one result per source, in the order given."""
     series, created_series = _lock_canonical_series(connection, [listing.source for listing in listings], now=now)
     plans = [
-        ChapterPlan(
-            listing=listing,
-            series_id=series[listing.source.id],
-            withdrawn_after=MISSING_LISTINGS,
-            chapters=listing.chapters,
-        )
+        ChapterPlan(listing=listing, series_id=series[listing.source.id], chapters=listing.chapters)
         for listing in listings
     ]
     _find_baselines(connection, plans, created_series)
@@ -96,10 +89,7 @@ def _find_baselines(connection: Connection, plans: Sequence[ChapterPlan], empty:
 
 
 def _existing_chapters(connection: Connection, plans: Sequence[ChapterPlan], empty: set[str]) -> dict[ChapterKey, int]:
-    """Return the ids of listed chapters that exist, also under another source's key.
-
-    Series in `empty` are not queried.
-    """
+    """Return the ids of listed chapters that exist, also under another source's key."""
     candidates = [plan for plan in plans if plan.series_id not in empty]
     keys = {(plan.series_id, chapter.key) for plan in candidates for chapter in plan.chapters}
     ids = chapter_rows.chapter_ids(connection, keys)
@@ -162,17 +152,15 @@ def _restore_releases_outside_window(connection: Connection, plans: Sequence[Cha
     )
     for plan in partial:
         source_id, keys = plan.listing.source.id, listed_keys(plan)
-        whole = [
-            (_with_releases_outside_window(chapter, stored[source_id, link.chapter_id], keys), link)
-            for chapter, link in plan.changed_links
-        ]
-        plan.changed_links = [(chapter, link) for chapter, link in whole if _differs(chapter, link)]
-
-
-def _with_releases_outside_window(chapter: Chapter, stored: Sequence[Release], keys: Mapping[str, set[str]]) -> Chapter:
-    here = {chapter.key}
-    beyond = [release for release in stored if keys.get(own_id(release), here) >= here]
-    return with_stored_releases(chapter, beyond)
+        changed = plan.changed_links
+        plan.changed_links = []
+        for chapter, link in changed:
+            here = {chapter.key}
+            releases = stored[source_id, link.chapter_id]
+            beyond = [release for release in releases if keys.get(own_id(release), here) >= here]
+            whole = with_stored_releases(chapter, beyond)
+            if _differs(whole, link):
+                plan.changed_links.append((whole, link))
 
 
 def _write_chapters(
@@ -182,8 +170,7 @@ def _write_chapters(
     missing: dict[ChapterKey, Chapter] = {}
     for plan in plans:
         for chapter in plan.new_links:
-            key = (plan.series_id, chapter.key)
-            if key not in ids:
+            if (key := (plan.series_id, chapter.key)) not in ids:
                 missing.setdefault(key, chapter)
     created = chapter_rows.insert_chapters(connection, missing, now=now)
     inserted_by_others = chapter_rows.chapter_ids(connection, missing.keys() - created.keys())

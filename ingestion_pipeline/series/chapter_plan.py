@@ -23,6 +23,7 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters
 
 DROP_SHARE = 0.5  # quarantined if more than this vanished
 DROP_FLOOR = 5  # and at least this many chapters
+MISSING_LISTINGS = 2  # complete listings that must lack a chapter before it is gone
 ChapterKey = tuple[str, str]  # series id, chapter key
 
 
@@ -58,7 +59,6 @@ class ChapterPlan:
 
     listing: SourceListing
     series_id: str
-    withdrawn_after: int  # number of complete listings in a row that lack a chapter
     chapters: Sequence[Chapter]  # as listed, but under the keys of chapters that were recognised
     vanished: list[VanishedLink] = field(default_factory=list[VanishedLink])
     quarantine: str | None = None
@@ -80,8 +80,7 @@ class ChapterPlan:
     def is_news(self, chapter: Chapter, *, now: datetime) -> bool:
         """Return whether a chapter that the source did not have may be new to followers.
 
-        In a silent sync its number must exceed the latest; in a first sync its date must agree,
-        too.
+        In a silent sync its number must exceed the latest; in a first sync its date must agree, too.
         """
         if self.announces_all:
             return True
@@ -116,7 +115,7 @@ class ChapterPlan:
     def _is_withdrawn(self, link: VanishedLink) -> bool:
         # `accepts_drop` replaces the second listing, which would be quarantined without it.
         is_certain = self.listing.source.accepts_drop or link.id in self.disproved
-        return is_certain or link.missed_listings + 1 >= self.withdrawn_after
+        return is_certain or link.missed_listings + 1 >= MISSING_LISTINGS
 
 
 def result_of(plan: ChapterPlan, *, now: datetime) -> IngestResult:

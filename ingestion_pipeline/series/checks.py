@@ -29,10 +29,9 @@ def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
         skipped = max(int(numbers[0]) - 1, 0)  # numbers before the first chapter are no gap
         missing = [n + skipped for n in missing_numbers([n - skipped for n in numbers])]
         if missing:
-            listed = ", ".join(map(str, missing[:MAX_SUMMARY_FINDINGS])) + (
-                ", ..." if len(missing) > MAX_SUMMARY_FINDINGS else ""
-            )
-            findings.append(Finding(subject=id_, message=f"missing: {listed}"))
+            listed = ", ".join(map(str, missing[:MAX_SUMMARY_FINDINGS]))
+            more = ", ..." if len(missing) > MAX_SUMMARY_FINDINGS else ""
+            findings.append(Finding(subject=id_, message=f"missing: {listed}{more}"))
     return findings
 
 

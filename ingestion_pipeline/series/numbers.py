@@ -150,14 +150,10 @@ def _from_words(text: str) -> Decimal | None:
     if match is None:
         return None
     if _NUMBER.search(text, match.end()):
-        return _value(_chosen(_TAG.sub(" ", text)) or match)
+        untagged = _TAG.sub(" ", text)
+        marked = _AFTER_CH.search(untagged) or _AFTER_HASH.search(untagged)
+        match = _NUMBER.search(untagged, marked.end() if marked else 0) or match
     return _value(match)
-
-
-def _chosen(text: str) -> re.Match[str] | None:
-    """Return the number after "ch.", else after "#", else the first."""
-    marked = _AFTER_CH.search(text) or _AFTER_HASH.search(text)
-    return _NUMBER.search(text, marked.end() if marked else 0)
 
 
 def _value(match: re.Match[str]) -> Decimal | None:

@@ -248,8 +248,7 @@ class UnknownChapter(LookupError):
     """The series has no such chapter."""
 
     def __init__(self, series_id: str, label: str) -> None:
-        cure = f"`ingest series show {series_id}` shows what it has"
-        super().__init__(f"{series_id!r} has no chapter {label!r}; {cure}")
+        super().__init__(f"{series_id!r} has no chapter {label!r}; `ingest series show {series_id}` shows what it has")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +295,7 @@ def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple
     rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
     if not rows:
         raise UnknownChapter(series_id, label)
-    return rows[0][0], rows[0][1], rows[0][2]
+    return tuple(rows[0])
 
 
 def _set_rejected(connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None) -> None:
@@ -390,14 +389,13 @@ def recount_chapters(connection: Connection, source_ids: Collection[str], *, now
         .correlate(sources)
         .scalar_subquery()
     )
-    statement = (
+    changed = (
         update(sources)
         .where(sources.c.id.in_(list(source_ids)), sources.c.record_count != count)
         .values(record_count=count, updated_at=now)
         .returning(sources.c.id)
     )
-    changed = list(connection.execute(statement).scalars())
-    interrupt_polls(connection, changed, now=now)
+    interrupt_polls(connection, list(connection.execute(changed).scalars()), now=now)
 
 
 def linked_sources(connection: Connection, series_ids: Collection[str]) -> set[str]:

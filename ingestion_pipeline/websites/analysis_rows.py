@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, exists, null, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, null, select, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.inserts import insert_into
@@ -185,42 +185,41 @@ def old_answers(connection: Connection, _settings: Settings, now: datetime) -> i
 
     Never those of a website's last complete analysis, nor of one that may be resumed.
     """
-    before = now - ANSWERS_FOR
     has_answers = exists().where(website_answers.c.analysis_id == website_analyses.c.id)
-    ids = _locked(connection, _ended_before(before).where(has_answers))
+    ids = _lock_old(connection, now - ANSWERS_FOR, has_answers)
     statement = delete(website_answers).where(website_answers.c.analysis_id.in_(ids))
     return connection.execute(statement).rowcount
 
 
 def old_analyses(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete old analyses with their remaining answers, except the last of each website."""
-    before = now - ANALYSES_FOR
-    ids = _locked(connection, _ended_before(before).where(website_analyses.c.id.not_in(newest_analyses())))
+    ids = _lock_old(connection, now - ANALYSES_FOR, website_analyses.c.id.not_in(newest_analyses()))
     connection.execute(delete(website_answers).where(website_answers.c.analysis_id.in_(ids)))
     statement = delete(website_analyses).where(website_analyses.c.id.in_(ids))
     return connection.execute(statement).rowcount
 
 
-def _ended_before(before: datetime) -> Select[int]:
-    """Select old analyses, without the last complete one and those a dead letter may requeue."""
+def _lock_old(connection: Connection, before: datetime, those: ColumnElement[bool]) -> list[int]:
+    """Lock and return old analyses, without the last complete one and those a dead letter may requeue.
+
+    Those that another transaction deletes or requeues now are left out.
+    """
     may_go_on = exists().where(
         OPEN,
         dead_letters.c.task_kind.in_(KINDS),
         dead_letters.c.source_id == website_analyses.c.source_id,
         website_analyses.c.status == AnalysisStatus.FAILED.value,
     )
-    return (
+    query = (
         select(website_analyses.c.id)
         .where(
             website_analyses.c.finished_at < before,
             website_analyses.c.id.not_in(newest_analyses(IS_COMPLETE)),
             ~may_go_on,
+            those,
         )
         .order_by(website_analyses.c.id)
         .limit(SWEPT_AT_ONCE)
+        .with_for_update(skip_locked=True)
     )
-
-
-def _locked(connection: Connection, query: Select[int]) -> list[int]:
-    """Lock and return the ids that no other transaction deletes or requeues now."""
-    return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
+    return list(connection.execute(query).scalars())

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, exists, func, select, update
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.polling.poll_handler import start_deferred
@@ -21,8 +21,8 @@ from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, UNFINISHED, source
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.dead_letters import requeue_task
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.tasks.queue import Refusal
-from ingestion_pipeline.tasks.task import TaskStatus
+from ingestion_pipeline.tasks.queue import Refusal, insert_tasks
+from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 from ingestion_pipeline.websites.business import home_url, parse_website_config
 from ingestion_pipeline.websites.states import (
     BY_KIND,
@@ -100,23 +100,18 @@ def _start_analysis(connection: Connection, source: Source, *, is_recurring: boo
     id_ = connection.execute(statement).scalar_one_or_none()
     if id_ is None:
         return None
-    connection.execute(
-        insert(tasks).values(
-            kind=FIRST.kind,
-            dedupe_key=dedupe_key(id_),
-            source_id=source.id,
-            url=source.url,
-            payload={"analysis": id_},
-            status=TaskStatus.PENDING.value,
-            priority=task_priority(priority),
-            shard=source.shard,
-            not_before=now,
-            tracking_id=tracking_id,
-            ancestry=[],
-            created_at=now,
-            updated_at=now,
-        )
+    task = NewTask(
+        kind=FIRST.kind,
+        dedupe_key=dedupe_key(id_),
+        source_id=source.id,
+        url=source.url,
+        payload={"analysis": id_},
+        priority=task_priority(priority),
+        shard=source.shard,
+        not_before=now,
+        tracking_id=tracking_id,
     )
+    insert_tasks(connection, [task], now=now)
     return id_
 
 

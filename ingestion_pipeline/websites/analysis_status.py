@@ -120,12 +120,10 @@ def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, st
 
 
 def _why(watched: Watched, last: RowMapping | None, task: PhaseTask | None, now: datetime, max_attempts: int) -> str:
-    is_off = watched.source.status is SourceStatus.DISABLED
-    if last is None or is_off:
+    if last is None or watched.source.status is SourceStatus.DISABLED:
         return reason(watched.source, watched.poll, now=now, max_attempts=max_attempts)
     if not AnalysisStatus(last["status"]).is_final:
-        step = last["current_step"]
-        return why_it_waits(task, now=now, max_attempts=max_attempts, step=step)
+        return why_it_waits(task, now=now, max_attempts=max_attempts, step=last["current_step"])
     ended = f"failed: {last['failure']}" if last["failure"] else f"ended {_at(last['finished_at'])}"
     at = watched.next_check_at
     return f"{ended}; the next analysis starts {_at(at) if at else 'on request'}"
@@ -249,10 +247,9 @@ def _times(connection: Connection) -> dict[str, dict[str, Any]]:
 
 
 def _mean(phase_times: list[Mapping[str, Any]], queue: str, start: str, end: str) -> float | None:
-    phases = [times[queue] for times in phase_times if queue in times]
     spans = [
         (datetime.fromisoformat(times[end]) - datetime.fromisoformat(times[start])).total_seconds()
-        for times in phases
+        for times in (of_phases.get(queue, {}) for of_phases in phase_times)
         if start in times and end in times
     ]
     return round(sum(spans) / len(spans), 3) if spans else None

@@ -283,10 +283,9 @@ def templated(business: Business) -> Iterator[str]:
 
 def topics_of(business: Business) -> list[str]:
     """Return what the business offers in a few words, without its name."""
-    offered = [business.industry, *business.keywords]
     fit = [
         topic
-        for topic in offered
+        for topic in (business.industry, *business.keywords)
         if topic and len(topic) <= MOST_TOPIC_CHARACTERS and not find_mentions(topic, business.names)
     ]
     return list({topic.lower(): topic for topic in fit}.values())
@@ -294,8 +293,7 @@ def topics_of(business: Business) -> list[str]:
 
 def is_fit(prompt: str, names: Names) -> bool:
     """Return whether the prompt has a proper length and does not give the name away."""
-    is_sized = LEAST_CHARACTERS <= len(prompt) <= MOST_CHARACTERS
-    if not is_sized or find_mentions(prompt, names):
+    if not LEAST_CHARACTERS <= len(prompt) <= MOST_CHARACTERS or find_mentions(prompt, names):
         return False
     # A plain word may give the name away: `target` for Target.
     words = {folded_name(word) for word in _SIGNS.split(prompt)}
@@ -320,8 +318,7 @@ def _operator_prompts(own: Sequence[str], names: Names) -> Iterator[AskedPrompt]
     for text in map(_tidy, own):
         different.setdefault(text.lower().rstrip(" .?!"), text)  # "Maße" is not "Masse"
     for text in different.values():
-        is_direct = bool(find_mentions(text, names))
-        yield AskedPrompt(text=text, is_direct=is_direct, by=PromptedBy.OPERATOR)
+        yield AskedPrompt(text=text, is_direct=bool(find_mentions(text, names)), by=PromptedBy.OPERATOR)
 
 
 def _tidy(text: str) -> str:

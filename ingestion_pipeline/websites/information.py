@@ -91,12 +91,10 @@ def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> tupl
     dropped: list[str] = []
     changes: dict[str, Any] = {}
     for name in _gaps(reading):
-        proved = _proved(answer.get(name), text)
-        if proved is None:
-            dropped += [name] if answer.get(name) else []
-            continue
-        changes[name], proof = proved
-        evidence[name] = proof
+        if proved := _proved(answer.get(name), text):
+            changes[name], evidence[name] = proved
+        elif answer.get(name):
+            dropped.append(name)
     if "name" in changes:
         named_by = NamedBy.MODEL
         changes["name"] = bare_name(changes["name"], language=business.language)

@@ -190,8 +190,7 @@ def mentions_of_all(
         is_exact = bool(spans)
         if not spans:
             spans = [candidate for candidate in text.alike(names, threshold) if not any(_around(candidate, taken))]
-        places = tuple(text.mention(span, is_exact=is_exact) for span in spans)
-        results.append(Mentions(places=places))
+        results.append(Mentions(places=tuple(text.mention(span, is_exact=is_exact) for span in spans)))
     return results
 
 
@@ -240,10 +239,8 @@ class _Answer:
                 sure.append(match.span(1))
             elif form.is_common and has_capitals(self._folded.written(*match.span(1))):
                 unsure.append(match.span(1))
-        yield from sure
-        # One certain mention confirms those at the beginning of a sentence.
-        if sure:
-            yield from unsure
+        if sure:  # one certain mention confirms those at the beginning of a sentence
+            yield from (*sure, *unsure)
 
     def _stands_alone(self, start: int, end: int) -> bool:
         text = self._folded.text
@@ -267,6 +264,7 @@ class _Answer:
         return not is_apart or has_capitals(written[:1])
 
     def _similar(self, form: Form, threshold: float) -> Iterator[_Span]:
+        from rapidfuzz import fuzz
         from rapidfuzz.distance import OSA
 
         letters = form.letters
@@ -281,7 +279,8 @@ class _Answer:
                 and candidate.rstrip("s") != letters
                 and _digits(candidate) == _digits(letters)
                 and OSA.distance(candidate, letters, score_cutoff=slips) <= slips
-                and _likeness(candidate, letters) >= threshold
+                # transposed letters count as equal
+                and (sorted(candidate) == sorted(letters) or fuzz.ratio(candidate, letters) >= threshold)
             )
             if is_like and has_capitals(self._folded.written(*span)[:1]):
                 yield span
@@ -289,20 +288,10 @@ class _Answer:
     def _windows(self, words: int) -> Iterator[tuple[_Span, str]]:
         if self._words is None:
             self._words = [match.span() for match in _WORD.finditer(self._folded.text)]
-        word_spans = self._words
-        for first in range(len(word_spans) - words + 1):
-            window = word_spans[first : first + words]
-            joined = "".join(self._folded.text[slice(*span)] for span in window)
-            is_close = all(right[0] - left[1] == 1 for left, right in pairwise(window))
-            if is_close:
-                yield (window[0][0], window[-1][1]), joined
-
-
-def _likeness(candidate: str, letters: str) -> float:
-    """Return the similarity in percent; transposed letters count as equal."""
-    from rapidfuzz import fuzz
-
-    return 100.0 if sorted(candidate) == sorted(letters) else fuzz.ratio(candidate, letters)
+        for first in range(len(self._words) - words + 1):
+            window = self._words[first : first + words]
+            if all(right[0] - left[1] == 1 for left, right in pairwise(window)):
+                yield (window[0][0], window[-1][1]), "".join(self._folded.text[slice(*span)] for span in window)
 
 
 def _digits(text: str) -> str:

@@ -60,8 +60,7 @@ class Folded:
 def fold(text: str) -> Folded:
     """Fold a text."""
     if text.isascii():
-        lowered = text.lower().replace("`", "'")
-        return Folded(lowered, array("I", range(len(text))), text)
+        return Folded(text.lower().replace("`", "'"), array("I", range(len(text))), text)
     parts: list[str] = []
     offsets: array[int] = array("I")
     for offset, character in enumerate(text):
@@ -400,8 +399,7 @@ class Names:
     def forms(self, language: str | None) -> tuple[Form, ...]:
         """Return every name as a pattern for a text of that language, longest first."""
         if language not in self._forms:
-            made = (_form(name, language) for name in dict.fromkeys((self.name, *self.aliases)))
-            forms = [form for form in made if form is not None]
+            forms = filter(None, (_form(name, language) for name in dict.fromkeys((self.name, *self.aliases))))
             self._forms[language] = tuple(sorted(forms, key=lambda form: -len(form.folded)))
         return self._forms[language]
 

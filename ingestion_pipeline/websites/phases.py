@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select, update
@@ -182,8 +183,24 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
         return requests
 
     def load(self, connection: Connection, tasks: Sequence[Task], *, now: datetime) -> Sequence[LoadedPhase]:
-        """Return the phase of each task with what the phases before it stored; mark its analysis as started."""
-        return open_phases(connection, tasks, now=now)
+        """Return the phase of each task with what the phases before it stored; mark its analysis as started.
+
+        Tasks that were lost since they were claimed are left out: another worker has them.
+        """
+        mine = claims.held(connection, [(task.id, task.fence) for task in tasks])
+        ours = [task for task in tasks if task.id in mine]
+        ids = [task.payload.get("analysis", 0) for task in ours]
+        query = select(website_analyses).where(website_analyses.c.id.in_(ids))
+        rows = {row["id"]: row for row in connection.execute(query).mappings()}
+        sources = sources_by_id(connection, {task.source_id or "" for task in ours})
+        opened = [
+            _open_phase(connection, task, rows.get(id_), sources.get(task.source_id or ""), now=now)
+            for task, id_ in zip(ours, ids, strict=True)
+        ]
+        for item in opened:
+            if isinstance(item, ClaimedPhase):
+                _record_start(connection, item, now=now)
+        return opened
 
     def persist(
         self, connection: Connection, outcomes: Sequence[PhaseOutcome], *, now: datetime
@@ -236,9 +253,6 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
         return visit
 
     async def _analysed(self, item: ClaimedPhase) -> WebsiteAnalysed:
-        def check_claim(connection: Connection) -> None:
-            _check_claim(connection, item)
-
         def store_answer(connection: Connection, answer: ProviderAnswer) -> None:
             _check_claim(connection, item)
             now, run_id = self._ctx.store.clock.now(connection), self._ctx.run_id
@@ -264,7 +278,7 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
             settings=self._ctx.settings,
             model=self._model,
             store_answer=store_answer,
-            check_claim=check_claim,
+            check_claim=partial(_check_claim, item=item),
             report_progress=report_progress,
         )
         return await analysis.run(now=self._clock.now())
@@ -309,27 +323,6 @@ async def run_analyses(
         return await WorkerLoop(ctx, worker, fetcher, handler, clock=clock).run()
 
 
-def open_phases(connection: Connection, claimed: Sequence[Task], *, now: datetime) -> list[LoadedPhase]:
-    """Return the phase of each claimed task, and mark its analysis as started.
-
-    Tasks that were lost since they were claimed are left out: another worker has them.
-    """
-    mine = claims.held(connection, [(task.id, task.fence) for task in claimed])
-    ours = [task for task in claimed if task.id in mine]
-    ids = [task.payload.get("analysis", 0) for task in ours]
-    query = select(website_analyses).where(website_analyses.c.id.in_(ids))
-    rows = {row["id"]: row for row in connection.execute(query).mappings()}
-    sources = sources_by_id(connection, {task.source_id or "" for task in ours})
-    opened = [
-        _open_phase(connection, task, rows.get(id_), sources.get(task.source_id or ""), now=now)
-        for task, id_ in zip(ours, ids, strict=True)
-    ]
-    for item in opened:
-        if isinstance(item, ClaimedPhase):
-            _record_start(connection, item, now=now)
-    return opened
-
-
 def _open_phase(
     connection: Connection, task: Task, row: RowMapping | None, source: Source | None, *, now: datetime
 ) -> LoadedPhase:
@@ -345,6 +338,9 @@ def _open_phase(
         for stored in row["prompts"] or ()
     )
     direct = frozenset(number for number, prompt in enumerate(prompts) if prompt.is_direct)
+    claimable_at = max(task.created_at, task.not_before)
+    # of several attempts the last
+    times = {"claimable": claimable_at.isoformat(), "began": now.isoformat(), "attempts": task.attempts}
     taken = ("business_id", "url", "created_at", "is_recurring", "is_manual", "info")
     return ClaimedPhase(
         task=task,
@@ -353,16 +349,9 @@ def _open_phase(
         analysis_id=row["id"],
         prompts=prompts,
         previous_answers=answers_of(connection, row["id"], direct=direct) if task.kind == WEBSITE_ANALYSIS else (),
-        times=_times(row["phase_times"], phase, task, now),
+        times={**row["phase_times"], phase.queue: times},
         **{name: row[name] for name in taken},
     )
-
-
-def _times(stored: Mapping[str, Any], phase: Phase, task: Task, now: datetime) -> dict[str, Any]:
-    """Return when the phase could have started and when it did; of several attempts the last."""
-    since = max(task.created_at, task.not_before)
-    began = {"claimable": since.isoformat(), "began": now.isoformat(), "attempts": task.attempts}
-    return {**stored, phase.queue: began}
 
 
 def _record_start(connection: Connection, item: ClaimedPhase, *, now: datetime) -> None:
@@ -392,11 +381,15 @@ LOWEST = task_priority(0)
 
 def write_outcome(connection: Connection, outcome: PhaseOutcome, ctx: RunContext, *, now: datetime) -> EndedTask:
     """Write everything that follows from the outcome, and return the end of its task."""
-    if isinstance(outcome, Skipped):
-        return _skip(connection, outcome, now=now)
-    if isinstance(outcome, Failed):
-        return _failed(connection, outcome, ctx, now=now)
-    return _done(connection, outcome, now=now)
+    match outcome:
+        case Completed():
+            return _done(connection, outcome, now=now)
+        case Failed():
+            return _failed(connection, outcome, ctx, now=now)
+        case Skipped(task=task, reason=reason):
+            # an analysis that is in this phase has no other task
+            _fail(connection, task.payload.get("analysis", 0), reason, now=now, phase=BY_KIND[task.kind])
+            return skipped(outcome, "unwanted")
 
 
 def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *, now: datetime) -> EndedTask:
@@ -420,7 +413,17 @@ def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *,
     if not moved:
         raise LostClaim(f"analysis {item.analysis_id} is no longer {phase.status.value}")
     if after is not None:
-        continue_all(connection, [_next_task(item, after, now=now)], now=now)
+        child = NewTask(
+            kind=after.kind,
+            dedupe_key=dedupe_key(item.analysis_id),
+            not_before=now,
+            priority=_priority(item, retries=0, now=now),
+            shard=item.source.shard,
+            source_id=item.source.id,
+            url=item.url,
+            payload={"analysis": item.analysis_id},
+        )
+        continue_all(connection, [SpawnRequest(parent=item.task, child=child)], now=now)
     return completed(item.task, f"{phase.kind}_done")
 
 
@@ -470,20 +473,6 @@ def _last_ranking(connection: Connection, business_id: int) -> tuple[float, int]
     )
     row = connection.execute(query).one_or_none()
     return None if row is None else (row.visibility, row.score)
-
-
-def _next_task(item: ClaimedPhase, phase: Phase, *, now: datetime) -> SpawnRequest:
-    child = NewTask(
-        kind=phase.kind,
-        dedupe_key=dedupe_key(item.analysis_id),
-        not_before=now,
-        priority=_priority(item, retries=0, now=now),
-        shard=item.source.shard,
-        source_id=item.source.id,
-        url=item.url,
-        payload={"analysis": item.analysis_id},
-    )
-    return SpawnRequest(parent=item.task, child=child)
 
 
 def _priority(item: ClaimedPhase, *, retries: int, now: datetime) -> int:
@@ -551,10 +540,3 @@ def _fail(connection: Connection, analysis_id: int, why: str, *, now: datetime, 
         progress_message="failed",
         finished_at=now,
     )
-
-
-def _skip(connection: Connection, outcome: Skipped[ClaimedPhase], *, now: datetime) -> EndedTask:
-    """Skip the task; fail an analysis that is in its phase, since it has no other task."""
-    analysis_id: int = outcome.task.payload.get("analysis", 0)
-    _fail(connection, analysis_id, outcome.reason, now=now, phase=BY_KIND[outcome.task.kind])
-    return skipped(outcome, "unwanted")

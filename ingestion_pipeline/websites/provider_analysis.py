@@ -138,19 +138,16 @@ class Analysis:
             case NoReply():
                 answer = _unanswered(failed, reply)
                 await asyncio.to_thread(self._store_failure, answer)
-        await self._count(failed.provider)
+        self._left[failed.provider] -= 1
+        if self.report_progress is not None and not self._left[failed.provider]:
+            everybody = len(self._providers)
+            waiting = sum(number > 0 for number in self._left.values())
+            await self.report_progress(everybody - waiting, everybody)
         return answer, reply
 
     def _store_failure(self, answer: ProviderAnswer) -> None:
         with self.store.begin() as connection:
             self.store_answer(connection, answer)
-
-    async def _count(self, provider: str) -> None:
-        self._left[provider] -= 1
-        if self.report_progress is not None and not self._left[provider]:
-            everybody = len(self._providers)
-            waiting = sum(number > 0 for number in self._left.values())
-            await self.report_progress(everybody - waiting, everybody)
 
     async def _with_sentiment(self, answer: ProviderAnswer) -> ProviderAnswer:
         """Return the answer with its sentiment about the business, if there is a model."""
@@ -198,12 +195,13 @@ def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
 def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: Website) -> WebsiteAnalysed:
     rows = sorted(answers, key=lambda answer: answer.pair)
     answered = [answer for answer in rows if answer.status is AnswerStatus.ANSWERED]
+    costs = [answer.cost_usd for answer in rows if answer.cost_usd is not None]  # also of refused and empty replies
     own = business.names
     mentions = mentions_in(
         answered, own, _competitors(business), language=business.language, threshold=settings.fuzzy_threshold
     )
     return WebsiteAnalysed(
-        ranking=ranking_of(answered, mentions, own.name, cost_usd=_cost(rows)),
+        ranking=ranking_of(answered, mentions, own.name, cost_usd=sum(costs, Decimal(0)) if costs else None),
         answers=tuple(rows),
         mentions={
             answer.pair: {name: places[number] for name, places in mentions.items()}
@@ -221,12 +219,6 @@ def _competitors(business: Business) -> list[Names]:
     return [Names.of(name) for name in different.values() if name]
 
 
-def _cost(answers: Sequence[ProviderAnswer]) -> Decimal | None:
-    """Return the cost of all replies, refused and empty ones included; None if it is unknown."""
-    costs = [answer.cost_usd for answer in answers if answer.cost_usd is not None]
-    return sum(costs, Decimal(0)) if costs else None
-
-
 def _failures(answers: Sequence[ProviderAnswer]) -> Mapping[str, str]:
     """Return, by provider, how many prompts it left unanswered and the first reason."""
     failed: dict[str, list[str]] = {}
@@ -237,10 +229,7 @@ def _failures(answers: Sequence[ProviderAnswer]) -> Mapping[str, str]:
 
 
 def _none_answered(replies: Sequence[Reply], now: datetime) -> WorkError:
-    """Return the error when no provider answered.
-
-    Wait if none has a budget left, give up if all of them refuse us, else retry.
-    """
+    """Return the error: wait if no provider has a budget left, give up if all of them refuse us, else retry."""
     failed = [reply for reply in replies if isinstance(reply, NoReply)]
     reasons = "; ".join(dict.fromkeys(f"{failure.code}: {failure.message}" for failure in failed))
     message = f"no provider answered: {reasons}"

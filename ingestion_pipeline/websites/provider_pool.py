@@ -119,7 +119,6 @@ class Replied:
     model_version: str | None
     usage: Usage
     cost_usd: Decimal | None
-    latency_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,8 +245,7 @@ class _Member:
                 outcome = await self._call(request, answer_format)
             except Resource as error:
                 wait = error.until - self._store.now()
-                paid = request.paid_usd
-                return NoReply(code=error.code, message=error.text, wait=wait, cost_usd=paid)
+                return NoReply(code=error.code, message=error.text, wait=wait, cost_usd=request.paid_usd)
             match outcome:
                 case Replied() | NoReply():
                     return outcome
@@ -265,9 +263,8 @@ class _Member:
 
     async def _call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reply | _NotSaid:
         """Reserve, send and settle one request."""
-        call = self._new_call(request, answer_format)
         client = self._open()  # the first time it imports for seconds: do it before reserving
-        reserved = await self._reserve(request, call)
+        reserved = await self._reserve(request, answer_format)
         began = time.monotonic()
         async with self._ledger.settling_if_cancelled(reserved):
             outcome = await wire.exchange(
@@ -284,28 +281,20 @@ class _Member:
             return outcome
         usage = outcome.usage or _estimated_tokens(reserved.estimate, outcome.text)
         request.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
-        reply = self._reply(outcome, usage, latency_ms, request.paid_usd)
+        reply = self._reply(outcome, usage, request.paid_usd)
         settle = partial(self._ledger.settle, reserved, usage, _reply_code(outcome), latency_ms=latency_ms)
         await asyncio.to_thread(_settle, settle, reply, request.store_reply)
         return reply
 
-    async def _reserve(self, request: _ProviderRequest, call: NewCall) -> Reserved:
+    async def _reserve(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reserved:
         """Reserve the call's expected cost, however long others hold what is left of a budget.
 
         The wait ends: what others do not settle in time counts as spent. It does not count as time
         that the provider has for its answer.
         """
-        began = time.monotonic()
-        reserved = await self._ledger.reserve_in_turn(call, seconds=math.inf)
-        if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
-            raise TypeError("a provider's call is billed to no extraction")
-        request.until = Deadline(at=request.until.at + time.monotonic() - began)
-        return reserved
-
-    def _new_call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> NewCall:
         provider, prompt = self._provider, request.prompt
         identity = "\n".join((provider.name, provider.model, prompt))
-        return NewCall(
+        call = NewCall(
             billing=Billing(
                 call_site=CALL_SITE,
                 source_id=request.source_id,
@@ -320,8 +309,14 @@ class _Member:
             check_claim=request.check_claim,
             estimate=estimated_usage(input_bytes=len(prompt.encode()), output_tokens=ANSWER_TOKENS),
         )
+        began = time.monotonic()
+        reserved = await self._ledger.reserve_in_turn(call, seconds=math.inf)
+        if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
+            raise TypeError("a provider's call is billed to no extraction")
+        request.until = Deadline(at=request.until.at + time.monotonic() - began)
+        return reserved
 
-    def _reply(self, answer: ServerReply, usage: Usage, latency_ms: int, cost: Decimal | None) -> Reply:
+    def _reply(self, answer: ServerReply, usage: Usage, cost: Decimal | None) -> Reply:
         """Return the reply; an answer cut off at its end counts: what comes first matters most."""
         code = _reply_code(answer)
         if code not in {"answered", "cut_off"}:
@@ -333,7 +328,6 @@ class _Member:
             model_version=answer.model,
             usage=usage,
             cost_usd=cost,
-            latency_ms=latency_ms,
         )
 
     def _no_reply(self, outcome: _NotSaid, request: _ProviderRequest) -> NoReply:

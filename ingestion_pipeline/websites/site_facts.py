@@ -65,10 +65,8 @@ def _in_texts(texts: Iterable[str]) -> Iterator[str]:
         text = whole[:_MAX_TEXT_CHARACTERS]
         for match in _AFTER.finditer(text):
             yield from _LISTED.split(match[1])
-        for match in _VERSUS.finditer(text):
+        for match in (*_VERSUS.finditer(text), *_ALTERNATIVE.finditer(text)):
             yield from match.groups()
-        for match in _ALTERNATIVE.finditer(text):
-            yield match[1]
 
 
 def _in_links(links: Iterable[str]) -> Iterator[str]:
@@ -148,11 +146,10 @@ def read_site(url: str, pages: Sequence[SitePage]) -> SiteResult:
 
 def with_confidence(business: Business, named_by: NamedBy) -> Business:
     """Return the business with the confidence computed from its facts."""
-    facts = (business.industry, business.description, business.location, business.language)
     sure = confidence_of(
         named_by=named_by,
         agrees_with_domain=is_like_domain(business.name, business.url),
-        facts=facts,
+        facts=(business.industry, business.description, business.location, business.language),
         keywords=len(business.keywords),
     )
     return replace(business, confidence=sure)
@@ -205,19 +202,15 @@ def site_keywords(pages: Sequence[SitePage], named: Sequence[Names], language: s
     text = "\n".join(page.facts.text for page in pages)
     counted = frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
     keywords: dict[str, str] = {}
-    for word in stated:
-        _take_keyword(keywords, word, named, most=MOST_KEYWORDS)
-    for word in counted:
-        _take_keyword(keywords, word, named, most=FEW_KEYWORDS if stated else MOST_KEYWORDS)
+    for words, most in ((stated, MOST_KEYWORDS), (counted, FEW_KEYWORDS if stated else MOST_KEYWORDS)):
+        for word in words:
+            if len(keywords) >= most:
+                break
+            is_known = any(word.lower() in keyword for keyword in keywords)
+            is_fit = len(word) <= MAX_KEYWORD_CHARACTERS and not is_known
+            if is_fit and not any(find_mentions(word.title(), names) for names in named):
+                keywords[word.lower()] = word
     return tuple(keywords.values())
-
-
-def _take_keyword(keywords: dict[str, str], word: str, named: Sequence[Names], *, most: int) -> None:
-    if len(keywords) >= most or len(word) > MAX_KEYWORD_CHARACTERS:
-        return
-    is_known = any(word.lower() in keyword for keyword in keywords)
-    if not is_known and not any(find_mentions(word.title(), names) for names in named):
-        keywords[word.lower()] = word
 
 
 def _is_name(text: str) -> bool:
@@ -278,12 +271,9 @@ def informative_links(links: Iterable[str], home: str, *, most: int) -> list[str
     here = _host(home)
     by_kind: dict[int, str] = {}
     for link in links:
-        if _host(link) != here or urlsplit(link).query:
+        if _host(link) != here or urlsplit(link).query or (kind := _kind(link)) is None:
             continue
-        kind = _kind(link)
-        shortest = by_kind.get(kind, "") if kind is not None else ""
-        if kind is not None and (not shortest or len(link) < len(shortest)):
-            by_kind[kind] = link
+        by_kind[kind] = min(by_kind.get(kind, link), link, key=len)
     return [by_kind[kind] for kind in sorted(by_kind)][:most]
 
 
@@ -291,10 +281,8 @@ def _kind(link: str) -> int | None:
     parts = [part for part in unquote(urlsplit(link).path).lower().split("/") if part]
     if not 0 < len(parts) <= _DEEPEST:
         return None
-    for kind, pattern in enumerate(_PATTERNS):
-        if any(pattern.fullmatch(part) for part in parts):
-            return kind
-    return None
+    kinds = (kind for kind, pattern in enumerate(_PATTERNS) if any(map(pattern.fullmatch, parts)))
+    return next(kinds, None)
 
 
 def _host(url: str) -> str:

@@ -5,6 +5,7 @@ A missing answer counts neither for nor against anybody.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -53,10 +54,7 @@ class Visibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """The numbers of one analysis: in total, by provider, and of each competitor.
-
-    `rivals` are the competitors by provider.
-    """
+    """The numbers of one analysis: in total, by provider, and of each competitor; `rivals`: these by provider."""
 
     overall: Visibility
     by_provider: Mapping[str, Visibility]
@@ -67,13 +65,12 @@ class Ranking:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON for rankings and analyses: by provider, `competitors` are those of the same answers."""
-        by_provider = {
-            name: {**asdict(visibility), "competitors": _as_json(self.rivals.get(name, {}))}
-            for name, visibility in self.by_provider.items()
-        }
         return {
             "overall": asdict(self.overall),
-            "by_provider": by_provider,
+            "by_provider": {
+                name: {**asdict(visibility), "competitors": _as_json(self.rivals.get(name, {}))}
+                for name, visibility in self.by_provider.items()
+            },
             "competitors": _as_json(self.competitors),
         }
 
@@ -90,11 +87,7 @@ def relevance(mentions: Mentions) -> int:
 
 
 def visibility_of(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> Visibility:
-    """Return how visible a name is in these answers.
-
-    The score is the sum of each prompt's points, at most 100; with several providers, the mean of
-    theirs.
-    """
+    """Return how visible a name is in these answers."""
     unprompted = [bool(mentions) for answer, mentions in pairs if not answer.is_direct]
     mentioned = sum(bool(mentions) for _, mentions in pairs)
     ranks = [mentions.rank for _, mentions in pairs if mentions.rank is not None]
@@ -119,8 +112,6 @@ def ranking_of(
 ) -> Ranking:
     """Return the ranking from the result of `mentions_in`; all names but `own` are competitors."""
     providers = list(dict.fromkeys(answer.provider for answer in answers))
-    sentiments = [answer.sentiment for answer in answers if answer.sentiment is not None]
-
     others = [name for name in mentions if name != own]
 
     def visible(name: str, provider: str | None = None) -> Visibility:
@@ -132,7 +123,7 @@ def ranking_of(
         by_provider={provider: visible(own, provider) for provider in providers},
         competitors={name: visible(name) for name in others},
         cost_usd=cost_usd,
-        sentiments={sentiment: sentiments.count(sentiment) for sentiment in dict.fromkeys(sentiments)},
+        sentiments=Counter(answer.sentiment for answer in answers if answer.sentiment is not None),
         rivals={provider: {name: visible(name, provider) for name in others} for provider in providers},
     )
 
@@ -156,9 +147,10 @@ def mentions_in(
 
 
 def _score(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> int:
-    sums: dict[str, int] = {}
+    """Return the sum of each prompt's points, at most 100; with several providers, the mean of theirs."""
+    sums: Counter[str] = Counter()
     for answer, mentions in pairs:
-        sums[answer.provider] = sums.get(answer.provider, 0) + relevance(mentions)
+        sums[answer.provider] += relevance(mentions)
     capped = [min(points, MAX_SCORE) for points in sums.values()]
     return round(sum(capped) / len(capped)) if capped else 0
 
@@ -218,10 +210,7 @@ async def sentiment_of(
 
 
 def proved_sentiment(sentiment: object, quote: object, answer: str, names: Names, language: str | None) -> str | None:
-    """Return the sentiment if the quote is in the answer, next to a mention.
-
-    That is the paragraph of a mention, or the one after it.
-    """
+    """Return the sentiment if the quote is in the answer, in the paragraph of a mention or the one after it."""
     if sentiment not in SENTIMENTS or not isinstance(quote, str) or len(quote) < _LEAST_QUOTE:
         return None
     proof = ground(quote, answer)

@@ -108,7 +108,9 @@ class ListedFeed:
         """Return one release per item, in the order of the pages, without duplicates."""
         inputs = zip(bodies, content_types, urls or [self.defaults.requested_url] * len(bodies), strict=True)
         pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in inputs]
-        located = [(item, self._base_url(page)) for page in pages for item in page.reading.records]
+        # links are relative to the site, also where the list is elsewhere
+        site = self.defaults.url if self.defaults.requested_url != self.defaults.url else None
+        located = [(item, page.base_url if site is None else site) for page in pages for item in page.reading.records]
         links = absolute_links((base, item["url"]) for item, base in located if "url" in item)
         items = [_with_address(item, links.get((base, item.get("url", "")))) for item, base in located]
         # sorted is stable: of two mentions of a chapter the one with a date is kept
@@ -123,11 +125,6 @@ class ListedFeed:
             is_complete=self.defaults.is_complete and is_whole,
             notes=list(dict.fromkeys(note for page in pages for note in page.reading.notes)),
         )
-
-    def _base_url(self, page: ItemPage) -> str:
-        """Return the base of relative links: the site, also where the list is elsewhere."""
-        is_relocated = self.defaults.requested_url != self.defaults.url
-        return self.defaults.url if is_relocated else page.base_url
 
     def _release(self, item: Item, dates: DateReader) -> Release:
         date = item.get("published_at")
@@ -359,8 +356,7 @@ class ThemedReader:
 def _no_theme(page: HtmlPage) -> Permanent:
     description, cure = f"a page that fits no known theme ({page.described()})", ""
     if page.has(CHAPTER_PAGE):
-        description = f"the page of one chapter ({page.described()})"
-        cure = "give the address of the series; or "
+        description, cure = f"the page of one chapter ({page.described()})", "give the address of the series; or "
     return Permanent(
         f"not a list of chapters but {description}; {cure}name a theme ({', '.join(THEMES)}) or"
         f" say where the chapters are, in the config: {EXAMPLE}",

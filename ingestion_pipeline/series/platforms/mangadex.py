@@ -124,6 +124,7 @@ def _release(item: _Fields) -> Release | None:
     label = attributes.get("chapter")
     number = chapter_number(label) if isinstance(label, str) else None
     external = _text(attributes, "externalUrl") or ""
+    moments = (_moment(_text(attributes, key)) for key in ("publishAt", "readableAt", "createdAt"))
     return Release(
         number=number,
         title=_title(attributes, is_numbered=number is not None),
@@ -132,7 +133,7 @@ def _release(item: _Fields) -> Release | None:
         scanlation_group=_groups(item),
         source_chapter_id=chapter_id,
         volume=_text(attributes, "volume"),
-        published_at=_published_at(attributes),
+        published_at=next(filter(None, moments), None),
     )
 
 
@@ -149,14 +150,6 @@ def _groups(item: _Fields) -> str | None:
     groups = [entry for entry in related if entry.get("type") == "scanlation_group"]
     names = (_text(_fields(group.get("attributes")), "name") or _text(group, "id") for group in groups)
     return " & ".join(name for name in names if name) or None
-
-
-def _published_at(attributes: _Fields) -> datetime | None:
-    for key in ("publishAt", "readableAt", "createdAt"):
-        moment = _moment(_text(attributes, key))
-        if moment:
-            return moment
-    return None
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -238,11 +231,12 @@ class MangaDexFeed:
         releases = {release.source_chapter_id: release for page in pages for release in page.releases}
         problems = [problem for page in pages for problem in page.problems]
         problems += self._unlisted(pages)
+        total = max((page.total for page in pages), default=0)
         return ParsedFeed(
             records=[release for release in releases.values() if self._is_wanted(release)],
             problems=problems,
             is_complete=not problems and _is_contiguous(pages) and len(releases) >= pages[0].total,
-            notes=_part_of_a_feed(pages, len(releases)),
+            notes=[f"{len(releases)} of {total} chapters: a part of the feed"] if len(releases) < total else [],
         )
 
     def _page_request(self, *, offset: int) -> Request:
@@ -276,11 +270,6 @@ class MangaDexFeed:
             return []
         message = f"the API lists {MAX_LISTED} of {total} chapters; choose fewer languages"
         return [Problem(where=f"offset {end}", message=message)]
-
-
-def _part_of_a_feed(pages: Sequence[FeedPage], count: int) -> list[str]:
-    total = max((page.total for page in pages), default=0)
-    return [f"{count} of {total} chapters: a part of the feed"] if count < total else []
 
 
 def _is_contiguous(pages: Sequence[FeedPage]) -> bool:

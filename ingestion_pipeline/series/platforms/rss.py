@@ -9,7 +9,7 @@ from datetime import datetime
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
-from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
+from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.reading.text.decoding import without_references
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.numbers import chapter_number, volume_text
@@ -49,14 +49,13 @@ class RssFeed:
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> ParsedFeed[Release]:
         """Return one release per entry, in feed order."""
-        releases: list[Release] = []
-        problems: list[Problem] = []
-        for body, content_type in zip(bodies, content_types, strict=True):
-            reading = read_feed(body, content_type=content_type)
-            releases += map(self._release, reading.records)
-            problems += reading.problems
-        is_complete = self.defaults.is_complete and bool(bodies) and not problems
-        return ParsedFeed(records=releases, problems=problems, is_complete=is_complete)
+        pages = [read_feed(body, content_type=type_) for body, type_ in zip(bodies, content_types, strict=True)]
+        problems = [problem for page in pages for problem in page.problems]
+        return ParsedFeed(
+            records=[self._release(entry) for page in pages for entry in page.records],
+            problems=problems,
+            is_complete=self.defaults.is_complete and bool(pages) and not problems,
+        )
 
     def _release(self, entry: FeedEntry) -> Release:
         title, series_title = without_references(entry.title) if entry.title else None, self.defaults.series_title
