@@ -113,8 +113,8 @@ class _NewPages:
             for place, (key, (_, link)) in enumerate(fit.items())
         ]
         dialect = connection.dialect.name
-        given = row_document(dialect, _FOUND_COLUMNS, rows)
-        parameters = {"given": given, "extraction": self.extraction_id, "moment": now, "room": room}
+        document = row_document(dialect, _FOUND_COLUMNS, rows)
+        parameters = {"given": document, "extraction": self.extraction_id, "moment": now, "room": room}
         return {row.key: row.id for row in connection.execute(_insert_statement(dialect), parameters)}
 
     def _count_unknown(self, connection: Connection, keys: Collection[str]) -> int:

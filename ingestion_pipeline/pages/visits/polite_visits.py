@@ -181,10 +181,10 @@ class PageVisitor:
         self, visit: PageVisit, page: NewPage, read: VisiblePage, seen: _Validators, rendered_at: datetime | None = None
     ) -> PageAnswer:
         """Return the page with its Markdown, or that it has the content, links and options of the known one."""
-        if (known := visit.known_page) is not None:
+        if (earlier := visit.known_page) is not None:
             hashes = (page.content_hash, page.links_hash, page.rendering_hash)
-            if hashes == (known.content_hash, known.links_hash, known.rendering_hash):
-                return _same(visit, known, seen, rendered_at=rendered_at)
+            if hashes == (earlier.content_hash, earlier.links_hash, earlier.rendering_hash):
+                return _same(visit, earlier, seen, rendered_at=rendered_at)
         return replace(page, markdown=read.utf8_markdown()) if self._markdown else page
 
 
