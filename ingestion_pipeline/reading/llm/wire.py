@@ -56,7 +56,7 @@ _REFUSALS = frozenset({400, 404, 415, 422, 500, 501})
 
 
 class AnswerFormat(StrEnum):
-    """How the server is told what form the answer must have."""
+    """How a request states the form that the answer must have."""
 
     RESPONSES = "responses"
     CHAT_SCHEMA = "chat_schema"
