@@ -4,8 +4,6 @@ Without `--quick` at full size, which takes its time. The table is also written 
 `benchmarks/last.json` under INGESTION_HOME or under `build`; INGESTION_HOME is not used otherwise.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

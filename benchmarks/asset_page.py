@@ -5,8 +5,6 @@ for each partition. Beyond the largest size sources have no partition
 (`sources/operator_changes.py`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

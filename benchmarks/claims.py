@@ -4,8 +4,6 @@ Peers: pgqueuer at equal batch size on the same server, and SELECT, then UPDATE,
 as hand-written queues do it, by 1, 4 and 16 processes.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator

@@ -12,8 +12,6 @@ Then the memory of ours, with ten times as many pages: small ones, since it is t
 must not matter.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

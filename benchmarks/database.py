@@ -1,7 +1,5 @@
 """The databases that are measured: a SQLite file, and a PostgreSQL that is started for it."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

@@ -7,8 +7,6 @@ writes files pays for it, a peer that writes none does not. So nothing is delete
 measured, and what others deleted is waited for.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

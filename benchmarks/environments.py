@@ -1,7 +1,5 @@
 """Environments for peers that do not fit into ours: made once, when they are first measured."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

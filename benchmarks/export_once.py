@@ -1,7 +1,5 @@
 """One export of all courses in a process of its own: ours or the peer's; prints what it took."""
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

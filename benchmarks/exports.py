@@ -1,7 +1,5 @@
 """Exports: rows a second and memory of a file of all courses, against pandas.read_sql + to_*."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -9,8 +9,6 @@ hand and makes it, which takes it a twentieth of its time; nothing is remembered
 round to the next by either. The bar is on CPU time: at most half again as much as the peer's.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A figure: what our way costs and what a named peer's costs, measured in turn in the same run."""
 
-from __future__ import annotations
-
 import os
 import resource
 import statistics

@@ -5,8 +5,6 @@ stores take turns: listings of the same length are looked up in one after the ot
 CPU time of several rounds counts, the server's included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from random import Random

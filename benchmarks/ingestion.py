@@ -7,8 +7,6 @@ the plan, locks, the series' latest chapter) is part of its price. The loaders a
 care: an unchanged row is left alone by them too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal

@@ -7,8 +7,6 @@ is what durability costs. Then 1,000 listings are judged among few and among 100
 the CPU time for each must not grow.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

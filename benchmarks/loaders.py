@@ -1,7 +1,5 @@
 """The peers of ingestion: bulk loaders as one writes them by hand, and an object mapper's loop."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 The optional extra `bench` installs it; without it these figures are skipped with the reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

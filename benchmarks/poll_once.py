@@ -5,8 +5,6 @@ of DAGSTER_HOME, as a run worker does it. `rounds` makes all sources due and run
 each round how many bytes of memory the process holds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import resource
 import sys

@@ -7,8 +7,6 @@ Not counted is what happens once in the life of a house: that the program is com
 either database is made.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ A measure is given a database and yields whatever has a `line()` (`figure.Figure
 `figure.Skipped`, `table.Line`), as soon as it is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ The figure is the memory that the process holds (resident set), the median of fi
 must not grow.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import subprocess

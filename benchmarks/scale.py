@@ -4,8 +4,6 @@ Sources are registered as files and rows are. CPU time, the server's included: o
 do not show in it. A limit in seconds is one of wall time: nobody else uses the database.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing

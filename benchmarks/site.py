@@ -5,8 +5,6 @@ listing with an ETag; after `/version/1` every fiftieth source lists one chapter
 `/error/N` with 500.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -5,8 +5,6 @@ healthy sources alone. Rates are feeds of healthy hosts fetched and stored per s
 them: waiting for hanging hosts costs no CPU time, but slots.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

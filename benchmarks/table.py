@@ -1,7 +1,5 @@
 """What is printed and written down: a line for each claim, met or not, or why it is unknown."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -45,7 +43,7 @@ class Line:
             return "no"
         return "goal" if self.goal is not None and self._reaches(self.goal) else "yes"
 
-    def line(self) -> Line:
+    def line(self) -> "Line":
         """Itself: a benchmark may yield lines, or whatever makes one."""
         return self
 

@@ -1,7 +1,5 @@
 """Composition root for runs and commands: build the run context, fetcher, renderer and channels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager, nullcontext
 from datetime import datetime, timedelta

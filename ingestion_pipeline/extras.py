@@ -1,7 +1,5 @@
 """Optional parts of the installation: which library belongs to which extra, and the command that installs it."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 EXTRAS = {

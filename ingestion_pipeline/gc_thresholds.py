@@ -4,8 +4,6 @@ With its own thresholds it took a fifth of a short command's time, half a millis
 a first sync and a quarter of the import of Dagster. Nothing else of the package touches the collector.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 from collections.abc import Generator

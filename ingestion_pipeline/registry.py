@@ -4,8 +4,6 @@ A system of this package is a line in `OWN_SYSTEMS`. A package of your own regis
 entry point group `ingestion_pipeline.systems`, whose value names a `SystemSpec`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Escape characters of untrusted text that a terminal would execute or that reorder text."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 Everything here is pure: no name is resolved and no connection is opened.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache, lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -145,7 +143,7 @@ def domain_label(host: str) -> str:
 
 
 @cache
-def _suffix_list() -> TLDExtract:
+def _suffix_list() -> "TLDExtract":
     """Return the list of public suffixes that the library brings along: nothing is fetched or written."""
     from tldextract import TLDExtract  # it imports requests: a tenth of a second
 

@@ -1,7 +1,5 @@
 """Builders with defaults: a test names only the values it is about."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any

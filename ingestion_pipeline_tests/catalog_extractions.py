@@ -1,7 +1,5 @@
 """Catalogs and their extractions: crawled on a loopback web, or written as rows by `CatalogHarness`."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

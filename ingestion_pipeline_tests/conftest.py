@@ -1,7 +1,5 @@
 """What every test may ask for: settings, time, and a fresh store on each of the two databases."""
 
-from __future__ import annotations
-
 import gc
 import ipaddress
 import os

@@ -1,7 +1,5 @@
 """Fakes at the end of the wire: a web server on loopback and a name server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

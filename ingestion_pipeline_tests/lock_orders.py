@@ -1,7 +1,5 @@
 """Lock order: which rows a transaction has locked while it waits for a row that another one holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole poll runs, fetch to rows, against a web on loopback: in this process, or in one that can be killed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -178,7 +176,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.01)
 
 
-def record_fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def record_fsyncs(monkeypatch: "pytest.MonkeyPatch") -> list[int]:
     """Return a list to which the handle of every fsync from now on is added."""
     synced: list[int] = []
     sync = os.fsync

@@ -1,7 +1,5 @@
 """A real PostgreSQL for the tests: started from the system's binaries, gone when they end."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Real processes for the tests of kills, races and clocks: small workers that can be killed anywhere."""
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Real bodies, stored outside the repository: a test that needs an absent one is skipped."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

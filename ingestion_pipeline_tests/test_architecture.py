@@ -1,7 +1,5 @@
 """The shape of the code base: import direction, Dagster's place, one meaning per name, plain words."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

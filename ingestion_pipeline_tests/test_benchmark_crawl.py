@@ -1,7 +1,5 @@
 """The site of the crawl benchmark matches its claim, and only complete crawls are measured."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path

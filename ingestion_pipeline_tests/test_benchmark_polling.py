@@ -1,7 +1,5 @@
 """The bound of the polling benchmark: to know every change beforehand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The benchmarks run and compute what they print; no test asserts a speed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

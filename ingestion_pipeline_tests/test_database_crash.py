@@ -1,7 +1,5 @@
 """The database is killed under load: workers recover, and every acknowledged commit is stored."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing

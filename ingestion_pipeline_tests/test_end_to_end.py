@@ -1,7 +1,5 @@
 """From a source file to rows: through Dagster in process, then by the commands a reader types."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

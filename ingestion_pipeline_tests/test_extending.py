@@ -1,7 +1,5 @@
 """The worked examples of docs/extending.md, built from its very text and run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Optional parts of the installation: what is missing is named with the command that installs it."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

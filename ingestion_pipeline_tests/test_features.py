@@ -1,7 +1,5 @@
 """docs/features.md names only existing modules and tests, and has a row for every feature."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The garbage collector of our processes: seldom inside, as before outside, and nothing frozen for good by a run."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 so that a field that takes seconds stops heartbeats and deadlines as well.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Whole polls in real processes, some of which die: every source once, every effect once."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

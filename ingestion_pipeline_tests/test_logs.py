@@ -1,7 +1,5 @@
 """The log as JSON lines: run, source and tracking id, and no text of pages."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

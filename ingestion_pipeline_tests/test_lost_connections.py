@@ -1,7 +1,5 @@
 """The database connection is cut at every COMMIT of a poll in turn: still one effect."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import threading

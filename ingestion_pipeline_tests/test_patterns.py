@@ -4,8 +4,6 @@ Every pattern of the package is collected, from the modules as they are imported
 in their source, and searched in 64 kB of many pieces, some of them made from the pattern itself.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pkgutil

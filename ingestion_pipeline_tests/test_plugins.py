@@ -1,7 +1,5 @@
 """A system of another package: installed beside ours, it is polled, exported, checked, retained, counted and shown."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ so that what people write meets every rule; pages of vendors, saved or made by h
 are.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A statement that reads the tasks or the sources row by row, from end to end, tur
 news have a test of their own, beside the notices.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta

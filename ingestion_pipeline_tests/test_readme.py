@@ -1,7 +1,5 @@
 """README and docs are correct: every name exists and every command works."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

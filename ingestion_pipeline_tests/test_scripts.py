@@ -1,7 +1,5 @@
 """`ingest dev`, the Dagster home, and the scripts behind the Makefile, in a folder whose name holds a space."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Every index of `tasks` serves a statement, and none is written by a claim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

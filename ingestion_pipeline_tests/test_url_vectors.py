@@ -1,7 +1,5 @@
 """URL test vectors of the web platform and of w3lib."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Canonical URLs, secrets in URLs, and the guard against private addresses."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

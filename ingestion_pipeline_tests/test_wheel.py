@@ -1,7 +1,5 @@
 """The wheel is the whole product: installed alone, elsewhere, it runs the demo to its end."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import subprocess

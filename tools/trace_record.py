@@ -6,8 +6,6 @@ record from the first poll to its row, in this process, with a profile hook.
     .venv/bin/python tools/trace_record.py [catalog|website|company|series ...] [--functions]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

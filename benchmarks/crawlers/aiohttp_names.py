@@ -1,7 +1,5 @@
 """The names of the site for aiohttp: all of them lead to its port."""
 
-from __future__ import annotations
-
 import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult

@@ -4,8 +4,6 @@ It hashes, compresses (at ours' level) and writes each body, as ours does; no gu
 deadline over the whole, no retry, no charset but UTF-8, no canonical URLs, no fsync.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from pathlib import Path

@@ -5,8 +5,6 @@ dispatcher, which watches the machine's memory, is left out in its favour. What 
 it keeps by its own cache, which is written and never read; with `unkept` it keeps nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -4,8 +4,6 @@ Peers may live in environments of their own: this module, and what it imports, n
 library alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

@@ -7,8 +7,6 @@ stored durably, written with what follows. The database is made, and the sources
 before the measuring begins.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing

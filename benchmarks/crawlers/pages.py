@@ -5,8 +5,6 @@ are linked to several times. The pages of a host are a tree, ten below each, wit
 and to other hosts: from the front pages all are reached.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import dataclass

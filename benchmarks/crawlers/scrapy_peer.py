@@ -5,8 +5,6 @@ spider keeps a set of its own and makes no request twice, as one who counts CPU 
 it. Nothing is stored; robots.txt is not asked for, and there is no delay.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

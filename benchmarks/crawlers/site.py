@@ -4,8 +4,6 @@ All pages are made before the port is printed; to serve one is a look into a tab
 host tells what was served since the last time it was asked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

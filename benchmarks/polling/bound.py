@@ -6,8 +6,6 @@ a run costs is how long its changes wait for its last. A request saves less the 
 one price for all sources finds the best way to spend a number of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 

@@ -8,8 +8,6 @@ Two of them know more than anybody can: `change_model known` is ours with the wh
 it begins, `every change known` is the bound that nothing can beat (`bound.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

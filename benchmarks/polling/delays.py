@@ -1,7 +1,5 @@
 """Each rule against ours: on each family, on all of them together, and on recorded releases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Histories of changes, as seconds of the epoch: made by fixed seeds, and those of samples."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A rule let loose on histories: how many requests it made, and how late it found what changed."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

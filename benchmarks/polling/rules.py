@@ -1,7 +1,5 @@
 """The rules that are compared. Ours and the tiers are the product's own functions, not a copy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The runs of catalogues: detect recipes, crawl and extract pages, read stored pages again."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -106,7 +104,7 @@ class IngestionCounts:
     crawled: CrawlCounts = field(default_factory=CrawlCounts)
     read: ReadCounts = field(default_factory=ReadCounts)
 
-    def __add__(self, other: IngestionCounts) -> IngestionCounts:
+    def __add__(self, other: "IngestionCounts") -> "IngestionCounts":
         """Add the counts."""
         return IngestionCounts(crawled=self.crawled + other.crawled, read=self.read + other.read)
 

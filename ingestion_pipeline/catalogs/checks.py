@@ -1,7 +1,5 @@
 """Checks of catalogues, for assets and for the health of sources: failed crawls, held-back and unproved data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any

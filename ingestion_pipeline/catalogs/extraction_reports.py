@@ -1,7 +1,5 @@
 """Reports of extractions: events of the assets `pages` and `datasets` with numbers for plots, and lists for people."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

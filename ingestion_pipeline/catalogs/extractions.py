@@ -1,7 +1,5 @@
 """Start extractions, each with its steps, its root page and its first task; and lock those that are active."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Extract records from a saved catalogue page or API response: no network, database or model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

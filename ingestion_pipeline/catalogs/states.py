@@ -1,7 +1,5 @@
 """The states of pages, extractions and datasets, and the constants that depend on them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from enum import StrEnum
 

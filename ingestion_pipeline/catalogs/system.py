@@ -1,7 +1,5 @@
 """The system of catalogues, as the rest of the program sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path

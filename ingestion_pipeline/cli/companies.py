@@ -1,7 +1,5 @@
 """`ingest companies`: list companies and show what an analysis found."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,7 +72,7 @@ def show(*, company_id: str, as_json: bool) -> None:
         echo(f"refused: {refusal['kind']} {refusal['url']} by task {refusal['parent']}: {refusal['reason']}")
 
 
-def _facts(report: CompanyReport) -> dict[str, object]:
+def _facts(report: "CompanyReport") -> dict[str, object]:
     row = report.row
     quality: dict[str, Any] = row["quality"]
     named = ("name", "website", "status", "about", "culture", "mission", "size", "size_category")

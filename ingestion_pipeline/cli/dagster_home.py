@@ -1,7 +1,5 @@
 """The Dagster home of this installation: where runs, schedules and events are stored, and its limits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path

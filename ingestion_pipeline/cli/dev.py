@@ -1,7 +1,5 @@
 """`ingest dev`: Dagster's UI and daemon, with the demo's site beside them if its sources are registered."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

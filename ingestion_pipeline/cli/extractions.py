@@ -1,7 +1,5 @@
 """`ingest extractions`: start, list, cancel, resume, retry, rerun and publish extractions."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -70,7 +68,7 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
         _print_reasons(rows)
 
 
-def _print_reasons(rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_reasons(rows: "Sequence[Mapping[str, Any]]") -> None:
     """Print under the table why extractions are incomplete or held back."""
     ended = [row for row in rows if row["finished_at"] is not None and row["kind"] != "rerun"]
     newest = {row["source_id"]: row["id"] for row in sorted(ended, key=itemgetter("id"))}
@@ -82,7 +80,7 @@ def _print_reasons(rows: Sequence[Mapping[str, Any]]) -> None:
         print_facts(reasons)
 
 
-def _why(row: Mapping[str, Any], newest: int) -> str:
+def _why(row: "Mapping[str, Any]", newest: int) -> str:
     after = f"extraction {newest} is newer" if newest > row["id"] else None
     failure: dict[str, Any] = row["failure"] or {}
     if failure.get("message"):
@@ -103,7 +101,7 @@ def _why(row: Mapping[str, Any], newest: int) -> str:
     return "; ".join(messages)
 
 
-def _pages(row: Mapping[str, Any]) -> str:
+def _pages(row: "Mapping[str, Any]") -> str:
     """Return `12 of 40` while pages are unfinished, else their number."""
     from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES
 

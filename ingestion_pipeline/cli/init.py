@@ -1,7 +1,5 @@
 """`ingest init`: create or migrate the database, and write the files that a new project starts with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`ingest listings`, `matches` and `profile`: show job listings, how each was evaluated, and by what profile."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 import click
@@ -120,7 +118,7 @@ def matches_list(*, source_id: str | None, limit: int, as_json: bool) -> None:
     )
 
 
-def _advice(settings: Settings) -> str:
+def _advice(settings: "Settings") -> str:
     from ingestion_pipeline.companies.matching.listing_runs import settings_profile
     from ingestion_pipeline.companies.matching.profile import Profile
 

@@ -1,7 +1,5 @@
 """The `ingest` command group: loading of commands, examples, and errors as messages."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator, Mapping
 from importlib import import_module

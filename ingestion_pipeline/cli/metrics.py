@@ -1,7 +1,5 @@
 """`ingest metrics`: print, write or serve the current metrics as Prometheus text."""
 
-from __future__ import annotations
-
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Output of commands: tables and facts for people, JSON for programs, errors as messages."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`ingest read`: parse a saved body with a platform's reader, without network or database."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -99,7 +97,7 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     return kind or kinds[0]
 
 
-def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
+def _reader(platform: str, kind: Kind, entity: str | None) -> "Reader":
     from ingestion_pipeline.registry import kind_specs
 
     if kind is Kind.CATALOG and platform != "page":
@@ -128,7 +126,7 @@ def _written_at(file: IO[bytes]) -> datetime:
         return system_clock()
 
 
-def _print_reading(kind: Kind, result: SavedBodyResult) -> None:
+def _print_reading(kind: Kind, result: "SavedBodyResult") -> None:
     records, problems = result.records, result.problems
     names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
     if names:  # a page may have nothing that fits a column

@@ -1,7 +1,5 @@
 """`ingest series`: show, merge and split series, and correct chapters."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +71,7 @@ def show(*, series_id: str, as_json: bool) -> None:
         _print_chapters(chapters)
 
 
-def _relations(connection: Connection, series_id: str) -> dict[str, Any]:
+def _relations(connection: "Connection", series_id: str) -> dict[str, Any]:
     from ingestion_pipeline.series.checks import gaps
     from ingestion_pipeline.series.queries import merged_from
     from ingestion_pipeline.sources.canonical_series import series_assignments, sources_of
@@ -86,7 +84,7 @@ def _relations(connection: Connection, series_id: str) -> dict[str, Any]:
     }
 
 
-def _print_chapters(chapters: Sequence[ChapterFacts]) -> None:
+def _print_chapters(chapters: "Sequence[ChapterFacts]") -> None:
     records = [
         {
             "chapter": chapter.key,

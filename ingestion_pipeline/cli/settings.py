@@ -1,7 +1,5 @@
 """`ingest settings`: list, set and unset settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import click

@@ -1,7 +1,5 @@
 """`ingest status`: every source with its health, worst first, and the pending work."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -157,7 +155,7 @@ def _print_workers(*, as_json: bool) -> None:
     print_records(records, numbers={"claims"})
 
 
-def status_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
+def status_row(watched: "Watched", *, now: datetime, max_attempts: int) -> dict[str, Any]:
     """Return a source's status under stable keys."""
     from ingestion_pipeline.sources.status import reason
 

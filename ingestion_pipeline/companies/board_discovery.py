@@ -4,8 +4,6 @@ Confidence is high if the URL pattern matches and the adapter can parse the page
 pattern matches, and low for a company's own page.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

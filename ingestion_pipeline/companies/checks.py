@@ -1,7 +1,5 @@
 """Health checks of companies and job boards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """What is reported of the assets `companies`, `job_listings` and `job_matches`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 from typing import Any

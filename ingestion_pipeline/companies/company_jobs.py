@@ -1,7 +1,5 @@
 """The work of companies: analyse their pages, probe and choose boards, evaluate listings."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Normalised keys of companies and postings that are equal for every spelling on a board."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Task kinds of companies, boards and listings, and the states of their records."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from enum import StrEnum
 

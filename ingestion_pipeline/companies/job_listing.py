@@ -1,7 +1,5 @@
 """A job as its board lists it; what the board does not state is None, never a placeholder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, time, timedelta

@@ -4,8 +4,6 @@ One website is one company, whatever its name and source of discovery; a company
 a source of kind `company`, so that it is a partition and is analysed again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Reports on companies, boards, listings and matches, for the UI and the CLI."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

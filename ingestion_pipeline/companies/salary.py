@@ -1,7 +1,5 @@
 """Salaries from API fields and from text such as "$120-150k" or "60.000 €"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The system of companies and job boards, as the rest of the program sees it, and what it publishes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

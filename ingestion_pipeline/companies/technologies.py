@@ -4,8 +4,6 @@ One list for companies and listings: `analysis/company_facts.py` finds those of 
 company's pages, `matching/terms.py` what a profile and a listing name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

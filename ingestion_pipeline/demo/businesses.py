@@ -4,8 +4,6 @@ Their facts are declared here as the pipeline must extract them; a mutation chan
 description.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

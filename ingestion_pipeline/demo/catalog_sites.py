@@ -5,8 +5,6 @@ delay and has a slow page and a decompression bomb; the members' area requires a
 outcomes are in prose (see courses.py), which no rule extracts.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Two series come from a MangaDex-like API and from a feed each, one from a feed t
 overloaded, and one URL has nothing but an error page. The series of `site.py` has web pages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

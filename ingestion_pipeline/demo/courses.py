@@ -1,7 +1,5 @@
 """The courses and outcomes of Harbour College, and mutations of any demo catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape

@@ -4,8 +4,6 @@ It accepts only messages signed with the follower's key, each once by its id, an
 accepted across restarts.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -4,8 +4,6 @@ Every filter rule and every match priority occurs. Only one, which is old, state
 posted: the site has no clock.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

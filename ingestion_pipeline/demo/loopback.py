@@ -1,7 +1,5 @@
 """The demo's HTTP servers: on loopback, a thread for each request, closed without an open socket."""
 
-from __future__ import annotations
-
 import socketserver
 import threading
 from collections.abc import Callable, Generator

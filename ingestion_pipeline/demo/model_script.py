@@ -3,8 +3,6 @@
 Its answers fit any schema whose records have the field `text`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

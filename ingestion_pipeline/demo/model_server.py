@@ -4,8 +4,6 @@ The same request gets the same answer, to the byte. The demo uses it, and tests 
 real model gives on demand (refusals, cut-offs, garbage, missing features).
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence

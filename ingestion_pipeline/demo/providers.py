@@ -4,8 +4,6 @@ Their answers depend only on the question and the state of the site, so that the
 business is known beforehand. An answer is None where the provider fails.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager

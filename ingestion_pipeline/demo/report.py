@@ -1,7 +1,5 @@
 """The tables and summaries that `ingest demo run` prints, read from the database."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The demo's series: chapters and their releases, given the state."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The demo site: an HTTP server on loopback that answers for `*.demo.test` names."""
 
-from __future__ import annotations
-
 import re
 import socket
 import socketserver

@@ -1,7 +1,5 @@
 """The state of the demo site: a small frozen record, stored as JSON in its home."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

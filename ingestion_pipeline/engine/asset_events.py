@@ -3,8 +3,6 @@
 Numbers become plots. Text of other sites is escaped before it becomes part of Markdown.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Mapping, Sequence

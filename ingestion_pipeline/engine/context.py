@@ -1,7 +1,5 @@
 """The context of a run: everything its loops need, built once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """What one kind of work brings to the engine: which tasks to claim, how to load, execute and persist them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Work queued by host: many hosts side by side, each at its own pace under its lease."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The outcomes of work, one set for every kind: completed, skipped, failed; and what becomes of their tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -81,7 +79,7 @@ class EndedTask:
         """Whether the task is executed again."""
         return self.move is not None and self.move.status is TaskStatus.PENDING
 
-    def with_move(self, **changes: Any) -> EndedTask:  # noqa: ANN401 - fields of Move
+    def with_move(self, **changes: Any) -> "EndedTask":  # noqa: ANN401 - fields of Move
         """Return the same end with fields of its move changed."""
         if self.move is None:
             raise ValueError("the end of this task is written already")

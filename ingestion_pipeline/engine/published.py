@@ -4,8 +4,6 @@ A contract never blocks what it describes: rows that break it are reported with 
 is held back before it becomes rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Retention, replay, exports, checks, metrics, sensors, partitions, assets and com
 specs in `registry.py`. A system ends in `SYSTEM: SystemSpec`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -10,8 +10,6 @@ loop owns claims and heartbeat, leases and pauses of hosts, the time budget, ret
 workers, and the fatal error that ends a run after everything else is recorded.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -5,8 +5,6 @@ is not the time of the export but that of the oldest transaction still open then
 stamped with its own time, may be committed later, and is found by the next export all the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain

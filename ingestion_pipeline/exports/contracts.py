@@ -1,7 +1,5 @@
 """The contracts of all assets, and checks of rows against them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

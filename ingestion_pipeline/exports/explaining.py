@@ -1,7 +1,5 @@
 """Lineage of a row: a chapter, a listing, a match or an item, back to the fetch and the config."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Full exports: read the requested rows in batches and write them as one file."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Exported values, the same in every format; atomic file writes; the CSV and JSON lines formats."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

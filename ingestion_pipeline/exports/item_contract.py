@@ -3,8 +3,6 @@
 Rows are found by their source's index; no statement scans what other runs have written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path

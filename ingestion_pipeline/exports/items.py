@@ -1,7 +1,5 @@
 """Items of datasets as rows: the fields of their type, their evidence, their lineage."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Export requests: what can be exported, with which options, and which datasets that selects."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

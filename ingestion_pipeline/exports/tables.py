@@ -1,7 +1,5 @@
 """The exported tables: their columns, and the lineage of each row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

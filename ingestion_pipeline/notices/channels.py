@@ -5,8 +5,6 @@ mail service among them. The services are configured by the operator, so the add
 not apply to them; no part of their URLs is ever logged or shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib
@@ -283,7 +281,7 @@ def _delivery_error(error: WorkError, status: int, url: str) -> WorkError:
     return error
 
 
-async def _drain(raw: RawAnswer) -> None:
+async def _drain(raw: "RawAnswer") -> None:
     """Read a short response to its end, so that the connection can be reused; drop a long one."""
     read = 0
     with suppress(WorkError, TimeoutError):

@@ -9,8 +9,6 @@ A deliverer that dies after `seal`, or after the response, leaves a message that
 sends again: the same bytes under the same key. A finished message is never sent again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence
@@ -72,7 +70,7 @@ class DeliveryItem:
     task: Task
     host: None = None  # a webhook needs no lease: one task per recipient keeps their messages apart
     source: None = None
-    message: SealedMessage | None = None
+    message: "SealedMessage | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,6 @@ first appearance, another source, or a new language. Notices and the mark on the
 written in one transaction, so that a killed deliverer leaves both or neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -60,7 +58,7 @@ class Expanded:
     notices: int = 0
     muted: int = 0
 
-    def __add__(self, other: Expanded) -> Expanded:
+    def __add__(self, other: "Expanded") -> "Expanded":
         return Expanded(
             handled=self.handled + other.handled, notices=self.notices + other.notices, muted=self.muted + other.muted
         )

@@ -3,8 +3,6 @@
 The same notices always make the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

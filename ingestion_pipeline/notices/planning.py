@@ -7,8 +7,6 @@ lost, and nobody is flooded. Only what is longer than receivers accept is cut, a
 sent next time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Queries and statements on `notices` and `recipients`: those of a delivery, and their status for people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -4,8 +4,6 @@ A declared recipient is updated from its file at every import; what an operator 
 left alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime

@@ -4,8 +4,6 @@ A recipient with a pending notice has an active task, or gets one by `ensure_tas
 wake-up is repaired from the notices themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 

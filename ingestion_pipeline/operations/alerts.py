@@ -1,7 +1,5 @@
 """Alerts: health changes, budget shares, failed runs and daemon outages, each notified once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -3,8 +3,6 @@
 A few sources have a row each; many are grouped by kind and tier, so that the picture stays small.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence

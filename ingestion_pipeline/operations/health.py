@@ -1,7 +1,5 @@
 """Health of every source in one query, and the details that reports add to it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 All are gauges except polls, which only grow: they are counted with their source's row.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

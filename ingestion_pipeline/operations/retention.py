@@ -3,8 +3,6 @@
 Each sweep has its own transaction and error handling: one that fails does not stop the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

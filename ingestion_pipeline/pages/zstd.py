@@ -1,7 +1,5 @@
 """zstd of the standard library (from Python 3.14 on), or its backport, which has the same names."""
 
-from __future__ import annotations
-
 import sys
 
 if sys.version_info >= (3, 14):

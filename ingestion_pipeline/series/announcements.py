@@ -3,8 +3,6 @@
 Followers are never notified twice of a chapter, and no pending notification is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Releases, and chapters as groups of a source's releases, independent of the order listed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

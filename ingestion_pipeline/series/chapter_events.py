@@ -1,7 +1,5 @@
 """Reports of a source since its last report, as events of the asset `chapters`: the numbers that Dagster plots."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime

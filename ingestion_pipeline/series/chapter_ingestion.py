@@ -6,8 +6,6 @@ new when the insert created it. A series is locked while it is ingested, so that
 list the same chapter at the same moment make one chapter, two chapter sources, one outbox row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal

@@ -3,8 +3,6 @@
 Also recognises unnumbered chapters of several sources, and numbers that a source has corrected.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +37,7 @@ class SourceListing:
     ingestion_id: int | None = None
 
     @classmethod
-    def of(cls, source: Source, parsed: ParsedFeed[Release], *, ingestion_id: int | None = None) -> SourceListing:
+    def of(cls, source: Source, parsed: ParsedFeed[Release], *, ingestion_id: int | None = None) -> "SourceListing":
         """Build the listing of a parsed feed; unreadable records make it incomplete."""
         chapters, problems = chapters_of(parsed.records, source_id=source.id)
         is_part_hidden = any(problem.hides_record for problem in [*problems, *parsed.problems])

@@ -1,7 +1,5 @@
 """Statements on series, their latest chapter, chapters and chapter sources; one function, one statement."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """Checks for chapter data that is wrong although runs succeed: gaps, quarantines, staleness."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal

@@ -6,8 +6,6 @@ numbers of volume, version, season and year count only when there is no other; t
 i are .1 to .9, and special, omake and extra come last, as .97, .98 and .99.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Queries on series and their chapters by id, and the errors of unknown or merged series."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Operator changes to series: merge, split, and withdraw or restore a chapter; all audited."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The system of series: polled feeds by platform, parsed releases, chapters as rows; and its spec."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict

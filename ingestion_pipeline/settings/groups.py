@@ -1,7 +1,5 @@
 """Groups of settings shared by all systems, and those of polling: each with default, bounds and description."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Load the settings of a run: from the environment, else the `settings` table, else the default."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A line holds our own text and ids. An error is logged by its class and its frame
 message, which may repeat what a server sent.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import traceback

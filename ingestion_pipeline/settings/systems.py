@@ -1,7 +1,5 @@
 """Settings of the four systems: catalogues, companies and jobs, websites."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

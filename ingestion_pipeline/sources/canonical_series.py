@@ -4,8 +4,6 @@ This is the only place with that rule. A series that was merged away keeps its r
 the series it was merged into; merging keeps that at one step, so that no chain has to be followed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any

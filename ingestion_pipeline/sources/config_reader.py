@@ -1,7 +1,5 @@
 """Read a source's config key by key, and report all problems at once, each with its cure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
@@ -116,7 +114,7 @@ class ConfigReader:
         self.refuse(key, value, "a map")
         return None
 
-    def section(self, key: str) -> ConfigReader | None:
+    def section(self, key: str) -> "ConfigReader | None":
         """Return a reader of the map under the key; `finish` reports its problems too."""
         value = self.mapping(key)
         if value is not None:

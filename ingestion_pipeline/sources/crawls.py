@@ -4,8 +4,6 @@ A poll that starts a crawl proves nothing about the source: only the end of the 
 breaker or counts as a strike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

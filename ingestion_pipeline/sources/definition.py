@@ -1,7 +1,5 @@
 """Validate a declared source: from a mapping (YAML, CLI, Launchpad) to a `Definition`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

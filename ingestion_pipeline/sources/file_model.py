@@ -1,7 +1,5 @@
 """The base of the pydantic models of files that people write: every mistake is reported at once, by its key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar, cast

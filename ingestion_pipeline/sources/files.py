@@ -6,8 +6,6 @@ and keeps the line of every key and value, so that an editor can jump to a mista
 A file with a problem yields nothing: the good entries of a bad file are not half-imported.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

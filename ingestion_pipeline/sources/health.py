@@ -5,8 +5,6 @@ displayed. A `HealthState` is what was reported last: it changes when the health
 good, and only then is an alert sent, however often the health is computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

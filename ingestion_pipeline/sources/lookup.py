@@ -1,7 +1,5 @@
 """Queries for sources, by id or as a list, and for their followers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple

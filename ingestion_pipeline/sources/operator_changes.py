@@ -1,7 +1,5 @@
 """Changes of sources by operators, file imports and refreshes, and the partition keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

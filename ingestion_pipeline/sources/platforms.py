@@ -1,7 +1,5 @@
 """The platforms: recognise one by a URL alone (`boards.yaml` has the shapes), and `READERS`, which can be read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

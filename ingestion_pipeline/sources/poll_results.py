@@ -1,7 +1,5 @@
 """Write the results of polls: source rows, task moves, dead letters and log lines."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

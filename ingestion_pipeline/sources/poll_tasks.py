@@ -1,7 +1,5 @@
 """The permanent poll task of every enabled source: create, update, restart, skip."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any

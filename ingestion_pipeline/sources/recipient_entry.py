@@ -1,7 +1,5 @@
 """Validate declared recipients: from a mapping (YAML, CLI) to a `Recipient`."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

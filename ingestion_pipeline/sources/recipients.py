@@ -4,8 +4,6 @@ They are declared here, beside sources, because the same files hold both; what i
 decided in `notices`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ The declaration owns url, platform, config, name, series and company; the store 
 is pinned), status and health, so that an operator's disable survives a re-import.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

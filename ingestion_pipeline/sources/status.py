@@ -1,7 +1,5 @@
 """The status of sources and their polls: the reason for people, counts, and Dagster reports."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime

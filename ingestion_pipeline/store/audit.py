@@ -1,7 +1,5 @@
 """The audit log: operator actions and decisions of the system."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 

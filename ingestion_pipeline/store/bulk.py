@@ -5,8 +5,6 @@ anti-join and conflict tail are shared. PostgreSQL reads it by json_to_recordset
 one array per column (unnest), whose items the driver writes one by one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime

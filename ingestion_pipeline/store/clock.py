@@ -1,7 +1,5 @@
 """The clocks: the database's time on PostgreSQL, the process's on SQLite, fixed in tests."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The database engine of a process, prepared statements, and the two kinds of transaction."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """INSERT in the connection's dialect: with a conflict clause, and for many rows at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

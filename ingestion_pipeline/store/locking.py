@@ -23,8 +23,6 @@ are locked FOR NO KEY UPDATE wherever foreign keys point at them: inserting a ro
 that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schema revisions: bring a database to this program's schema, safely when many processes start."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """The `settings` table: values that an operator has changed from the defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Column types that mean the same on both databases: exact decimals, UTC times, JSON, ids."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from decimal import Decimal

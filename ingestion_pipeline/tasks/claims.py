@@ -4,8 +4,6 @@ A claim is one conditional UPDATE: due and unleased, or leased and expired. It r
 must match: a worker that lost its claim changes nothing, and its whole transaction rolls back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta

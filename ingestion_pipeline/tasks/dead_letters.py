@@ -4,8 +4,6 @@ An operator replays a dead letter, or discards it with a reason. Both are audite
 deletes anything: the `maintain` job deletes decided dead letters once they are old enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

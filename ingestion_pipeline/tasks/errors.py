@@ -9,8 +9,6 @@
 `code` is a short slug for people and filters (`http_404`, `blocked_address`, `xml_entity`).
 """
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 from datetime import datetime, timedelta

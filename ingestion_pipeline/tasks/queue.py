@@ -4,8 +4,6 @@ The partial unique index over active rows is the final guard against duplicates:
 at the same moment make one row, and neither sees an error. A finished task does not block a new one.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Counts of a run, and totals of ended tasks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields

@@ -1,7 +1,5 @@
 """The decision after a failure, from the class of the error and the attempts made."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

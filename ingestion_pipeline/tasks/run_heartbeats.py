@@ -4,8 +4,6 @@ Dagster leaves a run STARTED for many minutes when its whole machine dies; the s
 asks here which runs stopped their heartbeat.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum

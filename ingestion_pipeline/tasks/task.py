@@ -17,8 +17,6 @@ its attempts, and is executed again alone or in a small group; if its worker die
 this task alone, the task is the cause: the attempt counts, and at last it is dead-lettered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime

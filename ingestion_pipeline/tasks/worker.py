@@ -1,7 +1,5 @@
 """A worker: one identity per run, its claims, and the heartbeat that renews them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

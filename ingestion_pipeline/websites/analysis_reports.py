@@ -1,7 +1,5 @@
 """Reports of analyses for people: their state, visibility over time, events of the assets, and the plot."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

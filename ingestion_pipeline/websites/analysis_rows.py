@@ -4,8 +4,6 @@ Each has a natural key, so that writing it twice has the effect of writing it on
 transaction checks the claim. Rankings, which the history plots, are never deleted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

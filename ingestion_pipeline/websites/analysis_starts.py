@@ -1,7 +1,5 @@
 """Start of analyses: by a poll, on request, or again from a dead letter, if the queue has room."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Status of websites for operators: the state of each analysis, why it waits, and metrics of the phases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -9,8 +9,6 @@ config:
 ```
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -82,7 +80,7 @@ class Business:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Business:
+    def from_json(cls, stored: Mapping[str, Any]) -> "Business":
         """Return the business that `as_json` wrote."""
         facts: dict[str, Any] = {column.name: stored[column.name] for column in fields(cls)}
         facts |= {name: tuple(stored[name]) for name in ("aliases", "keywords", "competitors")}

@@ -1,7 +1,5 @@
 """Checks for analyses that are wrong although runs succeed: no answers, doubt, lost visibility."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The operator's own prompts are used as they are; else a model writes them, and t
 what it does not write, or replace it where there is none.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Phase 1: which business a website belongs to, from its home page and a few others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -16,8 +16,6 @@ The rules, in the order in which they are applied:
    name of another business.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence

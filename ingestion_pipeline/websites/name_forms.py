@@ -5,8 +5,6 @@ omit them; signs and blanks stay, since they separate words. Marks of other scri
 them が would be か.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from array import array
@@ -45,7 +43,7 @@ class Folded:
     """Folded text with the original offset of each character."""
 
     text: str
-    offsets: array[int]
+    offsets: "array[int]"  # not subscriptable at run time before Python 3.12
     source: str
 
     def span(self, start: int, end: int) -> tuple[int, int]:
@@ -379,7 +377,7 @@ class Names:
     )
 
     @classmethod
-    def of(cls, name: str, *, aliases: Iterable[str] = (), url: str | None = None) -> Names:
+    def of(cls, name: str, *, aliases: Iterable[str] = (), url: str | None = None) -> "Names":
         """Return all names of a business: given, without legal form, spelt out, of its domain."""
         host = own_host(url)
         spellings = [name, bare_name(name), *aliases, *(bare_name(spelling) for spelling in aliases)]

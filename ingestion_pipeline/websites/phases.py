@@ -4,8 +4,6 @@ The analysis moves to its next status, waits or fails, in the transaction that e
 does is in `information`, `customer_prompts` and `provider_analysis`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

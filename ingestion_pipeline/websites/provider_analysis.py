@@ -5,8 +5,6 @@ answer is stored in the transaction that settles its cost, whatever happens to t
 sentiment is determined afterwards.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence

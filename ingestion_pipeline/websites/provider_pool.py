@@ -5,8 +5,6 @@ that refuses our key, asks us to wait longer than an answer may take, or has no 
 paused: meanwhile its requests fail at once, with the same reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import math
@@ -334,7 +332,7 @@ class _Member:
         message = f"{self._base_url}: {outcome.message}"
         return NoReply(code=outcome.code, message=message, cost_usd=request.paid_usd)
 
-    def _open(self) -> openai.AsyncOpenAI:
+    def _open(self) -> "openai.AsyncOpenAI":
         if self._client is None:
             key = provider_key(self._provider, self._settings)
             self._client = wire.open_client(key, self._provider.base_url, max_bytes=self._settings.website.answer_bytes)

@@ -3,8 +3,6 @@
 Competitors are only those that the site names itself (`alternative to X`, `X vs Y`, `unlike X`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ There is no "running" state: a running analysis is in the state of its phase, an
 which worker has it, so that whatever a crash leaves is found by the same query.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

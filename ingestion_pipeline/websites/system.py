@@ -1,7 +1,5 @@
 """The system of websites: what polls start, what runs do, what is published and checked; and its spec."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 A missing answer counts neither for nor against anybody.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

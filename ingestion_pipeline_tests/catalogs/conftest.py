@@ -1,7 +1,5 @@
 """Fixtures of catalogs: a loopback web, a run context to crawl it, a harness of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path

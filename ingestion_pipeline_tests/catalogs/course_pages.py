@@ -1,7 +1,5 @@
 """Course pages: generated ones to crawl, saved ones with their expected courses, and a school only a model can read."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

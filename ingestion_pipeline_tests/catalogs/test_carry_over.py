@@ -1,7 +1,5 @@
 """Items of the last good dataset are carried over when their pages fail: a failure proves no loss."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.catalogs.operations import control

@@ -1,7 +1,5 @@
 """When an extraction is complete, stale or stays open: traps 6, 7, 10 and 13."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal

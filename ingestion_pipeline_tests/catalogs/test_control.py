@@ -1,7 +1,5 @@
 """Operator actions on an extraction: audited, repeatable, refused with the cure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

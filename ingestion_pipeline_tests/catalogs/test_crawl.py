@@ -1,7 +1,5 @@
 """Crawls of a catalog from its root to its last page, on a loopback web."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from datetime import datetime, timedelta

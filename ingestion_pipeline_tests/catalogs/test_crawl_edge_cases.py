@@ -1,7 +1,5 @@
 """Edge cases of a crawl: links that are too long, unwritable pages, redirects between hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from typing import Any

@@ -1,7 +1,5 @@
 """Failures during a crawl: blocked pages, a full disk, redirects to other hosts; and the checks that report them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Loops, URL variants and endless lists: each page is fetched once and every crawl ends."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

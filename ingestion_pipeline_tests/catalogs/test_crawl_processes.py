@@ -1,7 +1,5 @@
 """Catalogs crawled by several processes, some of them killed; and the memory of a crawl."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """No page is fetched while fetched pages are written: the two would only slow each other down."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

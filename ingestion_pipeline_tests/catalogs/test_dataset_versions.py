@@ -1,7 +1,5 @@
 """A published version never changes: a retry adds another, and the newest crawl is published."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.catalogs.operations import control

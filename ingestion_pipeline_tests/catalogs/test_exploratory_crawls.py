@@ -1,7 +1,5 @@
 """Exploratory crawls: links of the page, to its own host, limited in depth."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

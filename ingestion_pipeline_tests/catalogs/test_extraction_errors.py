@@ -1,7 +1,5 @@
 """Reads that fail, exceed the budget, wait for a model, or belong to a cancelled extraction."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Lock order: an extraction before its tasks, so that no two transactions deadlock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The gates of a new dataset, as tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, evaluate_gates

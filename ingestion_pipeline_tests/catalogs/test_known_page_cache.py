@@ -1,7 +1,5 @@
 """The bounded cache of pages that a crawl has already stored."""
 
-from __future__ import annotations
-
 from ingestion_pipeline.catalogs.crawling.frontier import KnownPageCache
 
 

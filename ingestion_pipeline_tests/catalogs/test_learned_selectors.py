@@ -1,7 +1,5 @@
 """A catalog that a model has read is read by learned selectors from then on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Several catalogs in one transaction: tasks, polls, recipes and sources are locked in one order."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from random import Random
 

@@ -1,7 +1,5 @@
 """Pages that had records and have none now, on a loopback web."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

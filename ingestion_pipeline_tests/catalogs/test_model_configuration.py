@@ -1,7 +1,5 @@
 """Changes of the model configuration and the records that a model has read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Which pages follow from a page: by links, lists, APIs, and patterns on the simplified Markdown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

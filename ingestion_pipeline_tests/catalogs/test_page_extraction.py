@@ -1,7 +1,5 @@
 """Downloaded pages become a dataset exactly once; and content selectors of a recipe."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any

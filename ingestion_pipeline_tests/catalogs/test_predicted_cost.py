@@ -1,7 +1,5 @@
 """The cost of the next extraction, predicted from the pages of the last one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

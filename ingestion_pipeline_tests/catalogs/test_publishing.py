@@ -1,7 +1,5 @@
 """Datasets are confirmed, published or quarantined; and the retention of old versions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Recipes are parsed, or refused with every problem and its key."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

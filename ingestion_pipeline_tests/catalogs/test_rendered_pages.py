@@ -1,7 +1,5 @@
 """A catalog with a page that only JavaScript fills, crawled with a real Chromium."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Dead letters of pages, requeued."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.engine.context import RunContext

@@ -1,7 +1,5 @@
 """Catalogs whose pages are listed by a sitemap, on a loopback web."""
 
-from __future__ import annotations
-
 import gzip
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Second crawls: pages that only look unchanged, and unchanged pages whose content is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable

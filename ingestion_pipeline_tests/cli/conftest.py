@@ -1,7 +1,5 @@
 """`ingest` in this process, on a home of its own, and the store it works on."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping

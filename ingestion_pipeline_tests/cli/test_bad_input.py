@@ -1,7 +1,5 @@
 """Whatever is typed wrong, or is not there: a sentence and a cure, nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """Job boards on the command line: declared, refused with every mistake, polled ahead of schedule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A catalogue on the command line: declared with its recipe, refused with every problem, shown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

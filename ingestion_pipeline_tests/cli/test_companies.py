@@ -1,7 +1,5 @@
 """`ingest companies`, and companies as sources."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The summary of a demo run: catalogues, datasets, model and unusual pages."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

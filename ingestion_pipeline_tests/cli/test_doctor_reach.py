@@ -1,7 +1,5 @@
 """The doctor's checks of the model server, the allow list and the installed packages."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Generator

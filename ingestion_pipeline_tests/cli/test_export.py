@@ -1,7 +1,5 @@
 """`ingest export`: a file, how many rows, and a line that works when it is pasted."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ingest extractions`: start, list, cancel, resume, rerun, and refusals."""
 
-from __future__ import annotations
-
 import pytest
 from sqlalchemy import update
 

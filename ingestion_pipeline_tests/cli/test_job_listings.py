@@ -1,7 +1,5 @@
 """`ingest listings`, `ingest matches` and `ingest profile`."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ingest read` on every body of samples/jobs gives the values of the manifest, or a problem."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

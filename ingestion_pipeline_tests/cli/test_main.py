@@ -1,7 +1,5 @@
 """The `ingest` command itself: start-up cost, errors, `ingest init`, help and examples."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

@@ -1,7 +1,5 @@
 """`ingest read` on every file of samples/manga gives the values of the manifest, or a problem."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`ingest read` of job boards: the listings of saved bodies."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`ingest read --platform catalog` and `jsonld`: the courses of saved bodies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ingest read --platform page`: one record per page, and no body that crashes it."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import UTC, datetime

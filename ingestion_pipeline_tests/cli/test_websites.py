@@ -1,7 +1,5 @@
 """Websites as sources, and their phases and workers in `ingest status`."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

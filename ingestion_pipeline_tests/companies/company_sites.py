@@ -1,7 +1,5 @@
 """A company on a loopback web: its pages, its board, and runs that analyse it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

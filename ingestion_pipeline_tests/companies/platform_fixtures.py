@@ -1,7 +1,5 @@
 """Job boards of every platform, and fixture bodies parsed by them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Discovered boards become sources: by pattern and probe, or by approval, and only once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio import StreamWriter

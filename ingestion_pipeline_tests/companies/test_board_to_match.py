@@ -1,7 +1,5 @@
 """From the poll of a board to a match, its withdrawal and its return."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Worker processes that are killed or compete for companies: fetched pages are kept, nothing is added twice."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing

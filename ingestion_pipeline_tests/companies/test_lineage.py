@@ -1,7 +1,5 @@
 """Companies, boards and jobs spawn each other without cycles (traps 15 and 16)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Polls, listings and companies are locked in one order."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """Companies and postings have one key for every spelling."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

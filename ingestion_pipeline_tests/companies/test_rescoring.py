@@ -1,7 +1,5 @@
 """A changed profile rescores companies without fetching a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

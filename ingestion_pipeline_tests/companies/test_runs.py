@@ -1,7 +1,5 @@
 """Runs that analyse companies: pages are fetched once, facts have evidence, boards are discovered."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

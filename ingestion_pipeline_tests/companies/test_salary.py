@@ -1,7 +1,5 @@
 """Salaries in text and in fields."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

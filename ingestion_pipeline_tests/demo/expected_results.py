@@ -1,7 +1,5 @@
 """The results that a demo run must produce, counted from the content the site serves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

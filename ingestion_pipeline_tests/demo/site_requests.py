@@ -1,7 +1,5 @@
 """HTTP requests to the demo site and their replies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import closing

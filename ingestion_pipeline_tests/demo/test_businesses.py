@@ -1,7 +1,5 @@
 """The demo's businesses as stated on their pages, and the answers of its providers about them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The demo's catalogs over HTTP: their paging, and that the rules read every course."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

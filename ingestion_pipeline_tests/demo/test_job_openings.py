@@ -1,7 +1,5 @@
 """The demo's companies over HTTP, and the results of the demo's profile for their jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

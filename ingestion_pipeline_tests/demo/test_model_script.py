@@ -1,7 +1,5 @@
 """The demo's model answers in any schema: correctly about one page, with an invented value about another."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The files of `deploy/`: commands of the units and variables of the example."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Every name under `demo.test` leads here. `/feed/N` is a feed of one chapter, ans
 a POST is a delivered message. LOG has a line for each request with its time of arrival.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

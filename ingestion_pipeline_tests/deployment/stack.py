@@ -1,7 +1,5 @@
 """Production on one machine: PostgreSQL, Redis, a site, and the processes of `deploy/systemd`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

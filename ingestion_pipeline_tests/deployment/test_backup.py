@@ -1,7 +1,5 @@
 """The commands of docs/operating.md for back-up and restore, run as documented."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

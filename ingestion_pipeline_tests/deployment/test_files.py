@@ -1,7 +1,5 @@
 """The files of `deploy/` agree with each other, with the top-level limits, and with the guide."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path

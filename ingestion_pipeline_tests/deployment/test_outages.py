@@ -1,7 +1,5 @@
 """Killed production processes: their tasks are finished by others, automatically and once."""
 
-from __future__ import annotations
-
 import random
 import time
 from pathlib import Path

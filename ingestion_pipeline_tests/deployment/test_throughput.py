@@ -1,7 +1,5 @@
 """Throughput of real production processes: more workers do more work, each task once."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The guarantees of the work loop, with a handler made for these tests: they hold for every kind of work."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

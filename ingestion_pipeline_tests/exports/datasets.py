@@ -1,7 +1,5 @@
 """Datasets written straight into the tables, as extraction stores them, and lineages of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """An incremental export misses no change, whatever the order of commits, and replaces no file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta

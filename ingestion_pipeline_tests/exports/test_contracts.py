@@ -1,7 +1,5 @@
 """Published tables are checked against their contract; violations name the row and the cure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every row has a lineage, or a reason why a part of it is unknown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

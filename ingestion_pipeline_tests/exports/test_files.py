@@ -1,7 +1,5 @@
 """Export files equal the database, contain no formulas, and are written atomically."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """`frame(name)`: the frame for a notebook, and its import cost."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from decimal import Decimal

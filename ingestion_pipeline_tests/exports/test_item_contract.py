@@ -1,7 +1,5 @@
 """Published items are checked against their entity type; violations are named."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exported items: selection, order and columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any

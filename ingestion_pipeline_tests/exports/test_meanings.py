@@ -1,7 +1,5 @@
 """Every published column says what it is, in which unit, and when it is null."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

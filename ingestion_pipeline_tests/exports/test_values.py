@@ -1,7 +1,5 @@
 """Exported values: unique ids, exact numbers, absolute URLs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from decimal import Decimal
 

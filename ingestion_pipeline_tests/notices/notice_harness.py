@@ -1,7 +1,5 @@
 """Followers, new chapters and deliveries against a web on loopback; deliverers as processes that can be killed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -178,7 +176,7 @@ class NoticeHarness:
         """Return the chapter numbers of each of the recipient's messages."""
         return [chapters_in_message(request) for request in self.requests_to(recipient)]
 
-    def with_limits(self, **changes: float) -> NoticeHarness:
+    def with_limits(self, **changes: float) -> "NoticeHarness":
         return replace(self, settings=change_limits(self.settings, **changes))
 
 

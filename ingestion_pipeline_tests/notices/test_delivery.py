@@ -1,7 +1,5 @@
 """Deliveries: messages, answers, retries, pauses and dead letters."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """From the outbox to notices: one per recipient and chapter for ever."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

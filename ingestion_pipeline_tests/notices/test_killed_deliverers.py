@@ -1,7 +1,5 @@
 """Deliverer processes that are killed, and two that run at once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Expansion, merges and changes of recipients lock tasks, recipients, follows, outbox, notices in this order."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from sqlalchemy import Connection, select

@@ -1,7 +1,5 @@
 """Notices of kinds other than chapters: sent once to the recipients that subscribe to the kind."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of a recipient's messages: tables of cases, and simulated histories for its invariants."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from itertools import pairwise

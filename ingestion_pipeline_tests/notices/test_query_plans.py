@@ -1,7 +1,5 @@
 """Pending rows are found by their partial indexes: notices are never deleted, and grow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two concurrent transactions on one notice; on PostgreSQL, since SQLite has one writer."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Recipients and follows declared in files, and pending notices when a declaration changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.notices import registry

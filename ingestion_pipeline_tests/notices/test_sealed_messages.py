@@ -1,7 +1,5 @@
 """A sealed message: later changes of its chapters do not change it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """From a source's listing to the follower's message: traps 21 and 23, merges, languages, scale."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from random import Random

@@ -1,7 +1,5 @@
 """Mail and the operator's own services, by Apprise, against real receivers on loopback."""
 
-from __future__ import annotations
-
 import json
 import logging
 import socket

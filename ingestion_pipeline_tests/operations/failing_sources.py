@@ -1,7 +1,5 @@
 """Source rows by the thousand, some of them failing in five ways."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any

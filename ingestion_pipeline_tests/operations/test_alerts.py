@@ -1,7 +1,5 @@
 """Alerts of the whole installation are sent once: budgets, failed runs, a silent daemon."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """The freshness grid and its picture."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

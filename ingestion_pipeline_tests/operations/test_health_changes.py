@@ -1,7 +1,5 @@
 """Changes of source health send one alert each, and the SQL view shows the evaluated health."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta
 from multiprocessing.synchronize import Barrier

@@ -1,7 +1,5 @@
 """The health report of a source beyond its row: coverage by kind, changes, failures, costs."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Maintenance: retention of alerts, concurrent runs, and the tables that are swept or retained."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta

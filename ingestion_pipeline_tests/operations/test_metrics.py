@@ -1,7 +1,5 @@
 """Metrics in the Prometheus exposition format, and the backlog."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta
 from decimal import Decimal

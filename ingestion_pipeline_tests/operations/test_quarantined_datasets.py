@@ -1,7 +1,5 @@
 """A quarantined dataset degrades its source, as a quarantined feed does: one alert, one recovery."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime

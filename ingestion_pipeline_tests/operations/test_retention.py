@@ -1,7 +1,5 @@
 """Retention: deleted rows, retained rows, and tiers that cool down."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta

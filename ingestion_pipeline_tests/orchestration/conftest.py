@@ -1,7 +1,5 @@
 """An installation, its demo site, and an ephemeral Dagster instance."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real `dagster dev` (webserver, daemon and code server in one session) and its UI in a browser."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -170,7 +168,7 @@ BAD_NEWS = re.compile(r"error|fail|could not|unable|went wrong|no such", re.IGNO
 class Ui:
     """The browser's single page and the Dagster instance behind it."""
 
-    page: Page
+    page: "Page"
     dev: Dev
     installation: Installation
     pictures: Path
@@ -205,7 +203,7 @@ class Ui:
     def picture(self, name: str) -> None:
         self.page.screenshot(path=self.pictures / f"{name}.png")
 
-    def button(self, name: str | re.Pattern[str]) -> Locator:
+    def button(self, name: str | re.Pattern[str]) -> "Locator":
         return self.page.get_by_role("button", name=name).filter(visible=True)
 
     def materialize(self, *keys: str, asset: str = "chapters") -> None:

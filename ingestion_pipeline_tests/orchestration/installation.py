@@ -1,7 +1,5 @@
 """A separate installation for each Dagster test: home, source files, and access to its rows."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Generator, Iterable, Mapping
@@ -47,7 +45,7 @@ class Installation:
     sources: Path
 
     @classmethod
-    def build(cls, folder: Path, template: Path) -> Installation:
+    def build(cls, folder: Path, template: Path) -> "Installation":
         """Create an empty database, copied from a migrated one, and an empty folder of source files."""
         installation = cls(home=folder / "home", sources=folder / "sources")
         installation.home.mkdir(mode=0o700)

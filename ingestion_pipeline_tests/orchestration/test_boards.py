@@ -1,7 +1,5 @@
 """Job boards in Dagster: polled by the tier jobs and manually, materialized with their funnel."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

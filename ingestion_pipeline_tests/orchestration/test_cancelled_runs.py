@@ -1,7 +1,5 @@
 """A run that is cancelled: Dagster sends SIGTERM to its process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

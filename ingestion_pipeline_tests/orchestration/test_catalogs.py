@@ -1,7 +1,5 @@
 """Catalogues through Dagster: polled, crawled by the job or manually, and materialized."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import dagster as dg

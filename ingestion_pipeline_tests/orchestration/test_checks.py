@@ -1,7 +1,5 @@
 """Checks fail and pass by what polls find, and are reported when they change, not at each poll."""
 
-from __future__ import annotations
-
 import dagster as dg
 import pytest
 

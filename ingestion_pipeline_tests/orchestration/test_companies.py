@@ -1,7 +1,5 @@
 """Companies through Dagster: polled, analysed by the job or manually, materialized, and approved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import dagster as dg

@@ -1,7 +1,5 @@
 """Contracts in the catalogue, and as checks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dagster as dg

@@ -1,7 +1,5 @@
 """Dead letters are replayed from the Launchpad."""
 
-from __future__ import annotations
-
 import dagster as dg
 import pytest
 from sqlalchemy import insert, select

@@ -1,7 +1,5 @@
 """Everything loads, and bears the names that others rely on."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

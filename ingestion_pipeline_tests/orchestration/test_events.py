@@ -1,7 +1,5 @@
 """Metadata of materializations: known numbers, escaped tables and screenshots."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The job `export_datasets` writes published data, by default and by its config."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

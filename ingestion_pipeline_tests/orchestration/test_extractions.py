@@ -1,7 +1,5 @@
 """Completion and control of extractions through Dagster: sensor, job, and refusals."""
 
-from __future__ import annotations
-
 import dagster as dg
 import pytest
 

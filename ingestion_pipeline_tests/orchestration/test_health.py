@@ -1,7 +1,5 @@
 """The asset `source_health`: numbers, table and picture, manually and with every maintenance run."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """A run that lives keeps what it holds, and a run that fails gives it back at once."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Dagster's own history: old runs are deleted, runs that an asset's page shows stay."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

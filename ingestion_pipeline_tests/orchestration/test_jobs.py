@@ -1,7 +1,5 @@
 """The jobs do what their names say: in process, on the demo site, on an instance that forgets."""
 
-from __future__ import annotations
-
 import gc
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

@@ -1,7 +1,5 @@
 """Listings through Dagster: evaluated by the requested job or manually, and materialized."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta

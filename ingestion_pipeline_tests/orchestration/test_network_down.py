@@ -1,7 +1,5 @@
 """An outage of our own network counts no failure of a source, and the run reports it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import dagster as dg

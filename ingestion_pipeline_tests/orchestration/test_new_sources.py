@@ -1,7 +1,5 @@
 """The sensor `new_sources`: rows and files become partitions and first runs, without a restart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """`deliver_notices`: from an outbox row to a receiver, through Dagster."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta
 

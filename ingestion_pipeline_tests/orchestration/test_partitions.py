@@ -1,7 +1,5 @@
 """Dagster's partition sets follow our store, also under concurrent writers."""
 
-from __future__ import annotations
-
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 

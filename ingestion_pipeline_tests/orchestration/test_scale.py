@@ -5,8 +5,6 @@ hour comes, what they request waits in a real instance under the limits of `dags
 minute a run that works takes from its shard what its pace allows.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from shutil import copy
 import dagster as dg
 import pytest
 import time_machine
+from dagster._core.definitions.schedule_definition import ScheduleExecutionData
 from sqlalchemy import bindparam, text
 
 from ingestion_pipeline.bootstrap import open_run_context
@@ -85,7 +84,7 @@ class Simulation:
     minutes_of: list[int] = field(default_factory=list[int])
     _working: dict[str, int] = field(default_factory=dict[str, int])
 
-    def request(self, data: dg.ScheduleExecutionData) -> None:
+    def request(self, data: ScheduleExecutionData) -> None:
         for request in data.run_requests or []:
             assert request.job_name is not None
             self.requested[request.job_name] += 1
@@ -228,7 +227,7 @@ def test_a_hundred_thousand_due_sources_are_polled_by_a_few_dozen_runs(
     assert middle <= 2, simulation.minutes_of  # of a run: about a minute
 
 
-def tick(name: str, instance: dg.DagsterInstance, at: datetime) -> dg.ScheduleExecutionData:
+def tick(name: str, instance: dg.DagsterInstance, at: datetime) -> ScheduleExecutionData:
     repository = defs.get_repository_def()
     with open_run_context() as ctx:
         context = dg.build_schedule_context(

@@ -1,11 +1,10 @@
 """A tick finds the shards with due sources and requests a run per shard, not per source."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.schedule_definition import ScheduleExecutionData
 from sqlalchemy import delete
 
 from ingestion_pipeline.bootstrap import open_run_context
@@ -20,7 +19,7 @@ from ingestion_pipeline_tests.orchestration.installation import Installation, ru
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def tick(name: str, at: datetime = NOON) -> dg.ScheduleExecutionData:
+def tick(name: str, at: datetime = NOON) -> ScheduleExecutionData:
     schedule = defs.get_repository_def().get_schedule_def(name)
     with dg.DagsterInstance.ephemeral() as instance, open_run_context() as ctx:
         context = dg.build_schedule_context(
@@ -168,7 +167,7 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(installation: Installa
     repository = defs.get_repository_def()
     with dg.instance_for_test() as instance:
 
-        def asked() -> dg.ScheduleExecutionData:
+        def asked() -> ScheduleExecutionData:
             with open_run_context() as ctx:
                 context = dg.build_schedule_context(
                     instance=instance,

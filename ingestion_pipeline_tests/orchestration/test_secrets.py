@@ -1,7 +1,5 @@
 """Secrets as canaries: sent to whom they are for, and written down nowhere."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sqlite3

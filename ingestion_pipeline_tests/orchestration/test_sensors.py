@@ -1,7 +1,5 @@
 """The sensors for pending work, silent runs, and the leases of failed runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Manual runs of a single source: `ingest_series` and the assets, by partition keys."""
 
-from __future__ import annotations
-
 import dagster as dg
 import pytest
 

@@ -3,8 +3,6 @@
 The servers are shared; SCREENSHOTS=folder keeps the pictures.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The UI answers its own pages and commands, and no page of another site."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

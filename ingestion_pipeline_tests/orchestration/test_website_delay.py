@@ -1,7 +1,5 @@
 """The delay of a website under a running daemon, from its row or its file entry to its ranking."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Websites through Dagster: polled, analysed by the job or manually, materialized, and checked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import timedelta

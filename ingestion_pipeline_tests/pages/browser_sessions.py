@@ -1,7 +1,5 @@
 """Browser renderers for the tests: one per module, on an event loop that stays open between tests."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """A web on loopback and a run context that fetches from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

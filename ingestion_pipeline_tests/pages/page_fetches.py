@@ -1,7 +1,5 @@
 """Fetches and visits of pages from a web on loopback, at a fixed time and with a fake browser."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Ingest listings of series sources as a run does (rows, source and task in one transaction); merge, split, follow."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Withdrawal: a chapter goes after two complete listings without it; a large drop is quarantined."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Problems in the data although every run succeeded: gaps, quarantines, stale sources."""
 
-from __future__ import annotations
-
 import pytest
 from sqlalchemy import update
 

@@ -1,7 +1,5 @@
 """A source corrects itself: the same release under another number."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The same listing again or concurrently: one row, one outbox row, and nothing written."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """From listings to rows: what a chapter is, what is new, and what is announced."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal

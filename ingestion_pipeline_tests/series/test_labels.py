@@ -1,7 +1,5 @@
 """Labels of real sites and files: how many give the expected number, and why the others do not."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

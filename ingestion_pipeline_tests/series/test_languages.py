@@ -1,7 +1,5 @@
 """A new language of a chapter is announced apart from the chapter itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.store.tables import outbox

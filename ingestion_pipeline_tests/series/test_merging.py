@@ -1,7 +1,5 @@
 """Merging two series: nothing is lost, nothing is announced twice, and every series id still works."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A chapter that an operator withdraws stays withdrawn, whatever the sources list."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

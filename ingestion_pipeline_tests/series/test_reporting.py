@@ -1,7 +1,5 @@
 """Reports to Dagster: changes since the last report, each once."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Random sequences of ingestions, merges and splits: every link in its series, every notice once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal

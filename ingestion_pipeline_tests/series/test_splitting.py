@@ -1,7 +1,5 @@
 """Splitting a series by command, which no source file undoes."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Chapters without a number: which source they belong to, and when two are the same."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

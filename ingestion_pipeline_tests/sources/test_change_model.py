@@ -1,7 +1,5 @@
 """The change model: rates and weekly profiles learned from a source's changes, and the next check they lead to."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """From a mapping to a definition: what is accepted, filled in and refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

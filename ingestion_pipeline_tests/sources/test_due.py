@@ -1,7 +1,5 @@
 """Due polls: the shards for which a tick, a retry or a new source requests a run."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Source files: every mistake at once, where an editor can jump to it; nothing half-imported."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable

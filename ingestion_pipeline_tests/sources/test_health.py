@@ -1,7 +1,5 @@
 """The health of a source in each case, and which changes of it are alerted."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Polls are locked before sources, and each of them by id: by polls, reports, registration and requests."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Tier, change model and request cost together: when a source is checked, within the budget of the tiers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from heapq import heapify, heapreplace

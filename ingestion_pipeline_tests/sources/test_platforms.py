@@ -1,7 +1,5 @@
 """Platforms and job boards recognised by the URL alone."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

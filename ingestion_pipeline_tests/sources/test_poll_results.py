@@ -1,7 +1,5 @@
 """Results of polls: source row, task row and dead letter in one fenced transaction."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """The rows of `sources` and their poll tasks: declared, re-declared, enabled and disabled."""
 
-from __future__ import annotations
-
 import dataclasses
 from datetime import datetime, timedelta
 from random import Random

@@ -1,7 +1,5 @@
 """How many runs share the due polls, and how many polls a run claims."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.settings import load_settings

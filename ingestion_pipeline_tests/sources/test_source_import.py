@@ -1,7 +1,5 @@
 """Import of source files, refresh of one source, and the partition keys."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from pathlib import Path
 

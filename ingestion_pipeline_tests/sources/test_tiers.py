@@ -1,7 +1,5 @@
 """Tiers: when a source is checked next, backoff, the breaker and staleness."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any

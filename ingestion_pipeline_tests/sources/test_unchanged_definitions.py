@@ -1,7 +1,5 @@
 """A source that matches its declaration is neither written nor locked."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 from uuid import UUID

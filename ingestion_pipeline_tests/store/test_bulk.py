@@ -1,7 +1,5 @@
 """Row sources and bulk inserts: accepted and refused values, existing rows; the column types are in test_contract."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any

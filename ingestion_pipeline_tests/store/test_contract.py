@@ -1,7 +1,5 @@
 """The contract of both databases: values are returned unchanged and compare by value."""
 
-from __future__ import annotations
-
 import sqlite3
 import stat
 import threading

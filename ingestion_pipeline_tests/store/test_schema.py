@@ -1,7 +1,5 @@
 """Schema versions: creation, migration and refused databases."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A statement is compiled once per process, without its values, and a marked one is prepared once per connection."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A transaction that the database aborts because of another one is retried and takes effect once."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from threading import Barrier

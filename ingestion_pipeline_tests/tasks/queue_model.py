@@ -4,8 +4,6 @@ Every operation takes the time as an argument and has the name of the SQL statem
 tests run it side by side with SQL, and use it to simulate what would take too long to wait for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta

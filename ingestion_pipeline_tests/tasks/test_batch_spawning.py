@@ -1,7 +1,5 @@
 """Batch spawning: the checks of `spawn` for many children in one statement."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
 

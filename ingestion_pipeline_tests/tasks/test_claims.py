@@ -1,7 +1,5 @@
 """Claims, leases, fences and moves of tasks, on both databases."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Tasks are locked by id, as the heartbeat locks them, and dead letters by their tasks."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from sqlalchemy import Connection, select

@@ -3,8 +3,6 @@
 Replay a failing seed with `SIMULATION_SEED=1234 pytest -k seeds`; the long form is `make soak`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing

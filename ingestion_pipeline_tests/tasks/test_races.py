@@ -1,7 +1,5 @@
 """Many workers at once, some of which die: at least once executed, exactly once in effect."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

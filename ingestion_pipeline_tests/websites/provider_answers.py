@@ -1,7 +1,5 @@
 """Scripted answer providers on loopback, settings for them, and analyses that use them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Phase 3: every prompt is sent to every provider; failures are recorded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

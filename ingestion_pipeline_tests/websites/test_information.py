@@ -1,7 +1,5 @@
 """Phase 1: the business of a website, and the competitors it names."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Mentions of a business in an answer, and their rank."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a model adds to the phases: grounded facts, prompts, and sentiment."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

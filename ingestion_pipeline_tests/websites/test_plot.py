@@ -1,7 +1,5 @@
 """The plot of visibility over time."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

@@ -1,7 +1,5 @@
 """Phase 2: the prompts that customers would ask."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Failing providers on loopback: each failure has its code, ends in time, and affects no other provider."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from decimal import Decimal

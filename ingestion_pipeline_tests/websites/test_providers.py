@@ -1,7 +1,5 @@
 """Configured providers: from the setting, a file, or the configured model."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of an analysis are written idempotently."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal

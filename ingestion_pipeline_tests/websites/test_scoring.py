@@ -1,7 +1,5 @@
 """Scores of the visibility of a business in answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

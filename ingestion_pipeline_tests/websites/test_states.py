@@ -1,7 +1,5 @@
 """The states of an analysis, and its priority."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """The reason why an analysis waits, and the visibility table of a completed one."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

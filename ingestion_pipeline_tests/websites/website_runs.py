@@ -1,7 +1,5 @@
 """Websites on a loopback web, and runs that analyse them in this process or another."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

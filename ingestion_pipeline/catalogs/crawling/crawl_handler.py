@@ -4,8 +4,6 @@ The frontier is in the database. A run holds a bounded number of pages, and of o
 share, so that a large catalogue does not starve others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Most links of a crawl are duplicates: they are dropped before anything is sent t
 then by one anti-join for each extraction.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The frontier, the waiting pages of catalogues: which sources have some, and the work for claimed tasks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -13,8 +13,6 @@ A kept page is in ERROR, or still waits, and says where its items come from; a r
 fetches it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any

@@ -9,8 +9,6 @@
 | of an API any failed page | | any | CANCELLED |
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Finish extractions: end rows and tasks, finish the dataset, update the source, and notify."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

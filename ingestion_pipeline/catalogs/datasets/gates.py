@@ -3,8 +3,6 @@
 A gate never changes data: its finding holds the new dataset back, and the old one stays published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 

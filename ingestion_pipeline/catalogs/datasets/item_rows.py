@@ -1,7 +1,5 @@
 """Rows of datasets: pages with their results, and items with natural key and evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 Everything is counted from stored rows, so that no crash can make a sum wrong.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Exports and views show the newest published version. A version that the gates ho
 beside it until somebody accepts it, or the next extraction does better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime

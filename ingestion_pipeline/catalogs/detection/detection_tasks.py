@@ -1,7 +1,5 @@
 """The detection of recipes as tasks: fetch pages politely, detect, store the recipe or the failure, notify."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """The recipe detector: finds a recipe by API, rules or votes, and proves it on further pages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -187,7 +185,7 @@ class _Level:
         """The link targets of its pages and of those above: what pages below share with them is a menu."""
         return self.above.union(*(page.targets for page in self.pages))
 
-    def below(self, pages: Sequence[PageAnalysis]) -> _Level:
+    def below(self, pages: Sequence[PageAnalysis]) -> "_Level":
         """Return the level of the pages that its links lead to."""
         return _Level(pages=pages, depth=self.depth + 1, above=self.targets)
 

@@ -3,8 +3,6 @@
 URLs of one shape differ only in a number, a name or query values.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

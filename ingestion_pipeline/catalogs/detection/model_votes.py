@@ -4,8 +4,6 @@ Whatever an answer names must stand on the page: an answer with another URL is d
 pattern that does not find its own examples is not counted as a vote.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

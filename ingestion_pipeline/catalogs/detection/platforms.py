@@ -1,7 +1,5 @@
 """The platforms that catalogues are built with, read from `platforms.yaml`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Estimate what reading pages with models may cost, before any of them is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Define entity types by schema files that name the fields, the required ones and the rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -45,7 +43,7 @@ class EntityField(_Data):
     about: str = ""
 
     @model_validator(mode="after")
-    def _check_choices(self) -> EntityField:
+    def _check_choices(self) -> "EntityField":
         if bool(self.choices) != (self.kind is FieldKind.CHOICE):
             raise ValueError(f"{self.name}: choices are required for kind choice, and for no other kind")
         return self
@@ -130,7 +128,7 @@ class EntityType(_Data):
     presence_check: bool = False
 
     @model_validator(mode="after")
-    def _check_field_names(self) -> EntityType:
+    def _check_field_names(self) -> "EntityType":
         names = {field.name for field in self.fields}
         if taken := {name for name in names if name in RESERVED or name.endswith(EVIDENCE)}:
             raise ValueError(f"{self.name}: reserved field names: {', '.join(sorted(taken))}")

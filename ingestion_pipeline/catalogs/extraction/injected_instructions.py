@@ -4,8 +4,6 @@ Not every such phrase can be listed. Lines with a listed phrase are hidden from 
 evidence; a record that contains one is flagged for review.
 """
 
-from __future__ import annotations
-
 import re
 
 from ingestion_pipeline.reading.text.fingerprint import QuickCheck

@@ -11,8 +11,6 @@ A failed page keeps its records (see `datasets.carry_over`). A page of an explor
 never had any fails likewise if it lost links: the pages that they led to stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass

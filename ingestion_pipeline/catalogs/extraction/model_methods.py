@@ -1,7 +1,5 @@
 """Extract records from a page by questions to language models."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

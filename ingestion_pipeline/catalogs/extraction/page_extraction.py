@@ -3,8 +3,6 @@
 The pages come from the content store, never from the network.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

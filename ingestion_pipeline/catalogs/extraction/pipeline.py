@@ -1,7 +1,5 @@
 """Read a page by the cheapest sufficient method and build its records, problems and links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -76,7 +74,7 @@ def explored_links(
     return tuple(dict.fromkeys([*proposed_links, *matching_links]))[:most]
 
 
-def _links(tree: LexborHTMLParser, url: str) -> Iterable[tuple[str, str]]:
+def _links(tree: "LexborHTMLParser", url: str) -> Iterable[tuple[str, str]]:
     """Yield each link's canonical URL, with its text and the words of its address."""
     base = base_of(tree, url)
     for node in tree.css("a[href], area[href]"):
@@ -157,7 +155,7 @@ async def read_page(
 
 def _by_rules(
     config: EntityConfig, page: PageContent, settings: Settings
-) -> tuple[_PageReader, ExtractionResult | None]:
+) -> "tuple[_PageReader, ExtractionResult | None]":
     """Return the rules' result, and the finished reading if they leave nothing open."""
     by_rules = rule_reading(config, page, settings)
     reader = _PageReader(kind=config.kind, page=page, by_rules=by_rules)

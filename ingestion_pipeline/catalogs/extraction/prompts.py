@@ -4,8 +4,6 @@ No text of a page is part of a prompt, not even the name of a record that is ask
 text only ever stands between the lines that mark it as data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -203,7 +201,7 @@ def tokens_of(text: str) -> int:
     return estimated_usage(input_bytes=len(text.encode()), output_tokens=0).input_tokens
 
 
-def parts_of(kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None) -> list[PagePart]:
+def parts_of(kind: EntityType, text: str, tree: "LexborHTMLParser", *, announced: int | None) -> list[PagePart]:
     """Split a long page with several records into parts; else return the page as one part.
 
     An empty list: the page must be split, and no record starts are known (see `next_part`).
@@ -220,7 +218,7 @@ def parts_of(kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: 
     return []
 
 
-def record_starts(kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None) -> list[int]:
+def record_starts(kind: EntityType, text: str, tree: "LexborHTMLParser", *, announced: int | None) -> list[int]:
     """Return where the records begin; empty if that is not certain."""
     codes = _code_lines(text) if kind.name == _COURSE else []
     if announced is None:
@@ -268,7 +266,7 @@ def _code_lines(text: str) -> list[int]:
     return starts
 
 
-def _heading_lines(text: str, tree: LexborHTMLParser, tag: str) -> list[int]:
+def _heading_lines(text: str, tree: "LexborHTMLParser", tag: str) -> list[int]:
     """Return where the elements of a tag are in the text, in page order."""
     headings = ("".join(node.text(separator=" ").split()) for node in tree.css(tag))
     starts: list[int] = []

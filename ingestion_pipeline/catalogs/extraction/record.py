@@ -1,7 +1,5 @@
 """Records: the fields of an entity with their evidence, their keys, and the page they were read from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Extract records without a model, from embedded data, selectors and layout."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

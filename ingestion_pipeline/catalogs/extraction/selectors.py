@@ -4,8 +4,6 @@
 selector that ends with `::after-label` takes the text after the first colon: of `Code: X`, X.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +80,7 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
     return Selectors(record=css_by_name.get(RECORD), fields=fields)
 
 
-def records_by_selectors(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> list[CandidateRecord]:
+def records_by_selectors(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> list[CandidateRecord]:
     """Return what the selectors find, in page order; the tree is a cleaned one."""
     if tree.body is None:
         return []
@@ -91,7 +89,7 @@ def records_by_selectors(kind: EntityType, selectors: Selectors, tree: LexborHTM
     return [candidate for candidate in candidates if any(value is not None for value in candidate.fields.values())]
 
 
-def candidate_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> CandidateRecord:
+def candidate_in(kind: EntityType, selectors: Selectors, block: "LexborNode") -> CandidateRecord:
     """Return what the selectors find in the element around one record."""
     texts = ((name, next(texts_at(block, css), None)) for name, css in selectors.fields)
     return candidate_from_texts(kind, {name: text for name, text in texts if text})
@@ -104,7 +102,7 @@ def candidate_from_texts(kind: EntityType, texts: Mapping[str, str]) -> Candidat
     return CandidateRecord(fields=fields, quotes=quotes)
 
 
-def texts_at(block: LexborNode, css: str) -> Iterator[str]:
+def texts_at(block: "LexborNode", css: str) -> Iterator[str]:
     """Yield the text of each matching element that has any, one line for each block in it."""
     place = css.removesuffix(AFTER_LABEL)
     texts = (fragment_text(node.html or "") for node in block.css(place))

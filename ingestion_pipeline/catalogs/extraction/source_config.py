@@ -1,7 +1,5 @@
 """Read the keys `entity` and `selectors` of a source's configuration, and hash what reads its pages."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

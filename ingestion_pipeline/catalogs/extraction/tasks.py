@@ -1,7 +1,5 @@
 """Extraction tasks: load the claimed pages, and the types of their results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

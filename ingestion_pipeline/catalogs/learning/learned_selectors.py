@@ -3,8 +3,6 @@
 Their result is all or nothing, since nobody has checked the page that they read.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ def schema_hash(kind: EntityType) -> str:
     return hashlib.sha256(kind.model_dump_json().encode()).hexdigest()
 
 
-def records_by_learned(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> list[CandidateRecord]:
+def records_by_learned(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> list[CandidateRecord]:
     """Return the records in page order; none if one lacks a required field or is ambiguous.
 
     Two names in the place of one record mean that the page has another layout.
@@ -57,12 +55,12 @@ def unproved_records(kind: EntityType, candidates: list[CandidateRecord]) -> lis
     return [record_of(kind, candidate, method=ExtractionMethod.SELECTORS) for candidate in candidates]
 
 
-def has_single_text(block: LexborNode, css: str) -> bool:
+def has_single_text(block: "LexborNode", css: str) -> bool:
     """Return whether the element around a record has one distinct text at that selector."""
     return len(set(texts_at(block, css))) <= 1
 
 
-def _have_single_keys(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> bool:
+def _have_single_keys(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> bool:
     if tree.body is None:
         return True
     blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]

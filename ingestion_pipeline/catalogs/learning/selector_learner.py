@@ -4,8 +4,6 @@ After each flush the outcomes of learned selectors are counted; for a source who
 to read, selectors are learned from some of those pages. No failure here can fail a run.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

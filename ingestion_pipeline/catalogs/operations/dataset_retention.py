@@ -1,7 +1,5 @@
 """Retention of datasets, extractions, model calls and answers: the newest and what they need."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, exists, func, or_, select, union

@@ -4,8 +4,6 @@ For a changed schema, a better reader, or a model that was not configured the fi
 is predicted before (`predict_rerun`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import datetime

@@ -4,8 +4,6 @@ A list is requested by `skip` and `limit`, 20 courses at a time, up to the lengt
 itself reports. A response of another shape is an error, never an empty list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast

@@ -11,8 +11,6 @@ recipe is valid for the URL and the configuration it was detected for; another U
 catalogue. The last good one is kept while detection runs again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence

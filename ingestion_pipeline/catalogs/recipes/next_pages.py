@@ -4,8 +4,6 @@ A step is the part of the recipe that a page belongs to: the root, the further p
 the pages that a level's links lead to. Each page is followed once.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Link patterns of recipes, in RE2 so that no page can make them slow, and the text they search."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -32,7 +30,7 @@ class LinkPattern:
     text: str
     is_exact: bool = False
 
-    def checked(self) -> LinkPattern:
+    def checked(self) -> "LinkPattern":
         """Return the pattern itself if it is valid.
 
         Raises:
@@ -101,7 +99,7 @@ def simplified_markdown(html: str, *, within: str | None = None) -> str:
     return _converted(chosen.html or "" if chosen is not None else "")
 
 
-def _simplify(tree: LexborHTMLParser) -> None:
+def _simplify(tree: "LexborHTMLParser") -> None:
     for node in tree.css(_NO_CONTENT):
         node.decompose()
     for node in tree.css("iframe, div"):
@@ -121,7 +119,7 @@ def _converted(html: str) -> str:
 
 
 @cache
-def _options() -> ConversionOptions:
+def _options() -> "ConversionOptions":
     from html_to_markdown import ConversionOptions, PreprocessingOptions
 
     return ConversionOptions(

@@ -4,8 +4,6 @@ A recipe is a level: the type of its pages, how the list continues (`pagination`
 followed (`link_selector`, `link_pattern`), and in `links` the level they lead to.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,7 +143,7 @@ class ConfigFields:
                 self.refuse(key, str(error))
         return "offset" in counts
 
-    def inner(self, key: str) -> ConfigFields | None:
+    def inner(self, key: str) -> "ConfigFields | None":
         """Return the mapping under the key; None if it is not set."""
         value = self._raw.get(key)
         if value is None:
@@ -285,7 +283,7 @@ class Recipe:
     pagination: Pagination | None = None
     link_selector: str | None = None
     link_pattern: LinkPattern | None = None
-    links: Recipe | None = None
+    links: "Recipe | None" = None
     api: CoursedogApi | None = None
     render: bool = False
     rendering: RenderingOptions = field(default_factory=RenderingOptions)
@@ -301,7 +299,7 @@ class Recipe:
         return self.follows_links or self.pagination is not None or self.api is not None
 
     @property
-    def target(self) -> Recipe:
+    def target(self) -> "Recipe":
         """The level its links lead to; exploring continues by the same rules."""
         return self if self.page_type is PageType.EXPLORATORY else cast("Recipe", self.links)
 

@@ -1,7 +1,5 @@
 """Finds the job boards that a company's pages link to, embed or contain. Makes no requests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

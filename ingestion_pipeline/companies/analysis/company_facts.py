@@ -1,7 +1,5 @@
 """Facts about a company from one page: embedded data, meta tags and technology names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +57,7 @@ class CompanyPage:
     text: str
     headed: tuple[tuple[str, str], ...]
     embedded: EmbeddedData
-    anchors: tuple[SiteLink, ...]
+    anchors: "tuple[SiteLink, ...]"
     embedded_urls: tuple[str, ...]
     script_urls: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()

@@ -3,8 +3,6 @@
 What is not stated is null with a flag, and neither adds nor removes points.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Company analysis: parses pages, applies text rules, collects findings and evaluates them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -226,7 +224,7 @@ class Findings:
         """Return the fields that no page states."""
         return [name for name in FIELDS if name not in self.facts]
 
-    def with_more(self, facts: Facts, *notes: str) -> Findings:
+    def with_more(self, facts: Facts, *notes: str) -> "Findings":
         """Return a copy with facts added for missing fields."""
         return replace(self, facts={**facts, **self.facts}, notes=(*self.notes, *notes))
 
@@ -333,7 +331,7 @@ def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
     )
 
 
-def _embedded_urls(tree: LexborHTMLParser, url: str) -> list[str]:
+def _embedded_urls(tree: "LexborHTMLParser", url: str) -> list[str]:
     """Return the URLs that the page embeds, each once."""
     base = base_of(tree, url)
     names = ("src", "data-src", "data", "action")
@@ -341,7 +339,7 @@ def _embedded_urls(tree: LexborHTMLParser, url: str) -> list[str]:
     return list(dict.fromkeys(filter(None, (linked_page(base, url) for url in stated))))[:MAX_ADDRESSES]
 
 
-def _script_urls(tree: LexborHTMLParser) -> list[str]:
+def _script_urls(tree: "LexborHTMLParser") -> list[str]:
     """Return the URLs in inline scripts, which often insert the job board."""
     scripts = (script.text()[:MAX_SCRIPT_CHARACTERS] for script in tree.css("script:not([src])"))
     urls = (match[0].replace("\\/", "/") for text in scripts for match in _IN_SCRIPTS.finditer(text))

@@ -1,7 +1,5 @@
 """Asks the cheap model for fields that rules did not find; accepts only grounded answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ingestion_pipeline.companies.analysis.company_facts import FIELDS, CompanyPage, Fact, FactMethod, Facts, make_fact

@@ -1,7 +1,5 @@
 """Writes an analysis: the company's record, discovery tasks for its boards, its source's health."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -3,8 +3,6 @@
 Navigation links come first, then the sitemap; if neither names a page, common paths are tried.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -90,7 +88,7 @@ GUESSES: dict[Role, tuple[str, ...]] = {
 PAGES_PER_ROLE: dict[Role, int] = {Role.ABOUT: 2, Role.CULTURE: 1, Role.CAREERS: 2}
 
 
-def anchors_of(tree: LexborHTMLParser, url: str) -> list[SiteLink]:
+def anchors_of(tree: "LexborHTMLParser", url: str) -> list[SiteLink]:
     """Return every link of the page to another page, in page order, each URL once."""
     base = base_of(tree, url)
     links: dict[str, SiteLink] = {}

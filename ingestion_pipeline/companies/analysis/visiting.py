@@ -3,8 +3,6 @@
 What was fetched is in the task's state: after a crash the next worker continues from there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Plans the writes for one polled board: new, changed and vanished postings, quarantine, result."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -38,7 +36,7 @@ class BoardListing:
     @classmethod
     def of(
         cls, task: Task, source: Source, parsed: ParsedFeed[Listing], *, ingestion_id: int | None = None
-    ) -> BoardListing:
+    ) -> "BoardListing":
         """Return the listing of a parsed feed; an unreadable part makes it incomplete."""
         postings = [posting_of(record, source) for record in parsed.records]
         by_key = {posting.external_key: posting for posting in reversed(postings)}

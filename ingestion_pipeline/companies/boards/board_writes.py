@@ -7,8 +7,6 @@ of listings holds one lock, so that two boards that deliver one posting at the s
 one listing with two links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

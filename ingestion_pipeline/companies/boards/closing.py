@@ -5,8 +5,6 @@ disabled by failures becomes inactive when its last poll is stale. After the boa
 the next poll reopens its jobs like any job that returns.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update

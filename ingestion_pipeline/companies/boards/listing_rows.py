@@ -1,7 +1,5 @@
 """SQL statements on listings and their links; a statement for any number of rows per function."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """A board's posting with its keys (board, URL, text), content hash, quality and serialisation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ A task names its boards, or requests a rotation: those scraped longest ago first
 polls due; other runs poll and evaluate, so it waits for their results between two steps.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """The polled system of job boards: requests by platform, parsed feeds, ingestion."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime

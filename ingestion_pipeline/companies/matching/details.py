@@ -4,8 +4,6 @@ Where the page has no structured data, the cheap model marks the first and last 
 description; the text between is cut out only if both appear on the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Evaluates listings by rules, or with the strong model's score grounded in the listing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ are added up, and `filter.strike_threshold` of them filter the listing. What a l
 state never counts against it, so a listing with no data passes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass

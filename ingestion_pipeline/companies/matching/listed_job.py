@@ -1,7 +1,5 @@
 """A listing as the evaluation sees it: what its rows state, and the places and work mode that its text states."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Requeue listings: those that wait for a profile, those evaluated by other rules, and replayed dead letters."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from datetime import datetime
 

@@ -4,8 +4,6 @@ Missing descriptions are fetched politely, host by host, while other listings ar
 model requests run at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence

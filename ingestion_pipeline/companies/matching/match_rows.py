@@ -1,7 +1,5 @@
 """SQL that writes decisions, matches and notices: one statement each for any number of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The job seeker's profile, read from `profile.yaml`; all mistakes are reported at once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

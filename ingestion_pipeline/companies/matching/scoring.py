@@ -7,8 +7,6 @@ By rules the base is 50 for strength, 30 for coverage and 20 for level, where
 Where the listing has no text, a part counts a half: it neither helps nor harms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Listings as tasks: their stages and rules, loading claimed ones, and the results of their evaluation."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -161,7 +159,7 @@ class ListingItem:
 
     work: ListingWork
     source: Source | None = None
-    detail: Detail | None = None
+    detail: "Detail | None" = None
 
     @property
     def task(self) -> Task:

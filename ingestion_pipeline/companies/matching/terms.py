@@ -4,8 +4,6 @@ A term is searched as plain text first, which takes a microsecond a page; its co
 only where it occurs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ class Text:
     lower: str
 
     @classmethod
-    def of(cls, *parts: str | None) -> Text:
+    def of(cls, *parts: str | None) -> "Text":
         """Return the non-empty parts, one line each."""
         text = "\n".join(part for part in parts if part)
         lower = text.lower()

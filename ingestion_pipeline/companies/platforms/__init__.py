@@ -4,8 +4,6 @@ Adapters make no requests themselves. A new one is imported here, named in `READ
 URLs are recognised by `sources/boards.yaml`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

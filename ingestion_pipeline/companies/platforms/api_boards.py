@@ -1,7 +1,5 @@
 """The platforms with an API of their own: where each states what, and its exceptions."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

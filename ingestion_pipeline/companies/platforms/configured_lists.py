@@ -1,7 +1,5 @@
 """Any feed, JSON or HTML list of jobs: the source's config says where everything is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Fields of API responses: of any type, blank or missing; text, dates, work mode, descriptions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +46,7 @@ class ListingFields:
     values: Mapping[str, object]
 
     @classmethod
-    def of(cls, value: object) -> ListingFields:
+    def of(cls, value: object) -> "ListingFields":
         """Return the object's fields; empty if the value is no object."""
         return cls(cast("Mapping[str, object]", value) if isinstance(value, dict) else {})
 
@@ -78,7 +76,7 @@ class ListingFields:
         value = self.value(path)
         return value is True or value == "true"
 
-    def each(self, path: str) -> list[ListingFields]:
+    def each(self, path: str) -> "list[ListingFields]":
         """Return the objects of a list."""
         return [item for item in map(ListingFields.of, items_of(self.value(path))) if item.values]
 

@@ -3,8 +3,6 @@
 A platform is a subclass of `ApiBoard` with its endpoint and paths; what these cannot express is an overridden method.
 """
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

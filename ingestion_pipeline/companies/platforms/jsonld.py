@@ -1,7 +1,5 @@
 """Pages with schema.org/JobPosting data, as JSON-LD, microdata or a JSON document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Boards without an API: a list at one URL, whose further pages are numbered or linked to."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a configured board does without network access, and what a platform of job boards is."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Parsing and ingesting changed feeds: from a batch of stored pages to rows."""
 
-from __future__ import annotations
-
 import logging
 import time
 import traceback
@@ -140,7 +138,7 @@ class Ingestion:
     ingested: Sequence[IngestResult] = ()
     counts: PollCounts = field(default_factory=PollCounts)
 
-    def __add__(self, other: Ingestion) -> Ingestion:
+    def __add__(self, other: "Ingestion") -> "Ingestion":
         """Return the results and counts of both."""
         return Ingestion(ingested=[*self.ingested, *other.ingested], counts=self.counts + other.counts)
 

@@ -5,8 +5,6 @@ A run that is killed between fetching and ingesting loses nothing: its polls sta
 fetched again. The batch of the dead run is deleted by whoever stores the feed again, or by retention, never resumed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

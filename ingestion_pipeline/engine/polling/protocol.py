@@ -1,7 +1,5 @@
 """The protocols of systems that are polled, and fetching a feed: all its pages, or that it is unchanged."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Starting, finding and reliably ending a Chromium without background traffic."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -70,8 +68,8 @@ class BrowserLost(Exception):
 class Chromium:
     """One browser, its playwright driver, and the process ids to kill if they hang."""
 
-    playwright: Playwright
-    browser: Browser
+    playwright: "Playwright"
+    browser: "Browser"
     process_id: int | None
     driver_id: int | None
 

@@ -5,8 +5,6 @@ Routes inside the browser do not see what a name resolves to; the proxy does. Ea
 proxy count the bytes of a page and end its connections together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import re

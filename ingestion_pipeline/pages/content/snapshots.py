@@ -6,8 +6,6 @@ hashed by its body, its only object; its source recognises the feed by a hash of
 one row per URL and content hash, however often that content returns: `fetched_at` is the last time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The content store: compressed bodies in files named by their SHA-256."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Reading a response body: inflated by us, so that every limit holds while it grows."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -144,7 +142,7 @@ class _Zstd:
             if chunk:
                 yield chunk
 
-    def _next_frame(self) -> zstd.ZstdDecompressor:
+    def _next_frame(self) -> "zstd.ZstdDecompressor":
         self._count += 1
         if self._count > _MAX_MEMBERS:
             raise BadStream(f"more than {_MAX_MEMBERS} zstd frames")

@@ -1,7 +1,5 @@
 """The address guard: one lookup per name, and every address must be public."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence

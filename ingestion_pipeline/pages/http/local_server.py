@@ -5,8 +5,6 @@ reserved (RFC 6761, section 6.2): nobody can register a name under it, so no rea
 and URLs stay the same whatever port the server was given.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

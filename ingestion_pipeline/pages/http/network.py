@@ -5,8 +5,6 @@ more likely us. Such a failure becomes a `Resource` error: the work is released,
 strike is counted, and the run ends with a message that says so.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

@@ -1,7 +1,5 @@
 """A request for one page, the two answers that are not errors, and the errors of status codes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

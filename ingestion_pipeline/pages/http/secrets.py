@@ -4,8 +4,6 @@ What is stored, logged or reported of a request never contains one: not its URL,
 what a server repeats of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager

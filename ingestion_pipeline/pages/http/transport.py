@@ -8,8 +8,6 @@ Every address is checked twice: the guard replaces the name server, and no socke
 address that it did not return for this request.
 """
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Leases of hosts for one run: pacing, robots.txt, hosts that redirects lead to, and the fetch that honours them."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging
@@ -83,7 +81,7 @@ class RedirectLeases:
         return Resource(message, until=self._clock.now() + wait, code="host_busy")
 
     @asynccontextmanager
-    async def _held(self, host: str) -> AsyncGenerator[HostLease]:
+    async def _held(self, host: str) -> "AsyncGenerator[HostLease]":
         lease = await self._acquire(host)
         try:
             yield lease
@@ -96,7 +94,7 @@ class RedirectLeases:
 
 
 @asynccontextmanager
-async def host_turn(lease: HostLease, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+async def host_turn(lease: "HostLease", url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
     """Wait for the host's turn; at most as many requests run at a time as its pace has a burst."""
     async with lease.slots, _turn(lease.rate_limiter, url, clock=clock):
         yield

@@ -5,8 +5,6 @@ that spacing and Retry-After hold for every worker. It is a theoretical arrival 
 request waits for it; with a published rate a burst may run ahead of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -139,7 +137,7 @@ def store_robots(
         connection.execute(_held_update(connection, names, rows, owner=owner, robots_fetched_at=now))
 
 
-def store_health(connection: Connection, health: Mapping[str, HostHealth], *, owner: str) -> None:
+def store_health(connection: Connection, health: "Mapping[str, HostHealth]", *, owner: str) -> None:
     """Store the health of each host that the owner still holds."""
     if health:
         rows = [(host, state.error_score, state.timed_out_at) for host, state in health.items()]

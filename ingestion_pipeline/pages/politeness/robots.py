@@ -4,8 +4,6 @@ A parser of our own instead of Protego: that fails 12 of Google's 142 vectors, a
 become groups and names, so that a correction would be a second parser in front of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +58,7 @@ class RobotsRule:
     pattern: str
 
     @classmethod
-    def of(cls, pattern: str, *, is_allowed: bool, written: str = "") -> RobotsRule:
+    def of(cls, pattern: str, *, is_allowed: bool, written: str = "") -> "RobotsRule":
         """Return the rule of a pattern: `*` is anything, a final `$` the end; `written` is shown in its place."""
         prefix, *parts = _STARS.sub("*", pattern.removesuffix("$")).split("*")
         return cls(prefix, tuple(parts), pattern.endswith("$"), is_allowed, written or pattern)

@@ -1,7 +1,5 @@
 """Types of a page fetch: what is known of the page, what to fetch, and the two answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime

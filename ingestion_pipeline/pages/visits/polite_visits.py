@@ -1,7 +1,5 @@
 """Fetching pages politely, by HTTP or in a browser, and recognising unchanged ones."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Callable

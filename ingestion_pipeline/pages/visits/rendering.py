@@ -1,7 +1,5 @@
 """Rendering options of a page, their parsing from a config, and the rendered page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, cast

@@ -4,8 +4,6 @@ Careful by design: a misclassified page is a lost page. Each class needs a clear
 by words alone need a page with next to nothing else on it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -211,7 +209,7 @@ def classify_raw(headers: Mapping[str, str], body: bytes) -> WrongType | Blocked
 
 
 def classify_parsed(
-    url: str, status: int, html: str, tree: LexborHTMLParser, *, utf8: bytes, is_rendered: bool = False
+    url: str, status: int, html: str, tree: "LexborHTMLParser", *, utf8: bytes, is_rendered: bool = False
 ) -> ResponseClass:
     """Classify a page by its cleaned tree and `utf8_text`, without parsing it again.
 
@@ -236,7 +234,7 @@ class _PageSignals:
     status: int
     html: str
     text: str
-    tree: LexborHTMLParser
+    tree: "LexborHTMLParser"
 
     @property
     def title(self) -> str:

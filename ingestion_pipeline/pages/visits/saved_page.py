@@ -1,7 +1,5 @@
 """Parsing a saved web page for `ingest read`, without network or database."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

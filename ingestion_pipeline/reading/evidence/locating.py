@@ -4,8 +4,6 @@ A record is found by its anchors first (its own id, its URL), its values then ne
 value in another record proves nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

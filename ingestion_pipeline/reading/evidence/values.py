@@ -1,7 +1,5 @@
 """Find numbers and dates in texts by value: 1,234.50 is 1.234,50; the 3 in 13 or 3.5 is none."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Convert a page to Markdown: its visible content with links, for people and for models."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -286,7 +284,7 @@ def _converted(html: bytes) -> bytes:
     return _tidy(written).strip()
 
 
-def _options_for(html: bytes) -> ConversionOptions | None:
+def _options_for(html: bytes) -> "ConversionOptions | None":
     """Return the fast options if they are safe, else the slow ones; None if neither is.
 
     The quick way pads the columns of tables. Both write a mark for each level of quotes and lists
@@ -391,7 +389,7 @@ def _tidy(markdown: bytes) -> bytes:
 
 
 @cache
-def _options(*, is_quick: bool = True) -> ConversionOptions:
+def _options(*, is_quick: bool = True) -> "ConversionOptions":
     """Return the converter's options; the quick way takes half of the time for the same words."""
     from html_to_markdown._html_to_markdown import ConversionOptions, PreprocessingOptions, TierStrategy
 

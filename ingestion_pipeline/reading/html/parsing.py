@@ -1,7 +1,5 @@
 """Parse HTML safely: count before parsing, and try out what is larger than an ordinary page."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import deque
@@ -73,7 +71,7 @@ _trial_process = TrialProcess()
 _accepted: deque[tuple[int, int]] = deque(maxlen=32)  # length and hash: a page is parsed for several purposes
 
 
-def parse_html(text: str, *, utf8: bytes | None = None) -> LexborHTMLParser:
+def parse_html(text: str, *, utf8: bytes | None = None) -> "LexborHTMLParser":
     """Return the tree that browsers build of the text; `utf8` is the same, if available.
 
     Raises:

@@ -5,8 +5,6 @@ exceeds its limits of time and memory dies alone. It has one thread and imports 
 starts in 20 ms, takes 13 MB and forks quickly.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import resource

@@ -1,7 +1,5 @@
 """A page as its visitor sees it, from one parse: addresses, links, text and Markdown."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,7 +52,7 @@ class VisiblePage:
     links: tuple[str, ...]
     body: LinkedHtml
     utf8: bytes
-    tree: LexborHTMLParser
+    tree: "LexborHTMLParser"
 
     @property
     def text(self) -> str:

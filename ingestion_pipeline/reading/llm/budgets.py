@@ -4,8 +4,6 @@ A counter holds settled costs and open reserves, so a crash between the two leav
 counted, and the cost of a check does not grow with the number of calls.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Mapping, Sequence

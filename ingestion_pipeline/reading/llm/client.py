@@ -5,8 +5,6 @@ request is recorded in the ledger before it is sent. What is nobody's fault is r
 (no model, no budget until a date, the server is busy), what may pass as `Transient`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

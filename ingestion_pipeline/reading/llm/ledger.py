@@ -5,8 +5,6 @@ cost; a worker that dies in between leaves its reserve counted. `cached` rows co
 A reserve is not spending: while reserves in flight fill a budget, a call waits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence

@@ -5,8 +5,6 @@ no page can close them and continue as if it were us; what a page says inside th
 and nothing in an answer is accepted because the page demanded it (schema, URLs, grounding).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import secrets
@@ -106,7 +104,7 @@ class Conversation:
         texts = (self.instructions, *(turn.text for turn in self.turns))
         return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
-    def after(self, answer: str, problems: Sequence[str]) -> Conversation:
+    def after(self, answer: str, problems: Sequence[str]) -> "Conversation":
         """Return the conversation with an answer that was not accepted, and why."""
         rejected = Turn(role="assistant", text=answer or "(no answer)")
         again = Turn(role="user", text=_AGAIN.format(problems="; ".join(problems)))
@@ -151,7 +149,7 @@ class Usage:
     output_tokens: int = 0
     is_estimated: bool = False
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,

@@ -5,8 +5,6 @@ other properties. A keyword that is not checked here is refused where the schema
 rule is silently left out.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

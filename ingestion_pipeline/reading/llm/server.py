@@ -1,7 +1,5 @@
 """The model's server: its client, the answer format it supports, deadlines and retries."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
@@ -66,7 +64,7 @@ class ModelServer:
         self._format: AnswerFormat | None = None
         self.base_url = shown_base_url(settings)
 
-    def client(self) -> openai.AsyncOpenAI:
+    def client(self) -> "openai.AsyncOpenAI":
         """Return the open client."""
         if self._client is None:
             key = self._settings.openai_api_key.get_secret_value()

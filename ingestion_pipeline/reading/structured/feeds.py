@@ -4,8 +4,6 @@ The body is decoded and checked here, so that feedparser gets plain UTF-8 that b
 element: no document type, no entity, no path that it could take for a file to open.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import time

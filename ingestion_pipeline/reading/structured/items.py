@@ -1,7 +1,5 @@
 """Types that the readers of items share: problems, readings, pages of items, saved bodies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -114,7 +112,7 @@ class SavedBodyResult:
     @classmethod
     def of(
         cls, read: Callable[[], ParsedFeed[Record]], as_dict: Callable[[Record], Mapping[str, Any]]
-    ) -> SavedBodyResult:
+    ) -> "SavedBodyResult":
         """Return the reader's result, or why it refused."""
         try:
             reading = read()

@@ -3,8 +3,6 @@
 A path is keys with dots between them and positions in brackets; the empty path is the value itself.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -37,7 +35,7 @@ class JsonPath:
     steps: tuple[Step, ...]
 
     @classmethod
-    def of(cls, text: str) -> JsonPath:
+    def of(cls, text: str) -> "JsonPath":
         """Parse the path; raise `BadJsonPath` if it is not of the form `a.b[0].c`."""
         steps: list[Step] = []
         position = 0

@@ -4,8 +4,6 @@ The values may be texts, numbers, lists or nested things; what is not stated is 
 decides which organization a page belongs to, and what a fact is worth.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

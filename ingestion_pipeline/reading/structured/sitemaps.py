@@ -4,8 +4,6 @@ Sitemaps are read by patterns, not by an XML parser: a sitemap needs none, and w
 cannot be attacked. A document type is refused all the same.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator
@@ -214,10 +212,10 @@ class XmlElement:
 
     name: str
     text: str = ""
-    children: list[XmlElement] = field(default_factory=list["XmlElement"])
+    children: "list[XmlElement]" = field(default_factory=list["XmlElement"])
     attributes: dict[str, str] = field(default_factory=dict[str, str])
 
-    def each(self, name: str) -> Iterator[XmlElement]:
+    def each(self, name: str) -> "Iterator[XmlElement]":
         """Return the children of that name."""
         return (child for child in self.children if child.name == name)
 

@@ -4,8 +4,6 @@ Legal forms of some fifty countries, written with and without their dots, before
 language puts them there. The result is never empty: a name that is nothing else stays whole.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

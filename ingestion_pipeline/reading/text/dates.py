@@ -4,8 +4,6 @@ The forms that most pages use are read here, in microseconds; dateparser, which 
 reads the rest.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Decode bodies: the declared encoding, and a guess for those that declare none and are not UTF-8."""
 
-from __future__ import annotations
-
 import codecs
 import re
 from html import unescape

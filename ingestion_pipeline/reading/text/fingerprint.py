@@ -4,8 +4,6 @@ Only what a page says of itself is left out: "as of", "last updated", "today is"
 a clock. A date that stands for anything else is content, and so is every other number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Language and keywords of a text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

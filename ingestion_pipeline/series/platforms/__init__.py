@@ -1,7 +1,5 @@
 """Adapters of chapter platforms, by name: which pages to request, and how to parse releases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

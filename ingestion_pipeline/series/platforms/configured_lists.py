@@ -1,7 +1,5 @@
 """Platforms `json` and `html`: any list of chapters, described by its source's config or recognised by its theme."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

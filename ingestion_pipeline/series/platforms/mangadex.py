@@ -4,8 +4,6 @@ Documentation: https://api.mangadex.org/docs. Chapters are requested in the orde
 were created: what is added while we page comes last, so no page skips or repeats a chapter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The protocol of a platform adapter: how to configure a source, what to request, how to parse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

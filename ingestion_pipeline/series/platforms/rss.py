@@ -1,7 +1,5 @@
 """Platform `rss`: RSS and Atom feeds; numbers come from the titles of the entries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

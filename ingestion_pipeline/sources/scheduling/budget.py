@@ -1,7 +1,5 @@
 """The polling budget: request costs and usual change rates, measured and stored by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -16,8 +16,6 @@ every request where it saves most: at a constant rate of change the interval is 
 twice the cost divided by the rate, and it is short before a release that is due.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Due polls: indexed queries per tick, shards of runs, measured pace, and the ingestion backlog."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -122,7 +120,7 @@ PACE = "pace:"
 MEASURED_FROM = 20  # sources; a run of fewer measures its own start
 
 
-def run_size(pace: float | None, limits: Polling) -> int:
+def run_size(pace: float | None, limits: "Polling") -> int:
     """Return how many sources a run can poll in its time, at the measured pace."""
     return max(ceil((pace or FIRST_PACE) * limits.run_seconds), FEWEST)
 
@@ -134,12 +132,12 @@ def known_pace(measurements: Mapping[str, float], tier: str | None) -> float | N
     return max(paces, default=None) if own is None else own
 
 
-def claim_size(pace: float | None, limits: Polling) -> int:
+def claim_size(pace: float | None, limits: "Polling") -> int:
     """Return how many polls a run claims at a time: no more than it can finish in its time."""
     return min(run_size(pace, limits), limits.batch_size)
 
 
-def shard_count(due: int, *, pace: float | None, limits: Polling) -> int:
+def shard_count(due: int, *, pace: float | None, limits: "Polling") -> int:
     """Return how many runs share the due polls, so that each ends in time, within the settings."""
     needed = ceil(due / run_size(pace, limits))
     return min(max(needed, limits.shards), max(limits.most_shards, limits.shards))

@@ -12,8 +12,6 @@ breaker: one probe after 24 hours, and only a success closes it. A job board is 
 somebody enables it. A rate limit is never a strike and is not handled here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Tables of catalogues: recipes, extractions with their steps and pages, datasets and items."""
 
-from __future__ import annotations
-
 from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata

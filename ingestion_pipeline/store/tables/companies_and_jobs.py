@@ -1,7 +1,5 @@
 """Tables of companies and jobs: companies, listings, matches and profiles."""
 
-from __future__ import annotations
-
 from sqlalchemy import Boolean, Column, Float, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata

@@ -1,7 +1,5 @@
 """Tables of fetching: hosts and snapshots."""
 
-from __future__ import annotations
-
 from sqlalchemy import Column, Float, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata

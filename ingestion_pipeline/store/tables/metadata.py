@@ -1,7 +1,5 @@
 """Metadata of all tables: the naming of constraints, and the comments of columns that mean the same everywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sqlalchemy import MetaData

@@ -1,7 +1,5 @@
 """Tables of operations: settings, audit log, health, heartbeats, and the ledger of language models."""
 
-from __future__ import annotations
-
 from sqlalchemy import Column, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata

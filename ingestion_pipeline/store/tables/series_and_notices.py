@@ -1,7 +1,5 @@
 """Tables of series and those who follow them: chapters and their sources; outbox, recipients, follows, notices."""
 
-from __future__ import annotations
-
 from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata

@@ -1,7 +1,5 @@
 """Tables of sources and their versions, tasks, batches, dead letters, runs, ingestions, measurements, exports."""
 
-from __future__ import annotations
-
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,

@@ -1,7 +1,5 @@
 """Tables of websites: businesses, analyses, model answers, and rankings by day."""
 
-from __future__ import annotations
-
 from sqlalchemy import Column, Date, Float, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata

@@ -1,7 +1,5 @@
 """Small catalog sites, each a mapping from path to page, and detection runs on them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

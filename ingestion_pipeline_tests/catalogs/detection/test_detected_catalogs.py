@@ -1,7 +1,5 @@
 """Catalogs crawled by a detected recipe: vendor APIs, and session ids in every link."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

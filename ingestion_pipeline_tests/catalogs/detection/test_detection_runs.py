@@ -1,7 +1,5 @@
 """Detection runs: claimed, rate limited, fenced, notified once, followed by the first extraction."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from datetime import datetime

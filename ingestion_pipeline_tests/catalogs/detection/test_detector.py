@@ -1,7 +1,5 @@
 """From a first page to a recipe: sites of every kind, and the reasons for refusals."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Mapping

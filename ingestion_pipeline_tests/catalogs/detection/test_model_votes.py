@@ -1,7 +1,5 @@
 """Votes of a model, by the bundled scripted server: counted, and checked against the page."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Page type, platform, link clusters and paging by rules, on real and saved pages."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.catalogs.detection.link_shapes import clusters_of, purpose_of

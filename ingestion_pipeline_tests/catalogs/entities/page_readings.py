@@ -1,7 +1,5 @@
 """Readings of one page: by rules alone, or with a scripted model."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

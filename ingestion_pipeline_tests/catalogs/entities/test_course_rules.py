@@ -1,7 +1,5 @@
 """Rules for the text of a course: its heading, its parts, and the lines of the page."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.rules.course_building import own_lines

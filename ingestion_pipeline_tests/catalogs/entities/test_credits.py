@@ -1,7 +1,5 @@
 """Credits in the forms that catalogs use, and numbers that are none."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

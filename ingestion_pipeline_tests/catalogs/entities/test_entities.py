@@ -1,7 +1,5 @@
 """Programmes, credentials, competencies and custom types, read without a model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pages with instructions for a model (T36): the record of the clean page, or a flag."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

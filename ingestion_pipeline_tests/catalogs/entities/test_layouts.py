@@ -5,8 +5,6 @@ measure pages that nobody had in mind. Once read they are known, too: the shares
 are in docs/features.md.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type

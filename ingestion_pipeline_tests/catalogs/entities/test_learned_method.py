@@ -1,7 +1,5 @@
 """Learned selectors as a method: after configured selectors, before layout, never final."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

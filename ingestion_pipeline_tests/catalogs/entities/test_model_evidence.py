@@ -1,7 +1,5 @@
 """Values of a model are proved by the page, in any script, or stay unproved."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

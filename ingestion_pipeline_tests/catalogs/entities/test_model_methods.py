@@ -1,7 +1,5 @@
 """Pages that rules cannot read: a model's answers are checked, and requested again."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from typing import Any

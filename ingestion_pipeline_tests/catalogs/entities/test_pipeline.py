@@ -1,7 +1,5 @@
 """The extraction pipeline of a page: when a model is asked, and which links are explored."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

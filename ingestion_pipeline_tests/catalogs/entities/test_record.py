@@ -1,7 +1,5 @@
 """Entity types as data, and their rules for a record."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """From a saved body to records by rules: each layout, API and XML file, nothing invented, no crash."""
 
-from __future__ import annotations
-
 import json
 import time
 from random import Random

@@ -1,7 +1,5 @@
 """Selectors learned from training pages: they find the same records again, or none are learned."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal

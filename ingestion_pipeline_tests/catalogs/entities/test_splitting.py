@@ -1,7 +1,5 @@
 """Long pages with several records: where they are split, and that no record is lost or cut."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

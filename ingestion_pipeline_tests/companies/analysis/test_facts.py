@@ -1,7 +1,5 @@
 """Facts and job boards on the pages of a company: structured data first, then text, each with its grounding."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

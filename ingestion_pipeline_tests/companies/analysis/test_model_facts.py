@@ -1,7 +1,5 @@
 """A model as the last extraction method: asked for facts that the rules lack, stored where the pages ground them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

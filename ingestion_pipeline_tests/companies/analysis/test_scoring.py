@@ -1,7 +1,5 @@
 """Size, completeness, points and tiers at their edges."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.companies.analysis.company_score import (

@@ -1,7 +1,5 @@
 """Which pages of a site are fetched, chosen by their names."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.companies.analysis.site_pages import (

@@ -1,7 +1,5 @@
 """Technologies are found by whole words only."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Job boards on a loopback web, Greenhouse answers for them, and polls of them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

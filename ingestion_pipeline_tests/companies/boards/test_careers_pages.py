@@ -1,7 +1,5 @@
 """A company's own careers page: every page is read, and jobs it no longer lists are closed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

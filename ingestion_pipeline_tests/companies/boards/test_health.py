@@ -1,7 +1,5 @@
 """Trap 19: what disables a board and who enables it again."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.sources.registry import enable, register

@@ -1,7 +1,5 @@
 """Polling a board again, also concurrently: one listing per posting, and no write without a change."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

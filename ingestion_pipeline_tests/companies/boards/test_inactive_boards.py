@@ -1,7 +1,5 @@
 """Boards that are no longer polled: their jobs are closed, and reopened with the board."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

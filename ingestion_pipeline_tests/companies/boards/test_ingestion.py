@@ -1,7 +1,5 @@
 """Ingestion of a board: one listing per posting, missing twice is closed, doubtful lists are quarantined."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

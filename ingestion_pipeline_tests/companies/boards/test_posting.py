@@ -1,7 +1,5 @@
 """The content hash and the quality of a listing, and the stored form of a parsed feed."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports of a board for Dagster, and the findings of its checks."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """SCRAPE tasks: boards are polled ahead of schedule, oldest first, until enough jobs match."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path

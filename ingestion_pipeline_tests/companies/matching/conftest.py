@@ -1,7 +1,5 @@
 """A job board whose listings are evaluated against a profile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime

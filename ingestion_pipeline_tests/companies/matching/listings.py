@@ -1,7 +1,5 @@
 """Listings as polls store them, written directly, and runs that evaluate them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The companies of listings: added at once, queued for analysis, and waited for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

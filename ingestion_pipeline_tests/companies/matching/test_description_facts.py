@@ -1,7 +1,5 @@
 """Location, work mode and pay that a listing states only in its text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

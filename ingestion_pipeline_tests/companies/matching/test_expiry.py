@@ -1,7 +1,5 @@
 """Jobs with a deadline: past it they are closed, neither matched nor announced."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

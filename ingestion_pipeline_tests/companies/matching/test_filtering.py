@@ -1,7 +1,5 @@
 """The filter: rejections in order, strikes with their points; missing data never counts against a listing."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A worker process that is killed while it evaluates listings: each is evaluated and announced once."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Scores of the strong model with grounded skills; scores of the rules where it has no answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The profile is loaded completely or not at all, and all its mistakes are reported at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

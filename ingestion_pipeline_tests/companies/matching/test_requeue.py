@@ -1,7 +1,5 @@
 """Requeued listings: evaluated again for a changed profile or a replayed dead letter, announced once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

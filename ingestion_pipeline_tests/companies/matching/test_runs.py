@@ -1,7 +1,5 @@
 """Runs that evaluate listings: each is claimed, evaluated and written once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

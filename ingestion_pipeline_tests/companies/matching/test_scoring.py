@@ -1,7 +1,5 @@
 """Scores: the formula of the rules, adjustments, limits, thresholds and priority bands."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Data missing from a list is fetched from the platform's API or from the listing's own page."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

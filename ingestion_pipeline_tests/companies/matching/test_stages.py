@@ -1,7 +1,5 @@
 """The next stage and the decision of a listing follow from its state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole words only: no "ai" in "email", no "go" in "go to market"."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.companies.matching.terms import Text, find, find_phrase, places

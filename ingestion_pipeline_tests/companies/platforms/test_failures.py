@@ -1,7 +1,5 @@
 """A failed read is never an empty read: error bodies, unexpected pages and hostile input."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

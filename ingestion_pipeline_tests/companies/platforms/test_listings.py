@@ -1,7 +1,5 @@
 """Listings that each platform adapter parses from hand-made bodies in fixtures/jobs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Configured lists with pagination by number, offset, cursor and template; POST requests and secrets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Lists of jobs recognised on pages of any layout; an uncertain list is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, platform

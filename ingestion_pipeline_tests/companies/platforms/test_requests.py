@@ -1,7 +1,5 @@
 """Requests of each board, page by page, and when a list is complete."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

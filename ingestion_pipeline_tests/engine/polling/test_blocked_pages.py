@@ -1,7 +1,5 @@
 """Polls that get a blocked page, or something else, instead of a feed."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.engine.context import RunContext

@@ -1,7 +1,5 @@
 """An open breaker: one probe after a day, however many workers run."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Outcomes of a claimed poll while it is fetched, on both databases, from a real server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From stored feeds to rows: extraction, quarantine, lost claims and snapshots."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A run whose transaction the database aborts as a deadlock victim retries it, and nothing is lost."""
 
-from __future__ import annotations
-
 import pytest
 from sqlalchemy import text
 

@@ -1,7 +1,5 @@
 """No page can make the browser connect to a private address (T23)."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 

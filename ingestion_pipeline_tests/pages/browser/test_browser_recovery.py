@@ -1,7 +1,5 @@
 """A browser that crashes or hangs is replaced, and none outlives its run."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Which Chromium is used: the configured one, else one that is installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

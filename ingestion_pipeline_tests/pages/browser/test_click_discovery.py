@@ -1,7 +1,5 @@
 """Click discovery on pages whose links are not `<a href>` elements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The rules for the document of a browser page, without a browser."""
 
-from __future__ import annotations
-
 import pytest
 
 from ingestion_pipeline.pages.browser.document import Document

@@ -1,7 +1,5 @@
 """The browser's proxy: for clients with a pass, to checked addresses, one exchange at a time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

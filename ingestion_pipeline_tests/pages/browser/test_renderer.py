@@ -1,7 +1,5 @@
 """Rendering of sites that need a browser, misbehave, or crash it."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import struct

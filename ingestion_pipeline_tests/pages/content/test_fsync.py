@@ -1,7 +1,5 @@
 """Objects are synced to disk one by one or all at once, before they get their names."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Page snapshots as rows and objects: one row per URL and content, looked up in bulk."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """The content store keeps equal bytes once, complete, and readable by the owner only."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

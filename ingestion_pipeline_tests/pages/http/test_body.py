@@ -1,7 +1,5 @@
 """A body is complete and within every limit, or it is refused while it is small in memory."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """T24: bombs in every encoding, also nested, are stopped before they take memory or time."""
 
-from __future__ import annotations
-
 import gzip
 import time
 import zlib

@@ -1,7 +1,5 @@
 """Fetches by HTTP from a real server on loopback that drops, drips and sends invalid answers."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import gzip

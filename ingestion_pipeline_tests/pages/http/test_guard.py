@@ -1,7 +1,5 @@
 """No packet is sent to a refused address: the guard checks what a name resolves to, once."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Every hop of a fetch is guarded: redirects, names, addresses and certificates."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 from pathlib import Path

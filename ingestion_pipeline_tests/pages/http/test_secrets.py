@@ -1,7 +1,5 @@
 """A secret is sent to its configured host only and never appears elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 import traceback
 from collections.abc import Collection

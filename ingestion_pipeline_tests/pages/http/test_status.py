@@ -1,7 +1,5 @@
 """The error class of each status code, and the wait that the server requests."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Redirect leases while the run writes: held during use, released afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence

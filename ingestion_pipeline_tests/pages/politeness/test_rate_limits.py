@@ -1,7 +1,5 @@
 """Request spacing and pauses while a run fetches, measured at the server."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

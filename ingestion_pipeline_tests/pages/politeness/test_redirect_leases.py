@@ -1,7 +1,5 @@
 """A redirect to another host: its rules are fetched, its spacing applies, its lease is needed."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """robots.txt during polls: fetched once, stored in the host's row, honoured by all runs."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import time

@@ -1,7 +1,5 @@
 """The rules of a robots.txt answer, how long they hold, and checks against cached rules."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Visits of one page: new, unchanged, or something served instead of content."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

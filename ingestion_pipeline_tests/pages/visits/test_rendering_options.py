@@ -1,7 +1,5 @@
 """The rendering options of a source's config, and the errors for invalid ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Spans that prove a value, and above all those that do not."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import UTC, date, datetime

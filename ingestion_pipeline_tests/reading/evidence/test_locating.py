@@ -1,7 +1,5 @@
 """Values are located in their own record, as a path or as a span, also dates in other words."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from decimal import Decimal

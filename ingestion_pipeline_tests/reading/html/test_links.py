@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from html import escape
 from string import ascii_letters, digits

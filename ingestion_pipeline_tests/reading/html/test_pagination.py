@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from ingestion_pipeline.reading.html.links import Clue, following_pages
 from ingestion_pipeline.reading.html.parsing import parse_html
 

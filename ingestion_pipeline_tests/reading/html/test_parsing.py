@@ -1,7 +1,5 @@
 """Limits of the HTML parser, and properties of the HTML that it serializes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """Styles that hide text from visitors, and styles that do not."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Questions, ledger entries and settings for a model server on loopback, with sane defaults."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The real openai client against llmock, which checks how a client handles server failures."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

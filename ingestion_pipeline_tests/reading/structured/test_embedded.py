@@ -1,7 +1,5 @@
 """Embedded data of pages: compared with extruct, and broken on purpose."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

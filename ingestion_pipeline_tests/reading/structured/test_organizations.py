@@ -1,7 +1,5 @@
 """Facts about the organization behind a page."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

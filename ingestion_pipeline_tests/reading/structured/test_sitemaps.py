@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import time
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Business names without article and legal form."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Themes: recognised by their marks. The bodies are written by hand after each theme's markup."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from decimal import Decimal
 

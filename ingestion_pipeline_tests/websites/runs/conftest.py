@@ -1,7 +1,5 @@
 """A loopback web, a scripted provider, and a run context that analyses websites."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Failed phases: retried, waiting or dead-lettered; and failing providers."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Worker processes that are killed, stopped or compete: each analysis ends once, each answer is stored once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

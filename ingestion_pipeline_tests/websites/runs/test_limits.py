@@ -1,7 +1,5 @@
 """Slots, queue limits and order of analyses; waiting costs no attempt."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The task of a phase is locked before its analysis, also by a replayed dead letter."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """An analysis from its poll to its ranking, phase by phase, in one run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Metrics of the phases: counts, times and success rates."""
 
-from __future__ import annotations
-
 from asyncio import StreamWriter
 
 import pytest

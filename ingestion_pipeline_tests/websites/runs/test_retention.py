@@ -1,7 +1,5 @@
 """Retention of old analyses and their answers."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any

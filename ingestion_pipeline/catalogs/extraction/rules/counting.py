@@ -1,7 +1,5 @@
 """Read how many records a page announces, and find the evidence of each in its own part of the page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Parse course codes and the first line of a course: CS 101 Introduction to Computing (3)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

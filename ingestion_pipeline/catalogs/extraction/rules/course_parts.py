@@ -1,7 +1,5 @@
 """Split the text below a course's first line into description, prerequisites and credits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Recognize the words for a course's parts, from `layouts/words.yaml`, and choices by phrase."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """Parse credits as catalogues write them: 3 cr., (3-0-3), 1 TO 3, 3.000 Credit hours, 9.6 CEUs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal

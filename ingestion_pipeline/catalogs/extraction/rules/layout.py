@@ -1,7 +1,5 @@
 """Extract courses by layout alone: a line that begins with a course code and the lines below."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Extract records from embedded schema.org data."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
