@@ -1,13 +1,14 @@
-"""The HTTP transport, and the only module that knows the HTTP libraries (httpx, aiohttp).
+"""The HTTP client, and the only module that knows the HTTP libraries (httpx, aiohttp).
 
-It has httpx's transport interface on aiohttp's connections, without `httpx.AsyncClient` and without
-aiohttp's redirects, cookies, environment or decoding. httpx's own pool costs five times as much per
-page (docs/decisions.md). There is one small session per host, so that open connections are bounded.
+Requests go through `httpx.AsyncClient` over a transport of our own on aiohttp's connections, because httpx's
+pool costs five times as much per page (docs/decisions.md). Redirects, decoding and cookies are not left to
+either library. There is one small session per host, so that open connections are bounded.
 
 Every address is checked twice: the guard replaces the name server, and no socket is opened to an
 address that it did not return for this request.
 """
 
+import logging
 import socket
 import ssl
 from collections import OrderedDict
@@ -15,7 +16,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +38,14 @@ KEEPALIVE_SECONDS = 20.0  # beyond the longest host delay, below what common ser
 MAX_ADDRESSES_TRIED = 4
 # Security policies of real sites go beyond aiohttp's 8 kB; four megabytes are the worst case.
 MAX_HEADERS, MAX_HEADER_BYTES = 128, 32_768
+# httpx parses every `Location`, also where it follows none, and fails on a bad one: redirects are the fetcher's.
+_LOCATION, _HIDDEN_LOCATION = b"location", b"x-unparsed-location"
 _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 OpenSocket = Callable[[AddressInfo], socket.socket]
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs whole URLs at INFO, with the secrets in them
 
 # The addresses that the guard returned for the request of this task.
 _CHECKED: ContextVar[frozenset[tuple[str, int]]] = ContextVar("checked", default=frozenset())
@@ -103,8 +109,8 @@ class _Connector(aiohttp.TCPConnector):
         return connection
 
 
-class HostTransport(httpx.AsyncBaseTransport):
-    """httpx's transport for one host, over an aiohttp session that only sends and receives."""
+class _HostSession:
+    """An aiohttp session for one host that only sends and receives."""
 
     def __init__(self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket) -> None:
         self._names = names = _GuardedResolver(guard)
@@ -136,15 +142,10 @@ class HostTransport(httpx.AsyncBaseTransport):
         """Whether the last request got a connection."""
         return self._connector.has_connected
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Return status and headers; the stream is the raw body."""
-        response = await self.send(request.method, str(request.url), request.headers, request.content or None)
-        return httpx.Response(response.status, headers=list(response.raw_headers), stream=_Wire(response))
-
     async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, url: str, headers: list[tuple[str, str]], body: bytes | None
     ) -> aiohttp.ClientResponse:
-        """Send a request without httpx's objects, which cost as much as the exchange itself."""
+        """Send the request; return status and headers, with the body still on the wire."""
         address = URL(url, encoded=True)
         await self._names.recheck(address.raw_host or "", address.port or 0)
         if _is_literal(address.raw_host or ""):  # aiohttp does not resolve these
@@ -172,19 +173,6 @@ def _checked_sockets(opened: OpenSocket) -> OpenSocket:
     return factory
 
 
-class _Wire(httpx.AsyncByteStream):
-    """The raw body of a response; a connection whose body was not read to its end is closed."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.content.iter_any()
-
-    async def aclose(self) -> None:
-        self._response.close()
-
-
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
     """Status and headers (lower-case names); the body is still on the wire."""
@@ -197,57 +185,101 @@ class RawAnswer:
 Exchange = AbstractAsyncContextManager[RawAnswer, bool | None]
 
 
-class Connections:
-    """Open connections by host, the longest unused closed first; failures are `WorkError`."""
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """httpx's transport: one session per host, the longest unused closed first."""
 
     def __init__(
         self, guard: Guard, *, connect_seconds: float, ca_file: Path | None, opened: OpenSocket = open_socket
     ) -> None:
-        self._guard = guard
-        self._connect_seconds = connect_seconds
-        self._tls = _tls(ca_file)
-        self._opened = opened
-        self._transports: OrderedDict[str, HostTransport] = OrderedDict()
+        self._new_session = partial(_HostSession, guard, _tls(ca_file), connect_seconds, opened)
+        self.sessions: OrderedDict[str, _HostSession] = OrderedDict()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Return status and headers; the stream is the raw body."""
+        url: str = request.extensions.get("url") or str(request.url)  # as the caller spelled it: httpx quotes anew
+        host = host_of(url)
+        session = self.sessions.pop(host, None) or self._new_session()
+        self.sessions[host] = session  # the last one is the one used last
+        session.users += 1
+        try:
+            await self._close_surplus()
+            response = await session.send(request.method, url, _sent_headers(request), request.content or None)
+        except BaseException:
+            session.users -= 1
+            raise
+        headers = [
+            (_HIDDEN_LOCATION if name.lower() == _LOCATION else name, value) for name, value in response.raw_headers
+        ]
+        return httpx.Response(response.status, headers=headers, stream=_Wire(response, session))
+
+    async def _close_surplus(self) -> None:
+        surplus = len(self.sessions) - MAX_HOSTS
+        if surplus > 0:
+            idle = [host for host, session in self.sessions.items() if not session.users]
+            for session in [self.sessions.pop(host) for host in idle[:surplus]]:
+                await session.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        while self.sessions:
+            await self.sessions.popitem()[1].aclose()
+
+
+class _Wire(httpx.AsyncByteStream):
+    """The raw body of a response; a connection whose body was not read to its end is closed."""
+
+    def __init__(self, response: aiohttp.ClientResponse, session: _HostSession) -> None:
+        self._response = response
+        self._session: _HostSession | None = session
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.close()
+        if self._session is not None:
+            self._session.users -= 1
+            self._session = None
+
+
+def _sent_headers(request: httpx.Request) -> list[tuple[str, str]]:
+    return [(name.decode("ascii"), value.decode("latin-1")) for name, value in request.headers.raw]
+
+
+class Connections:
+    """Sends requests by httpx over kept connections; failures are `WorkError`."""
+
+    def __init__(
+        self, guard: Guard, *, connect_seconds: float, ca_file: Path | None, opened: OpenSocket = open_socket
+    ) -> None:
+        self._transport = GuardedTransport(guard, connect_seconds=connect_seconds, ca_file=ca_file, opened=opened)
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+        self._client = httpx.AsyncClient(transport=self._transport, cookies=no_cookies, timeout=None, trust_env=False)  # noqa: S113 - the deadline is the caller's
 
     @asynccontextmanager
     async def exchange(
         self, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncGenerator[RawAnswer, None]:
         """Send one GET, or a POST of the body; the connection is closed on exit unless the response was read."""
-        host = host_of(url)
-        transport = self._transports.pop(host, None) or HostTransport(
-            self._guard, self._tls, self._connect_seconds, self._opened
-        )
-        self._transports[host] = transport  # the last one is the one used last
-        transport.users += 1
+        with _classified(url):
+            request = self._client.build_request(
+                "GET" if body is None else "POST", url, headers=headers, content=body, extensions={"url": url}
+            )
+            response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
-            await self._close_surplus()
-            with _classified(url):
-                response = await transport.send("GET" if body is None else "POST", url, headers, body)
-            try:
-                async with aclosing(_chunks(response, url)) as chunks:
-                    yield RawAnswer(response.status, _headers(response), chunks)
-            finally:
-                response.close()
+            async with aclosing(_chunks(response, url)) as chunks:
+                yield RawAnswer(response.status_code, _headers(response), chunks)
         finally:
-            transport.users -= 1
+            await response.aclose()
 
     def has_connected(self, host: str) -> bool:
         """Return whether the last request to the host got a connection."""
-        transport = self._transports.get(host)
-        return transport is not None and transport.has_connected
-
-    async def _close_surplus(self) -> None:
-        surplus = len(self._transports) - MAX_HOSTS
-        if surplus > 0:
-            idle = [host for host, transport in self._transports.items() if not transport.users]
-            for transport in [self._transports.pop(host) for host in idle[:surplus]]:
-                await transport.aclose()
+        session = self._transport.sessions.get(host)
+        return session is not None and session.has_connected
 
     async def aclose(self) -> None:
         """Close every connection."""
-        while self._transports:
-            await self._transports.popitem()[1].aclose()
+        await self._client.aclose()
 
 
 @cache
@@ -258,17 +290,17 @@ def _tls(ca_file: Path | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca_file))
 
 
-async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes, None]:
+async def _chunks(response: httpx.Response, url: str) -> AsyncGenerator[bytes, None]:
     with _classified(url):
-        async for chunk in response.content.iter_any():
+        async for chunk in response.aiter_raw():
             yield chunk
 
 
-def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+def _headers(response: httpx.Response) -> dict[str, str]:
     """Return the headers by lower-case name; repeated ones are joined to a list."""
     headers: dict[str, str] = {}
-    for raw_name, raw_value in response.raw_headers:
-        name = raw_name.decode("latin-1").lower()
+    for raw_name, raw_value in response.headers.raw:
+        name = (_LOCATION if raw_name == _HIDDEN_LOCATION else raw_name).decode("latin-1").lower()
         try:
             value = raw_value.decode()  # an address in UTF-8 is against the rules, and common
         except UnicodeDecodeError:

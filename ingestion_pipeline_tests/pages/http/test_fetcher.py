@@ -163,7 +163,7 @@ def test_connections_of_old_hosts_are_closed_and_busy_ones_are_not() -> None:
             await fetcher.fetch(Request(url=f"http://host{number}.test/"), now=NOW)
         go.set()
         assert isinstance(await slow, Fetched)
-        return len(fetcher._connections._transports)
+        return len(fetcher._connections._transport.sessions)
 
     with FakeWeb({"/": b"", "/slow": wait_to_answer}) as web:
         names = {f"host{n}.test": [[web.endpoint]] for n in range(MAX_HOSTS + 5)}

@@ -1,7 +1,6 @@
 """No packet is sent to a refused address: the guard checks what a name resolves to, once."""
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 from contextlib import aclosing
 from socket import socket
@@ -11,7 +10,7 @@ import pytest
 
 from ingestion_pipeline.pages import Endpoint, Guard, HttpFetcher, Request
 from ingestion_pipeline.pages.http.guard import system_resolver
-from ingestion_pipeline.pages.http.transport import AddressInfo, Connections, HostTransport
+from ingestion_pipeline.pages.http.transport import AddressInfo, Connections, GuardedTransport
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, redirect
 from ingestion_pipeline_tests.pages.page_fetches import NOW, fetch_page, run_with_fetcher
@@ -174,7 +173,7 @@ def test_an_httpx_client_uses_the_same_guard() -> None:
     guard = Guard(resolve=FakeResolver({"a.test": [["10.0.0.1"]]}))
 
     async def request() -> None:
-        transport = HostTransport(guard, ssl.create_default_context(), 5, wire)
+        transport = GuardedTransport(guard, connect_seconds=5, ca_file=None, opened=wire)
         async with httpx.AsyncClient(transport=transport) as client:
             await client.get("http://a.test/")
 
