@@ -2,7 +2,7 @@
 
 A real `dagster-webserver` with our definitions, Dagster's own database on SQLite, a materialization
 for each partition. Beyond the largest size sources have no partition
-(`sources/operator_changes.py`).
+(`sources/files.py`).
 """
 
 import json

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from ingestion_pipeline.exports.export_request import ExportRequest
 from ingestion_pipeline.exports.exporting import export
-from ingestion_pipeline.exports.files import Format
-from ingestion_pipeline.exports.request import ExportRequest
+from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.store import Store, open_store
 
 # The joins and the filter of ours; fields, proofs and rules are left to what follows.

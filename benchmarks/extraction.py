@@ -19,24 +19,24 @@ from sqlalchemy import insert, select, update
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.catalogs.catalog_runs import run_extraction
-from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
-from ingestion_pipeline.catalogs.datasets.item_rows import Item, items_of
+from ingestion_pipeline.catalogs.datasets.dataset_items import Item, items_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.pipeline import read_records
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
-from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.extraction_states import start_extractions
+from ingestion_pipeline.catalogs.frontier import CrawlFilter
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots, tasks
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 
 PAGES = 1_000
 ROUNDS = 7

@@ -20,12 +20,11 @@ from sqlalchemy import insert
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.companies.company_states import JOB
-from ingestion_pipeline.companies.matching.filtering import filter_listing
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.listing_rules import filter_listing, match_result, rule_score
 from ingestion_pipeline.companies.matching.listing_runs import match_listings, rules_of
 from ingestion_pipeline.companies.matching.profile import Profile, example_profile, load_profile
-from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
+from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
@@ -33,7 +32,7 @@ from ingestion_pipeline.pages.http.guard import Guard, system_resolver
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import job_listings, tasks
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 
 BOARDS = 100
 BAR = 1 / 3  # as a ratio of rates: three times the CPU time of judging alone

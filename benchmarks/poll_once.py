@@ -13,12 +13,11 @@ from pathlib import Path
 from benchmarks.polls import make_due
 from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.poll_handler import PollRunResult, fetch_feeds
+from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.poll_handler import PollRunResult, fetch_feeds
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 
 
 def bare() -> None:
@@ -44,7 +43,7 @@ async def _fetch(ctx: RunContext, worker: Worker) -> PollRunResult:
 def dagster() -> None:
     """One run of the job."""
     from ingestion_pipeline import defs  # as Dagster asks for it
-    from ingestion_pipeline.orchestration.execute import run_job
+    from ingestion_pipeline.orchestration.runs import run_job
 
     has_succeeded, errors = run_job(defs, "poll_hot")
     if not has_succeeded:

@@ -22,10 +22,10 @@ from sqlalchemy import func, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure
-from ingestion_pipeline.pages.http.local_server import LOOPBACK, running_server
+from ingestion_pipeline.pages.http.guard import LOOPBACK, running_server
 from ingestion_pipeline.sources import Definition, Kind, Tier
+from ingestion_pipeline.sources.poll_tasks import due_shards
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.scheduling.due import due_shards
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources, sources, tasks
 

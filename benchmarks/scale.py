@@ -18,14 +18,12 @@ from benchmarks.history import add_chapters, compared, series_name
 from benchmarks.table import Line
 from ingestion_pipeline.cli.output import Column, cell, distance, table_lines
 from ingestion_pipeline.cli.sources import source_facts
-from ingestion_pipeline.operations.health import source_statuses
+from ingestion_pipeline.operations.source_health import source_statuses
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind, Tier
+from ingestion_pipeline.sources.files import partition_keys
 from ingestion_pipeline.sources.lookup import SourceLine, listed_sources
-from ingestion_pipeline.sources.operator_changes import partition_keys
-from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.scheduling.budget import adjust_request_costs, load_measurements
-from ingestion_pipeline.sources.scheduling.due import (
+from ingestion_pipeline.sources.poll_tasks import (
     backlog,
     due_counts,
     known_pace,
@@ -35,6 +33,8 @@ from ingestion_pipeline.sources.scheduling.due import (
     source_counts,
     unscheduled_shards,
 )
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.scheduling.tiers import adjust_request_costs, load_measurements
 from ingestion_pipeline.sources.status import totals, watched_sources
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import tasks

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from ingestion_pipeline.demo import DEMO_SUFFIX
-from ingestion_pipeline.pages.http.local_server import LOOPBACK, publish
+from ingestion_pipeline.pages.http.guard import LOOPBACK, publish
 
 LATENCY_SECONDS = 0.05
 CHAPTERS = 20

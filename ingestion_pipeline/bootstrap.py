@@ -10,10 +10,9 @@ from ingestion_pipeline.notices.channels import AppriseChannel, Channels, Webhoo
 from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
-from ingestion_pipeline.pages.http.guard import Guard, system_resolver
-from ingestion_pipeline.pages.http.local_server import local_resolver, running_server
-from ingestion_pipeline.pages.http.secrets import Secrets
-from ingestion_pipeline.pages.visits.rendering import Renderer
+from ingestion_pipeline.pages.http.guard import Guard, local_resolver, running_server, system_resolver
+from ingestion_pipeline.pages.http.request import Secrets
+from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.registry import create_tables, deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, secret_variable
 from ingestion_pipeline.store.stored_settings import open_from_environment

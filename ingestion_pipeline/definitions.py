@@ -2,16 +2,20 @@
 
 import dagster as dg
 
+from ingestion_pipeline.orchestration.assets import (
+    DRAINING_JOBS,
+    INGEST_JOBS,
+    POLL_JOBS,
+    POLLED_ASSETS,
+    POLLED_JOBS,
+    WORK_ASSETS,
+    sources,
+)
+from ingestion_pipeline.orchestration.automation import SCHEDULES, SENSORS
 from ingestion_pipeline.orchestration.checks import ASSET_CHECKS, CONTRACT_CHECKS
-from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
-from ingestion_pipeline.orchestration.health import source_health
-from ingestion_pipeline.orchestration.jobs import JOBS, notices
-from ingestion_pipeline.orchestration.polling import POLL_JOBS, POLLED_ASSETS, POLLED_JOBS
-from ingestion_pipeline.orchestration.resources import run_context
-from ingestion_pipeline.orchestration.schedules import SCHEDULES
-from ingestion_pipeline.orchestration.sensors import SENSORS
-from ingestion_pipeline.orchestration.sources import sources
-from ingestion_pipeline.orchestration.work import DRAINING_JOBS, INGEST_JOBS, WORK_ASSETS
+from ingestion_pipeline.orchestration.health_report import source_health
+from ingestion_pipeline.orchestration.jobs import EXTRACTION_JOBS, JOBS, notices
+from ingestion_pipeline.orchestration.runs import run_context
 
 
 def build_definitions() -> dg.Definitions:

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.polling.protocol import DeferredSystem, PolledSystem
+from ingestion_pipeline.engine.context import DeferredSystem, PolledSystem
 from ingestion_pipeline.engine.system_spec import KindSpec, SystemSpec
-from ingestion_pipeline.notices.tasks import DELIVER, requeue_messages
+from ingestion_pipeline.notices.queries import DELIVER, requeue_messages
 from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
-from ingestion_pipeline.sources.definition import declaration, definition_of
-from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.declarations import BadField, declaration, definition_of
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.platforms import register_kind
-from ingestion_pipeline.store import Store, schema
+from ingestion_pipeline.store import Store, database
 from ingestion_pipeline.store.tables import metadata
-from ingestion_pipeline.tasks import dead_letters
+from ingestion_pipeline.tasks import ended_tasks
 
 # The systems of this package, one line each.
 OWN_SYSTEMS = (
@@ -94,7 +93,7 @@ def names_of(spec: SystemSpec) -> set[str]:
 def create_tables(store: Store) -> None:
     """Create the tables that systems declare beside those of this package, where they are missing."""
     if own := [table for system in systems() for table in system.tables if table.metadata is not metadata]:
-        schema.create_missing(store.engine, own)
+        database.create_missing_tables(store.engine, own)
 
 
 def polled_systems() -> dict[Kind, PolledSystem]:
@@ -109,15 +108,15 @@ def deferred_systems() -> dict[Kind, DeferredSystem]:
 
 def replay(connection: Connection, dead_letter_id: int, *, actor: str, now: datetime) -> str:
     """Requeue the work of the dead letter, due now; return the outcome in a word for people."""
-    dead_letter = dead_letters.find_dead_letter(connection, dead_letter_id)
+    dead_letter = ended_tasks.find_dead_letter(connection, dead_letter_id)
     by_kind = {DELIVER: requeue_messages} | {kind: fn for system in systems() for kind, fn in system.requeue.items()}
     requeue = None if dead_letter is None else by_kind.get(dead_letter["task_kind"])
-    return dead_letters.replay(connection, dead_letter_id, actor=actor, now=now, requeue=requeue)
+    return ended_tasks.replay(connection, dead_letter_id, actor=actor, now=now, requeue=requeue)
 
 
 def requeue_dead_letters(
     store: Store, dead_letter_ids: Sequence[int], *, actor: str, dry_run: bool = False
-) -> Iterator[dead_letters.ReplayResult]:
+) -> Iterator[ended_tasks.ReplayResult]:
     """Requeue each dead letter in its own transaction: a failing one does not stop the others.
 
     A dry run reports what would become of each, and writes nothing.
@@ -126,14 +125,14 @@ def requeue_dead_letters(
         UnknownLetter: nothing was replayed.
     """
     with store.read() as connection:
-        dead_letters.check_dead_letters(connection, dead_letter_ids)
+        ended_tasks.check_dead_letters(connection, dead_letter_ids)
     for dead_letter_id in dict.fromkeys(dead_letter_ids):
         with store.begin() as connection:
             now = store.clock.now(connection)
             outcome = replay(connection, dead_letter_id, actor=actor, now=now)
             if dry_run:
                 connection.rollback()
-        yield dead_letters.ReplayResult(dead_letter_id, outcome)
+        yield ended_tasks.ReplayResult(dead_letter_id, outcome)
 
 
 def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Table, func, insert, select, update
 
+from ingestion_pipeline.catalogs import extraction_control
 from ingestion_pipeline.catalogs.catalog_runs import (
     CrawlCounts,
     IngestionCounts,
@@ -19,16 +20,20 @@ from ingestion_pipeline.catalogs.catalog_runs import (
     run_ingestion,
     start_now,
 )
-from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter
-from ingestion_pipeline.catalogs.datasets.completion import update_completions
-from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE, Ended, FinishReason, finish_extractions
+from ingestion_pipeline.catalogs.datasets.finishing import (
+    COMPLETE,
+    Ended,
+    FinishReason,
+    finish_extractions,
+    update_completions,
+)
 from ingestion_pipeline.catalogs.extraction.pipeline import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
-from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.frontier import CrawlFilter
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.visits.rendering import Renderer
+from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline.sources.source import Definition, Kind
@@ -44,7 +49,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, a_run_context, add_sources, fetch_async
 
@@ -380,7 +385,7 @@ class CatalogHarness:
 
     def cancel(self, id_: int) -> Ended:
         with self.ctx.store.begin() as connection:
-            return control.cancel(
+            return extraction_control.cancel(
                 connection, id_, actor="ann", now=self.clock.at, settings=self.ctx.settings, random=Random(7)
             )
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.poll_handler import PollCounts, PollRunResult, fetch_feeds
-from ingestion_pipeline.engine.polling.protocol import IngestResult
+from ingestion_pipeline.engine.context import IngestResult, RunContext
+from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.poll_handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Endpoint, Guard, Resolver, system_resolver
@@ -28,9 +27,8 @@ from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, sources, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import WorkError
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, RawAnswer
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
 

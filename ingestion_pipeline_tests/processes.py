@@ -24,11 +24,10 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import ACTIVE, outbox, tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.task import Suspicion, Task, failed, finished
-from ingestion_pipeline.tasks.worker import Worker
 
 # Nothing is inherited from the tests' process, as between real runs. The modules that all of them
 # need are imported once, by a server process that each of them is forked from.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ingestion_pipeline
-from ingestion_pipeline.store.schema import HEAD
+from ingestion_pipeline.store.database import HEAD
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ POLLED = """
 import json, sys
 from pathlib import Path
 from sqlalchemy import select
-from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, job_listings
 from ingestion_pipeline.rates.tables import rates

@@ -9,19 +9,17 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction.rules.credits import heading_credits, read_credits
-from ingestion_pipeline.companies.company_names import company_slug, fingerprint
-from ingestion_pipeline.companies.matching.filtering import filter_listing
-from ingestion_pipeline.companies.matching.scoring import adjustments, rule_score
-from ingestion_pipeline.companies.platforms.jsonld import configure
-from ingestion_pipeline.companies.salary import salary_in
+from ingestion_pipeline.catalogs.extraction.rules.course_words import heading_credits, read_credits
+from ingestion_pipeline.companies.job_listing import company_slug, fingerprint, salary_in
+from ingestion_pipeline.companies.matching.listing_rules import adjustments, filter_listing, rule_score
+from ingestion_pipeline.companies.platforms.job_lists import configure_json_ld
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json
 from ingestion_pipeline.reading.structured.feeds import read_feed
-from ingestion_pipeline.reading.text.business_names import bare_name
-from ingestion_pipeline.reading.text.dates import read_date
-from ingestion_pipeline.settings.systems import Filter, Match
+from ingestion_pipeline.reading.structured.organizations import bare_name
+from ingestion_pipeline.reading.text.values import read_date
+from ingestion_pipeline.settings.groups import Filter, Match
 from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import a_listing, a_profile
@@ -120,7 +118,7 @@ def test_the_place_of_a_job_posting_is_read_in_time(address: str, text: str) -> 
 
 def read_posting(posting: Mapping[str, object]) -> list[object]:
     body = f'<script type="application/ld+json">{json.dumps(posting)}</script>'
-    board = configure("https://jobs.test/", {})
+    board = configure_json_ld("https://jobs.test/", {})
     return list(board.read([body.encode()], content_types=["text/html"], now=NOON).records)
 
 

@@ -23,12 +23,12 @@ from typing import Any, cast
 import pytest
 
 import ingestion_pipeline
-from ingestion_pipeline.catalogs.extraction.rules import counting, course_words
-from ingestion_pipeline.companies.matching import terms
+from ingestion_pipeline.catalogs.extraction import record
+from ingestion_pipeline.catalogs.extraction.rules import course_words
+from ingestion_pipeline.companies.matching import listed_job
 from ingestion_pipeline.reading.evidence import locating
-from ingestion_pipeline.reading.structured import sitemaps
-from ingestion_pipeline.reading.text import business_names
-from ingestion_pipeline.series import numbers
+from ingestion_pipeline.reading.structured import organizations, sitemaps
+from ingestion_pipeline.series import chapter
 from ingestion_pipeline.sources import platforms
 from ingestion_pipeline.websites import name_forms
 
@@ -54,20 +54,20 @@ Examples = Callable[[], list[re.Pattern[str]]]
 # Patterns that are made while the program runs, by the function that makes them: a set as it makes
 # them, or the fixed part around a text that is escaped.
 BUILT: Mapping[str, Examples] = {
-    "catalogs.extraction.rules.counting._count_patterns": lambda: [counting._count_patterns(("courses", "Kurse"))[1]],
+    "catalogs.extraction.record._count_patterns": lambda: [record._count_patterns(("courses", "Kurse"))[1]],
     "catalogs.extraction.rules.course_words._any_of": lambda: [
         course_words._noise(),
         course_words._sections(),
         *(pattern for _, pattern in course_words._patterns()),
     ],
     "catalogs.recipes.next_pages._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
-    "companies.analysis.company_score.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
-    "companies.matching.terms._pattern": lambda: [
-        terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
+    "companies.analysis.findings.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
+    "companies.matching.listed_job._pattern": lambda: [
+        listed_job._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],
-    "engine.published.holds": list,  # of our own rows, not of page text
-    "reading.text.business_names._without_article": lambda: [
-        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in business_names._ARTICLES.values()
+    "engine.system_spec.holds": list,  # of our own rows, not of page text
+    "reading.structured.organizations._without_article": lambda: [
+        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in organizations._ARTICLES.values()
     ],
     "reading.evidence.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
     "reading.evidence.locating._nearest": lambda: [re.compile(r"spelled")],
@@ -77,8 +77,8 @@ BUILT: Mapping[str, Examples] = {
         re.compile(r"</(?:urlset|sitemapindex)\s*>\s*\Z", re.IGNORECASE),
     ],
     "reading.structured.sitemaps._field": lambda: [sitemaps._field("sm:", "loc")],
-    "series.numbers._title_pattern": lambda: [
-        cast("re.Pattern[str]", numbers._title_pattern("My 2 lives (part 3)")[0])
+    "series.chapter._title_pattern": lambda: [
+        cast("re.Pattern[str]", chapter._title_pattern("My 2 lives (part 3)")[0])
     ],
     "sources.platforms._shape": lambda: [
         shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes

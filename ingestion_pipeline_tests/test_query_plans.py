@@ -11,26 +11,24 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, bindparam, text
 
-from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, waiting_sources
+from ingestion_pipeline.catalogs.frontier import CrawlFilter, waiting_sources
 from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
-from ingestion_pipeline.companies.boards.closing import has_inactive_boards
-from ingestion_pipeline.companies.company_jobs import is_scoring_due
+from ingestion_pipeline.companies.boards.listing_rows import has_inactive_boards
+from ingestion_pipeline.companies.company_runs import is_scoring_due
 from ingestion_pipeline.companies.company_runs import is_work_waiting as is_company_waiting
-from ingestion_pipeline.companies.matching.listing_requeue import is_work_waiting as is_listing_waiting
+from ingestion_pipeline.companies.matching.listing_runs import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources import Kind, poll_tasks
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.scheduling import due
-from ingestion_pipeline.sources.scheduling.due import backlog
+from ingestion_pipeline.sources.poll_tasks import backlog
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.sources.status import unreported
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.run_heartbeats import lost_runs
-from ingestion_pipeline.websites.analysis_starts import is_work_waiting as is_website_waiting
+from ingestion_pipeline.tasks.claims import ClaimFilter, lost_runs
+from ingestion_pipeline.websites.analysis_rows import is_work_waiting as is_website_waiting
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.test_task_indexes import query_plans
 
@@ -79,9 +77,9 @@ def claim_tasks(connection: Connection) -> object:
 
 
 ASKED: dict[str, Callable[[Connection], object]] = {
-    "a tick: what is due": lambda c: due.due_counts(c, Tier.HOT, now=NOON),
+    "a tick: what is due": lambda c: poll_tasks.due_counts(c, Tier.HOT, now=NOON),
     "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000),
-    "pending_work: retries": lambda c: due.unscheduled_shards(c, now=NOON, shards=2),
+    "pending_work: retries": lambda c: poll_tasks.unscheduled_shards(c, now=NOON, shards=2),
     "pending_work: pages": lambda c: waiting_sources(c, CrawlFilter(), now=NOON, limit=10_000, kinds=EXTRACTION_TASKS),
     "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
@@ -89,13 +87,13 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "pending_work: boards": lambda c: has_inactive_boards(c, now=NOON, settings=Settings()),
     "pending_work: listings": lambda c: is_listing_waiting(c, None, now=NOON),
     "pending_work: websites": lambda c: is_website_waiting(c, now=NOON),
-    "new_sources: first polls": lambda c: due.new_shards(c, now=NOON, shards=2),
-    "new_sources: census": due.source_counts,
+    "new_sources: first polls": lambda c: poll_tasks.new_shards(c, now=NOON, shards=2),
+    "new_sources: census": poll_tasks.source_counts,
     "stale_runs": lambda c: lost_runs(c, now=NOON),
     "a run: claim": claim_tasks,
     "a run: its sources": lambda c: sources_by_id(c, ["series:1", "series:2"]),
     "a run: what to tell": lambda c: unreported(c, [Kind.SERIES], limit=100),
-    "maintain: polls that waited long": lambda c: due.age_polls(c, Settings(), NOON),
+    "maintain: polls that waited long": lambda c: poll_tasks.age_polls(c, Settings(), NOON),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.cli.dagster_home import with_dagster_home
+from ingestion_pipeline.cli.installation import with_dagster_home
 
 ROOT = Path(__file__).parent.parent
 CI = ROOT / ".ci"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, bindparam, event, inspect, text
 
-from ingestion_pipeline.notices import tasks as delivering
+from ingestion_pipeline.notices import queries as delivering
 from ingestion_pipeline.operations.retention import SWEEPS
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls

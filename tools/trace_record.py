@@ -21,7 +21,7 @@ from ingestion_pipeline import defs
 from ingestion_pipeline.cli.session import opened
 from ingestion_pipeline.demo.commands import demo_file, demo_settings
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.orchestration.execute import run_job
+from ingestion_pipeline.orchestration.runs import run_job
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.poll_tasks import make_due

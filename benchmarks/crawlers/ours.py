@@ -18,8 +18,8 @@ import selectolax.lexbor  # noqa: F401
 import ingestion_pipeline.pages.http.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
 from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts, start_now
-from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
-from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork
+from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler, PageDone
+from ingestion_pipeline.catalogs.frontier import CrawlFilter, PageWork
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
@@ -34,8 +34,8 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.store.database import SteadyClock
+from ingestion_pipeline.tasks.claims import Worker
 
 USER_AGENT = "ingestion_pipeline benchmark"
 RECIPE = {"page_type": "EXPLORATORY"}

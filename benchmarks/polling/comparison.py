@@ -16,8 +16,8 @@ from benchmarks.polling.families import DAY, START, History
 from benchmarks.polling.replay import WARM_UP, Replayed, replay
 from benchmarks.polling.rules import Every, Mihon, Product, Rule
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.scheduling.budget import initial_request_cost
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
+from ingestion_pipeline.sources.scheduling.tiers import initial_request_cost
 from ingestion_pipeline.sources.source import Kind
 
 NEAR = 0.03

@@ -10,9 +10,8 @@ from typing import Any, Protocol
 
 from benchmarks.polling.families import DAY
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.scheduling.budget import prior_rate
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
-from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success
+from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success, prior_rate
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 

@@ -9,8 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler, PageDone
-from ingestion_pipeline.catalogs.crawling.frontier import CrawlFilter, PageWork, waiting_sources
+from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler, PageDone
 from ingestion_pipeline.catalogs.datasets.publishing import readable_entity_types
 from ingestion_pipeline.catalogs.detection.detection_tasks import run_detection
 from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
@@ -25,26 +24,37 @@ from ingestion_pipeline.catalogs.extraction_reports import (
     dataset_report,
     newest_picture,
 )
-from ingestion_pipeline.catalogs.extractions import start_extractions, update_extraction_tasks
+from ingestion_pipeline.catalogs.extraction_states import start_extractions, update_extraction_tasks
+from ingestion_pipeline.catalogs.frontier import CrawlFilter, PageWork, waiting_sources
 from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
-from ingestion_pipeline.engine.asset_events import AssetEvent, EventValue, Url, picture
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.engine.system_spec import (
+    AssetEvent,
+    EventValue,
+    Url,
+    WorkAsset,
+    WorkJob,
+    WorkReport,
+    WorkRun,
+    WorkSpec,
+    all_failed,
+    picture,
+)
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
+from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, crawls
+from ingestion_pipeline.sources import Kind, poll_results
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.ended_tasks import Counts
 from ingestion_pipeline.tasks.errors import WorkError
-from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.tasks.worker import Worker
 
 TURN_SECONDS = 60.0  # of fetching, before the fetched pages are extracted
 LEAST_READING_SECONDS = 30.0  # even if the run's time is over: it still ends before it is stopped
@@ -156,7 +166,7 @@ def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
                     f"{source.id} is of the kind {source.kind}, and only catalogues are extracted;"
                     " `ingest sources list --kind catalog` shows them"
                 )
-        polls = crawls.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
+        polls = poll_results.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
         outcomes = start_extractions(connection, list(by_id.values()), now=now)
         # Also pages that wait for a retry, a pause or a model; locked tasks are being worked on.
         update_extraction_tasks(
@@ -168,7 +178,7 @@ def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
             skip_locked=True,
         )
         started = [(polls[key], by_id[key], outcomes[key]) for key in sorted(polls)]
-        crawls.begin(connection, started, now=now, settings=ctx.settings, random=ctx.random)
+        poll_results.begin_crawls(connection, started, now=now, settings=ctx.settings, random=ctx.random)
     return outcomes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, exists, func, or_, select
 
 from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionKind, ExtractionStatus, PageStatus
-from ingestion_pipeline.sources.health import Finding
+from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store.tables import datasets, extractions, pages
 
 SHELLS = ("empty_shell", "needs_browser", "no_browser")

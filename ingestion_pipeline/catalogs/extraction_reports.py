@@ -7,12 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, false, func, or_, select
 
-from ingestion_pipeline.catalogs.datasets.carry_over import UNCHANGED
-from ingestion_pipeline.catalogs.datasets.finishing import Ended
-from ingestion_pipeline.catalogs.datasets.progress import progress
+from ingestion_pipeline.catalogs.datasets.dataset_items import UNCHANGED
+from ingestion_pipeline.catalogs.datasets.finishing import Ended, progress
 from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, PageStatus
-from ingestion_pipeline.engine.asset_events import AssetEvent, DataTable, EventValue, preview_table
+from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, preview_table
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 

@@ -8,35 +8,39 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.catalogs import checks
 from ingestion_pipeline.catalogs.catalog_runs import WORK
-from ingestion_pipeline.catalogs.datasets.gates import FLAGGED_SHARE
-from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
-from ingestion_pipeline.catalogs.extraction.source_config import ENTITIES, entity_config_problems
-from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operations.control import requeue_dead_letter
-from ingestion_pipeline.catalogs.operations.dataset_retention import (
+from ingestion_pipeline.catalogs.datasets.publishing import (
+    FLAGGED_SHARE,
     old_datasets,
     old_extractions,
     old_model_answers,
     old_model_calls,
 )
+from ingestion_pipeline.catalogs.extraction.source_selectors import ENTITIES, entity_config_problems
+from ingestion_pipeline.catalogs.extraction_control import requeue_dead_letter
+from ingestion_pipeline.catalogs.extraction_states import start_extractions
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
+from ingestion_pipeline.catalogs.reruns import catalog_facts
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, DatasetStatus, PageStatus
-from ingestion_pipeline.engine.published import (
+from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     COUNT,
+    AssetCheck,
     Contract,
     ContractRule,
+    CoverageQuery,
+    FailedTaskRetention,
+    KindSpec,
     PublishedTable,
+    SystemSpec,
     Written,
     newest_of,
     one_of,
 )
-from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, FailedTaskRetention, KindSpec, SystemSpec
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
-from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import datasets, extractions, pages
 from ingestion_pipeline.tasks.errors import Resource

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.store import Store
-    from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter
+    from ingestion_pipeline.tasks.ended_tasks import DeadLetterFilter
 
 LISTED = 1_000  # the newest; a filter shows others
 
@@ -54,7 +54,7 @@ def dead_letters() -> None:
 @json_option
 def list_(*, error_class: str | None, source_id: str | None, grouped: bool, decided: bool, as_json: bool) -> None:
     """Show open dead letters, newest first."""
-    from ingestion_pipeline.tasks.dead_letters import dead_letter_groups, list_dead_letters
+    from ingestion_pipeline.tasks.ended_tasks import dead_letter_groups, list_dead_letters
 
     if grouped and decided:
         raise CommandRefused("--grouped shows open dead letters only; leave out --decided")
@@ -111,7 +111,7 @@ def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
 def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
     """Show one dead letter: payload, error, stack, snapshots."""
     from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
-    from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
+    from ingestion_pipeline.tasks.ended_tasks import UnknownDeadLetter, find_dead_letter, state_of
 
     with reading() as (settings, connection, _):
         dead_letter = find_dead_letter(connection, dead_letter_id)
@@ -139,7 +139,7 @@ def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
 
 def _print_body(settings: Settings, dead_letter_id: int, snapshots: Sequence[RowMapping]) -> None:
     from ingestion_pipeline.pages.content.store import ContentStore
-    from ingestion_pipeline.reading.text.decoding import decode
+    from ingestion_pipeline.reading.text.plain_text import decode
     from ingestion_pipeline.tasks.errors import WorkError
 
     if not snapshots:
@@ -194,7 +194,7 @@ def discard(
     By ids, or all open ones of an error class or a source. The tasks stay as they are; work that
     fails again writes a new dead letter.
     """
-    from ingestion_pipeline.tasks import dead_letters as letters
+    from ingestion_pipeline.tasks import ended_tasks as letters
 
     with opened() as (_, store):
         chosen = _ids(store, dead_letter_ids, error_class, source_id)
@@ -212,7 +212,7 @@ def discard(
 
 def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None) -> Sequence[int]:
     """Return the dead letters the command selects; each exists."""
-    from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, check_dead_letters, open_ids
+    from ingestion_pipeline.tasks.ended_tasks import UnknownDeadLetter, check_dead_letters, open_ids
 
     if bool(dead_letter_ids) == bool(error_class or source_id):
         raise CommandRefused("select dead letters: either ids, or --class and/or --source")
@@ -227,6 +227,6 @@ def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, 
 
 
 def _chosen(connection: Connection, error_class: str | None, source_id: str | None) -> DeadLetterFilter:
-    from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter
+    from ingestion_pipeline.tasks.ended_tasks import DeadLetterFilter
 
     return DeadLetterFilter(error_class=error_class, source_id=known_source(connection, source_id))

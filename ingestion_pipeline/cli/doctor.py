@@ -212,15 +212,15 @@ def _database(settings: Settings, variables: Mapping[str, str], files: list[Sour
 
 def _behind(url: str) -> DoctorCheck | None:
     """Return the check result for a database that needs creating or migrating; else None."""
-    from ingestion_pipeline.store import schema
-    from ingestion_pipeline.store.engine import schema_revision
+    from ingestion_pipeline.store import database
+    from ingestion_pipeline.store.database import schema_revision
 
     current = schema_revision(url)
     if current is None:
         return warning("database", f"{shown_database(url)} is empty", CREATES)
-    if current == schema.HEAD or current not in schema.known_revisions():
+    if current == database.HEAD or current not in database.known_revisions():
         return None
-    problem = f"{shown_database(url)} is at schema {current}, this program needs {schema.HEAD}"
+    problem = f"{shown_database(url)} is at schema {current}, this program needs {database.HEAD}"
     return failed("database", problem, "back it up; `ingest init` migrates it")
 
 
@@ -268,8 +268,8 @@ def clock(database: datetime, process: datetime, ahead: timedelta | None) -> Doc
 
 def _model(settings: Settings) -> DoctorCheck:
     """Report which models are configured, and at what price."""
-    from ingestion_pipeline.reading.llm.budgets import known_price
-    from ingestion_pipeline.reading.llm.server import shown_base_url
+    from ingestion_pipeline.reading.llm.ledger import known_price
+    from ingestion_pipeline.reading.llm.wire import shown_base_url
     from ingestion_pipeline.settings import price_table
 
     if not settings.has_model:
@@ -411,7 +411,7 @@ def _work(
 ) -> Generator[DoctorCheck]:
     from ingestion_pipeline.operations.alerts import last_heartbeat
     from ingestion_pipeline.sources.status import totals
-    from ingestion_pipeline.tasks.run_heartbeats import lost_runs
+    from ingestion_pipeline.tasks.claims import lost_runs
 
     counts = totals(connection, now=now)
     problem = f"{counts.abandoned} tasks of lost workers" if counts.abandoned else ""
@@ -457,7 +457,7 @@ def model_server(settings: Settings) -> DoctorCheck:
     """List the server's models, at no cost; its answer is not shown, since it may repeat the key it refuses."""
     import openai
 
-    from ingestion_pipeline.reading.llm.server import shown_base_url
+    from ingestion_pipeline.reading.llm.wire import shown_base_url
 
     base_url, began = shown_base_url(settings), time.monotonic()
     try:

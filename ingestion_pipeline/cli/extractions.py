@@ -118,8 +118,8 @@ def _pages(row: "Mapping[str, Any]") -> str:
 @json_option
 def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
     """Show its pages: state, items, reason."""
+    from ingestion_pipeline.catalogs.extraction_control import UnknownExtraction
     from ingestion_pipeline.catalogs.extraction_reports import list_pages
-    from ingestion_pipeline.catalogs.operations.control import UnknownExtraction
 
     with reading() as (_, connection, _):
         rows = list_pages(connection, extraction_id, status=status, limit=limit)
@@ -148,10 +148,10 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
     """Cancel an extraction; workers stop at the next check."""
     from random import Random
 
-    from ingestion_pipeline.catalogs.operations import control
+    from ingestion_pipeline.catalogs import extraction_control
 
     with changing() as (settings, connection, now):
-        ended = control.cancel(
+        ended = extraction_control.cancel(
             connection,
             extraction_id,
             actor=actor(),
@@ -185,9 +185,9 @@ def retry(*, extraction_id: int, as_json: bool) -> None:
 
 
 def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
-    from ingestion_pipeline.catalogs.operations import control
+    from ingestion_pipeline.catalogs import extraction_control
 
-    act = control.resume if action == "resume" else control.retry
+    act = extraction_control.resume if action == "resume" else extraction_control.retry
     with changing() as (_, connection, now):
         done = act(connection, extraction_id, actor=actor(), now=now)
     summary = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
@@ -207,12 +207,12 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
     dataset stays published unless --publish is given.
     """
     from ingestion_pipeline.bootstrap import open_run_context
-    from ingestion_pipeline.catalogs.operations import rerun
+    from ingestion_pipeline.catalogs import reruns
 
     with open_run_context(environment()) as ctx:
         if dry_run:
             with ctx.store.read() as connection:
-                prediction = rerun.predict_rerun(connection, extraction_id, settings=ctx.settings, content=ctx.content)
+                prediction = reruns.predict_rerun(connection, extraction_id, settings=ctx.settings, content=ctx.content)
             cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
             calls = f"{counted(prediction.calls, 'model call')} at most"
             summary = f"{counted(prediction.pages, 'stored page')}, {calls}, {cost}"
@@ -221,7 +221,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
             return
         with ctx.store.begin() as connection:
             now = ctx.store.clock.now(connection)
-            made = rerun.rerun(connection, extraction_id, actor=actor(), now=now, publish=publish)
+            made = reruns.rerun(connection, extraction_id, actor=actor(), now=now, publish=publish)
     read = counted(made.pages, "stored page")
     summary = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
     _print(asdict(made), f"{summary}, into a new dataset: {made.outlook}", as_json=as_json)
@@ -232,10 +232,10 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
     """Publish a held-back dataset (also `accept`)."""
-    from ingestion_pipeline.catalogs.operations import control
+    from ingestion_pipeline.catalogs import extraction_control
 
     with changing() as (_, connection, now):
-        version = control.publish(connection, extraction_id, actor=actor(), now=now)
+        version = extraction_control.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
     _print(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
 

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.explain import explain_row
 from ingestion_pipeline.cli.output import (
     CommandRefused,
     distance,
@@ -14,6 +13,7 @@ from ingestion_pipeline.cli.output import (
     print_listing,
     print_table,
 )
+from ingestion_pipeline.cli.rows import explain_row
 from ingestion_pipeline.cli.session import json_option, known_source, opened, reading
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ def metrics(*, out: Path | None, port: int | None) -> None:
 
 def metrics_now() -> str:
     """Return the current metrics of this environment's store."""
-    from ingestion_pipeline.operations.health import source_statuses
     from ingestion_pipeline.operations.metrics import exposition, numbers
+    from ingestion_pipeline.operations.source_health import source_statuses
 
     with reading() as (settings, connection, now):
         statuses = source_statuses(connection, settings, now=now)
@@ -50,7 +50,7 @@ def metrics_now() -> str:
 
 def _write(out: Path, text: str) -> None:
     """Write the file atomically, so that a collector never reads half of it."""
-    from ingestion_pipeline.exports.files import replacing
+    from ingestion_pipeline.exports.formats import replacing
 
     with replacing(out) as part:
         part.write_text(text)

@@ -101,8 +101,8 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> "Reader":
     from ingestion_pipeline.registry import kind_specs
 
     if kind is Kind.CATALOG and platform != "page":
-        from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
-        from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
+        from ingestion_pipeline.catalogs.extraction.pipeline import read_saved as read_saved_catalog
+        from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
         from ingestion_pipeline.settings import load_settings
 
         folder = entity_folder(load_settings(environment()))
@@ -110,7 +110,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> "Reader":
     if (read_saved := kind_specs()[kind].read_saved) is not None:
         return read_saved
     if kind in SAVED_ONLY:
-        from ingestion_pipeline.pages.visits.saved_page import read_saved as read_saved_page
+        from ingestion_pipeline.pages.visits.polite_visits import read_saved as read_saved_page
 
         return read_saved_page
     raise CommandRefused(f"no reader for a saved {kind} yet")
@@ -118,7 +118,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> "Reader":
 
 def _written_at(file: IO[bytes]) -> datetime:
     """Return when the file was last modified; the current time for a pipe."""
-    from ingestion_pipeline.store.clock import system_clock
+    from ingestion_pipeline.store.database import system_clock
 
     try:
         return datetime.fromtimestamp(os.stat(file.name).st_mtime, UTC)  # noqa: PTH116  - may be named by a number

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ingestion_pipeline.series.queries import ChapterFacts
+    from ingestion_pipeline.series.series_reports import ChapterFacts
 
 SHOWN = 20  # chapters of `show`; --json has all
 
@@ -27,7 +27,7 @@ def series() -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """Show every series."""
-    from ingestion_pipeline.series.queries import list_series
+    from ingestion_pipeline.series.series_reports import list_series
 
     with reading() as (_, connection, now):
         rows = list_series(connection)
@@ -54,7 +54,7 @@ def list_(*, as_json: bool) -> None:
 @json_option
 def show(*, series_id: str, as_json: bool) -> None:
     """Show one series: sources, gaps, chapters."""
-    from ingestion_pipeline.series.queries import chapters_of_series, get_series
+    from ingestion_pipeline.series.series_reports import chapters_of_series, get_series
 
     with reading() as (_, connection, _):
         facts = asdict(get_series(connection, series_id)) | _relations(connection, series_id)
@@ -73,8 +73,8 @@ def show(*, series_id: str, as_json: bool) -> None:
 
 def _relations(connection: "Connection", series_id: str) -> dict[str, Any]:
     from ingestion_pipeline.series.checks import gaps
-    from ingestion_pipeline.series.queries import merged_from
-    from ingestion_pipeline.sources.canonical_series import series_assignments, sources_of
+    from ingestion_pipeline.series.series_reports import merged_from
+    from ingestion_pipeline.sources.lookup import series_assignments, sources_of
 
     series_of = series_assignments(connection, sources_of(connection, [series_id]))
     return {

@@ -71,7 +71,7 @@ def checked(raw: dict[str, Any]) -> Definition:
     """Return the definition; refuse it with all its problems at once."""
     from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.settings import load_settings
-    from ingestion_pipeline.sources.definition import definition_of
+    from ingestion_pipeline.sources.declarations import definition_of
 
     definition, bad = definition_of(raw, check=definition_check(load_settings().sources))
     if definition is None:
@@ -149,13 +149,12 @@ def _print_sources(kind: Kind | None) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show everything about one source."""
-    from ingestion_pipeline.operations.health import source_statuses
+    from ingestion_pipeline.operations.source_health import source_statuses
     from ingestion_pipeline.registry import kind_specs
     from ingestion_pipeline.sources.lookup import UnknownSource
-    from ingestion_pipeline.sources.scheduling.budget import current_budget
-    from ingestion_pipeline.sources.scheduling.tiers import expectation
+    from ingestion_pipeline.sources.scheduling.tiers import current_budget, expectation
     from ingestion_pipeline.sources.status import watched_source
-    from ingestion_pipeline.tasks.dead_letters import DeadLetterFilter, list_dead_letters, state_of
+    from ingestion_pipeline.tasks.ended_tasks import DeadLetterFilter, list_dead_letters, state_of
 
     with reading() as (settings, connection, now):
         watched = watched_source(connection, source_id)
@@ -230,10 +229,10 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
 
 
 def _register(store: Store, file: SourceFile) -> str:
-    from ingestion_pipeline.notices.registry import as_counts, declare
+    from ingestion_pipeline.notices.subscriptions import as_counts, declare
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.registry import register
-    from ingestion_pipeline.store.audit import audit
+    from ingestion_pipeline.store.statements import audit
 
     with store.begin() as connection:
         now = store.clock.now(connection)
@@ -295,7 +294,7 @@ def remove(*, source_id: str) -> None:
 
 def _stop(source_id: str, stop: Callable[..., None]) -> int:
     """Stop polling the source; return how many listings that only it had are closed."""
-    from ingestion_pipeline.companies.boards.closing import close_inactive_boards, lock_board
+    from ingestion_pipeline.companies.boards.listing_rows import close_inactive_boards, lock_board
 
     with changing() as (settings, connection, now):
         lock_board(connection, source_id)
@@ -323,7 +322,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
 
     Sources declared in a file are changed in the file.
     """
-    from ingestion_pipeline.sources import operator_changes
+    from ingestion_pipeline.sources import files
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     changes = {key: value for key, value in options.items() if value is not None}
@@ -338,7 +337,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
         if changes:
             messages.append(_redeclare(connection, source, changes, now))
         if accept_drop:
-            operator_changes.accept_drop(connection, source_id, actor=actor(), now=now)
+            files.accept_drop(connection, source_id, actor=actor(), now=now)
             messages.append("its next feed is accepted, whatever is missing")
         if changes or detect:
             messages += _detect_recipe(connection, source_id, now, again=detect)
@@ -348,7 +347,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
 def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, again: bool) -> list[str]:
     """Queue recipe detection and return the message about it, if any."""
     from ingestion_pipeline.registry import declared
-    from ingestion_pipeline.store.audit import audit
+    from ingestion_pipeline.store.statements import audit
 
     if declared(connection, [source_id], now=now, again=again):
         audit(connection, actor=actor(), action="recipe.detect", subject=source_id, now=now)
@@ -360,8 +359,8 @@ def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, aga
 
 
 def _redeclare(connection: Connection, source: Source, changes: dict[str, Any], now: datetime) -> str:
-    from ingestion_pipeline.sources.definition import declaration
-    from ingestion_pipeline.sources.operator_changes import redeclare
+    from ingestion_pipeline.sources.declarations import declaration
+    from ingestion_pipeline.sources.files import redeclare
 
     raw = declaration(source) | {key: value or None for key, value in changes.items()}
     is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)
@@ -399,8 +398,8 @@ def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sourc
 
     Without an ID those scraped longest ago come first, a few at a time, until enough jobs match.
     """
-    from ingestion_pipeline.companies.boards.rotation import NotPolled, ScrapeRequest, request_scrape
-    from ingestion_pipeline.store.audit import audit
+    from ingestion_pipeline.companies.boards.board_polls import NotPolled, ScrapeRequest, request_scrape
+    from ingestion_pipeline.store.statements import audit
     from ingestion_pipeline.tasks.queue import Refusal
 
     if source_ids and (target_matches or max_sources):

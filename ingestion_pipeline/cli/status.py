@@ -56,12 +56,12 @@ def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[
 def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
     from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
-    from ingestion_pipeline.operations.health import as_row, reported, source_statuses
     from ingestion_pipeline.operations.metrics import backlog as behind
     from ingestion_pipeline.operations.metrics import queues
-    from ingestion_pipeline.sources.scheduling.due import backlog
+    from ingestion_pipeline.operations.source_health import as_row, reported, source_statuses
+    from ingestion_pipeline.sources.poll_tasks import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
-    from ingestion_pipeline.websites.analysis_status import phase_metrics
+    from ingestion_pipeline.websites.analysis_reports import phase_metrics
 
     with reading() as (settings, connection, now):
         statuses = source_statuses(connection, settings, now=now)
@@ -131,7 +131,7 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
 
 
 def _print_workers(*, as_json: bool) -> None:
-    from ingestion_pipeline.tasks.run_heartbeats import lease_owners
+    from ingestion_pipeline.tasks.claims import lease_owners
 
     with reading() as (_, connection, now):
         workers = lease_owners(connection, now=now)

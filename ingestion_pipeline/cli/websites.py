@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from ingestion_pipeline.websites.analysis_reports import AnalysisReport, RankedDay, VisibilityRow
-    from ingestion_pipeline.websites.analysis_status import WebsiteReport
+    from ingestion_pipeline.websites.analysis_reports import AnalysisReport, RankedDay, VisibilityRow, WebsiteReport
 
 
 STATES = ("never-analysed", "not-started", "prompt-forming", "model-analysis", "completed", "failed")
@@ -33,7 +32,7 @@ def websites() -> None:
 @json_option
 def list_(*, status: str | None, as_json: bool) -> None:
     """Show every website with its last analysis and its waiting reason."""
-    from ingestion_pipeline.websites.analysis_status import list_websites
+    from ingestion_pipeline.websites.analysis_reports import list_websites
 
     with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts
@@ -62,7 +61,7 @@ def list_(*, status: str | None, as_json: bool) -> None:
 @json_option
 def show(*, website_id: str, as_json: bool) -> None:
     """Show one website: information, prompts, visibility, cost."""
-    from ingestion_pipeline.websites.analysis_status import website_report
+    from ingestion_pipeline.websites.analysis_reports import website_report
 
     with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts

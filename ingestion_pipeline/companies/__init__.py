@@ -4,7 +4,6 @@ Adapters build requests and parse responses; they do not fetch anything themselv
 Fetching does not belong here.
 """
 
-from ingestion_pipeline.companies.job_listing import Listing, Remote
-from ingestion_pipeline.companies.salary import Salary
+from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary
 
 __all__ = ["Listing", "Remote", "Salary"]

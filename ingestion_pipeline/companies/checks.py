@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from ingestion_pipeline.companies.company_states import Completeness, ListingDecision, ListingStatus
+from ingestion_pipeline.companies.records import Completeness, ListingDecision, ListingStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.scheduling.tiers import STALE_FACTOR, is_stale
 from ingestion_pipeline.sources.source import QUARANTINED, SourceStatus
+from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store.tables import companies, job_listings, listing_sources, sources
 
 

@@ -1,14 +1,482 @@
-"""A job as its board lists it; what the board does not state is None, never a placeholder."""
+"""A job as its board lists it, and how its words are read: technologies, company names, places and salaries.
 
+What a board does not state is None, never a placeholder. Names have normalised keys that are equal for every
+spelling on a board. Companies and listings share one list of technologies, each with its group of the stack.
+"""
+
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
-from ingestion_pipeline.companies.salary import Salary, salary_as_dict
-from ingestion_pipeline.reading.text.decoding import clean_text, without_references
-from ingestion_pipeline.urls import without_secrets
+from ingestion_pipeline.reading.structured.organizations import without_legal_form
+from ingestion_pipeline.reading.text.plain_text import clean_text, without_references
+from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking, without_secrets
+
+LANGUAGES = "languages"
+FRONTEND = "frontend"
+INFRASTRUCTURE = "infrastructure"
+DATABASES = "databases"
+MACHINE_LEARNING = "machine_learning"
+
+
+@dataclass(frozen=True, slots=True)
+class Technology:
+    """One technology.
+
+    For the five groups of a stack, `pattern` is its case-sensitive spelling, and `as_word` the
+    spelling that is also a common word and needs context. `also` are other names in lower case.
+    `is_required_skill` if listings require it as a skill.
+    """
+
+    name: str
+    group: str | None = None
+    pattern: str | None = None
+    also: tuple[str, ...] = ()
+    as_word: str | None = None
+    is_required_skill: bool = True
+
+
+_STACK = (
+    Technology("Python", LANGUAGES, "[Pp]ython"),
+    Technology("Java", LANGUAGES, "Java"),
+    Technology("JavaScript", LANGUAGES, "[Jj]ava[Ss]cript", ("js",)),
+    Technology("TypeScript", LANGUAGES, "[Tt]ype[Ss]cript", ("ts",)),
+    Technology("Go", LANGUAGES, "[Gg]olang", ("golang",), as_word="Go"),
+    Technology("Rust", LANGUAGES, "[Rr]ust[Ll]ang", as_word="Rust"),
+    Technology("Ruby", LANGUAGES, "Ruby on Rails", as_word="Ruby"),
+    Technology("C++", LANGUAGES, r"[Cc]\+\+(?:[0-9]{2})?"),
+    Technology("React", FRONTEND, r"[Rr]eact(?:\.?[Jj][Ss])|React Native", ("react.js", "reactjs"), as_word="React"),
+    Technology("Vue", FRONTEND, r"Vue(?:\.?[Jj][Ss])?", ("vue.js", "vuejs")),
+    Technology("Angular", FRONTEND, r"Angular(?:JS|\.js)", as_word="Angular"),
+    Technology("Svelte", FRONTEND, "Svelte(?:Kit|JS)", as_word="Svelte"),
+    Technology("AWS", INFRASTRUCTURE, "AWS|Amazon Web Services", ("amazon web services",)),
+    Technology("GCP", INFRASTRUCTURE, "GCP|Google Cloud(?: Platform)?", ("google cloud",)),
+    Technology("Azure", INFRASTRUCTURE, "Microsoft Azure|(?<!d')(?<!d\u2019)Azure"),
+    Technology("Docker", INFRASTRUCTURE, "Docker"),
+    Technology("Kubernetes", INFRASTRUCTURE, "[Kk]ubernetes|[Kk]8[Ss]", ("k8s",)),
+    Technology("PostgreSQL", DATABASES, "[Pp]ostgre(?:s|SQL|sql)", ("postgres",)),
+    Technology("MySQL", DATABASES, "[Mm]y[Ss][Qq][Ll]"),
+    Technology("MongoDB", DATABASES, "[Mm]ongo ?[Dd][Bb]"),
+    Technology("Redis", DATABASES, "[Rr]edis"),
+)
+_LEARNING = (
+    Technology(
+        "machine learning",
+        MACHINE_LEARNING,
+        "[Mm]achine[- ][Ll]earning|ML|maschinelle[sn]? Lernen",
+        ("ml",),
+        is_required_skill=False,
+    ),
+    Technology(
+        "artificial intelligence",
+        MACHINE_LEARNING,
+        r"AI|A\.I\.|[Aa]rtificial [Ii]ntelligence|Künstliche Intelligenz",
+        is_required_skill=False,
+    ),
+    Technology(
+        "deep learning", MACHINE_LEARNING, "[Dd]eep[- ][Ll]earning|[Nn]eural [Nn]etworks?", is_required_skill=False
+    ),
+    Technology("language models", MACHINE_LEARNING, "LLMs?|[Ll]arge [Ll]anguage [Mm]odels?", is_required_skill=False),
+    Technology(
+        "natural language processing",
+        MACHINE_LEARNING,
+        "NLP|[Nn]atural [Ll]anguage [Pp]rocessing",
+        is_required_skill=False,
+    ),
+    Technology("computer vision", MACHINE_LEARNING, "[Cc]omputer [Vv]ision", is_required_skill=False),
+    Technology("TensorFlow", MACHINE_LEARNING, "[Tt]ensor[Ff]low"),
+    Technology("PyTorch", MACHINE_LEARNING, "[Pp]y[Tt]orch"),
+)
+_OTHERS = (
+    *map(Technology, ("C#", "PHP", "Scala", "Kotlin", "Swift", "Elixir", "R", "Django", "Flask")),
+    *map(Technology, ("FastAPI", "Rails", "Spring Boot", ".NET", "Elasticsearch", "Cassandra")),
+    *map(Technology, ("Snowflake", "BigQuery", "Databricks", "Kafka", "Spark", "Airflow", "Dagster")),
+    *map(Technology, ("dbt", "Terraform", "Ansible", "GraphQL", "gRPC")),
+    Technology("Node.js", also=("nodejs", "node js")),
+    Technology("CI/CD", also=("ci / cd",)),
+)
+VOCABULARY = (*_STACK, *_LEARNING, *_OTHERS)
+
+# The technologies of the five groups, by lower-case name.
+STACK: Mapping[str, Technology] = MappingProxyType(
+    {technology.name.lower(): technology for technology in VOCABULARY if technology.group}
+)
+# Skills that listings require; those a profile lacks count as missing.
+REQUIRED_SKILLS = tuple(technology.name for technology in VOCABULARY if technology.is_required_skill)
+
+
+# Other names to search for, by lower-case name.
+OTHER_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {technology.name.lower(): technology.also for technology in VOCABULARY if technology.also}
+    | {"postgres": ("postgresql",)}
+)
+_NAMES = {other: technology.name.lower() for technology in VOCABULARY for other in technology.also}
+
+
+def canonical_name(name: str) -> str:
+    """Return the canonical lower-case name: Golang is go, K8s is kubernetes."""
+    small = name.casefold()
+    return _NAMES.get(small, small)
+
+
+FINGERPRINT_CHARACTERS = 500  # of a description; boards cut or extend its end
+MAX_SLUG_CHARACTERS = 80
+MAX_NAME_CHARACTERS = 300  # of a company name; the longest of our samples has 70
+
+_HIRING_END = re.compile(
+    r"(?<![\s,|:\-\u2013\u2014])[\s,|:\-\u2013\u2014]++(?:(?:is|are|we'?re)\s++hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
+    r"|jobs?(?:\s+board)?|job openings|open (?:positions|roles)|vacancies|karriere"
+    r"|stellenangebote)\s*+$",
+    re.IGNORECASE,
+)
+_HIRING_START = re.compile(
+    r"^\s*(?:careers?|jobs?|open (?:positions|roles)|work|karriere)\s+(?:at|bei|with)\s+", re.IGNORECASE
+)
+_TRAILING = " \t,;|:-\u2013\u2014"
+# Placeholders that people put into a required field, in lower case and without punctuation.
+_PLACEHOLDERS = frozenset(
+    {
+        *("unknown", "none", "null", "nil", "nan", "undefined", "n a", "na", "not available", "not applicable"),
+        *("not specified", "unspecified", "not stated", "not disclosed", "not provided", "not given", "not known"),
+        *("no name", "unnamed", "withheld", "stealth", "stealth mode", "tba", "tbc", "tbd", "no", "undisclosed"),
+        *("confidential", "private", "anonymous", "hidden", "various", "other", "unbekannt", "vertraulich"),
+        *("anonym", "keine angabe", "k a", "inconnu", "confidentiel", "keine angaben", "nicht angegeben"),
+        *("non renseigné", "no especificado", "sin especificar", "anonyme", "desconocido", "confidencial"),
+        *("anonimo", "sconosciuto", "riservato", "onbekend"),
+    }
+)
+_ANY_COMPANY = re.compile(
+    r"\b(?:compan(?:y|ies)|employers?|clients?|organi[sz]ations?|start-?up|firma|unternehmen"
+    r"|entreprise|empresa|azienda|name|hiring|the|our)\b"
+)
+_PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s(?:-|or|and|oder|und|ou)\s")
+_WORK_MODES = re.compile(r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b")
+_MAX_CODE_CHARACTERS = 3  # letters of OR, DE or USA; longer parts of a place are names
+# Codes of countries with a letter that the English name lacks.
+_FOREIGN_CODES = {
+    "germany": ("de", "deu"),
+    "switzerland": ("ch", "che"),
+    "spain": ("es", "esp"),
+    "croatia": ("hr",),
+    "serbia": ("rs",),
+    "estonia": ("ee",),
+    "south africa": ("za",),
+} | dict.fromkeys(("england", "scotland", "wales", "united kingdom"), ("uk", "gb", "gbr"))
+# Referrer parameters of job boards; canonical_url keeps some of them, since on other sites each of
+# them selects a page.
+_REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "lever-origin"})
+
+
+def clean_company_name(name: str) -> str:
+    """Return the name without legal form and words such as "Jobs", unless it has nothing but such words."""
+    cleaned = " ".join(name[:MAX_NAME_CHARACTERS].split())
+    while True:
+        shorter = cleaned
+        for words in (_HIRING_START, _HIRING_END):
+            shorter = words.sub("", shorter).strip(_TRAILING) or shorter
+        shorter = without_legal_form(shorter)
+        if shorter == cleaned:
+            return cleaned
+        cleaned = shorter
+
+
+def is_placeholder_text(text: str | None) -> bool:
+    """Return whether the text states nothing: no letter, "N/A", "Unknown", "Confidential"."""
+    words = _words(text or "")
+    return not words or words in _PLACEHOLDERS
+
+
+def stated_company(name: str | None) -> str | None:
+    """Return the company's name; None for "Unknown", "Confidential Company", "Our client", "-"."""
+    words = " ".join(_ANY_COMPANY.sub(" ", _words(name or "")[:200]).split())
+    return None if is_placeholder_text(words) else name
+
+
+def is_same_place(first: str | None, second: str | None) -> bool:
+    """Return whether two locations may be the same; one that names no place may be any.
+
+    One contains the parts of the other ("Berlin" and "Berlin, Germany"), or has the same town where
+    one has a code and the other a name ("Berlin, DE"; "Paris, TX" is not in France).
+    """
+    here, there = _place_parts(first), _place_parts(second)
+    if not here or not there or set(here) <= set(there) or set(there) <= set(here):
+        return True
+    if here[0] != there[0] or len(here) == 1 or len(there) == 1:
+        return " ".join(here) == " ".join(there)
+    code, name = sorted((here[1], there[1]), key=len)
+    remaining = iter(name)  # a code's letters are in the name, in order
+    is_code = all(letter in remaining for letter in code) or code in _FOREIGN_CODES.get(name, ())
+    return len(code) <= _MAX_CODE_CHARACTERS < len(name) and is_code
+
+
+def _place_parts(location: str | None) -> list[str]:
+    text = unicodedata.normalize("NFKD", _folded((location or "")[:500]))
+    plain = _WORK_MODES.sub(" ", "".join(c for c in text if not unicodedata.combining(c)))
+    return [words for part in _PLACE_PARTS.split(plain) if (words := _words(part))]
+
+
+def company_slug(name: str) -> str:
+    """Return a company's id, `[a-z0-9-]`, equal for every known spelling; a hash if it has no Latin letter."""
+    folded = _folded(clean_company_name(name))
+    plain = unicodedata.normalize("NFKD", folded).encode("ascii", "ignore").decode("ascii")
+    slug = re.sub("[^a-z0-9]+", "-", plain).strip("-")[:MAX_SLUG_CHARACTERS].strip("-")
+    return slug or f"c-{_digest(folded)[:16]}"
+
+
+def fingerprint(title: str, company: str | None, description: str | None) -> str:
+    """Return a hash of title, company and start of the description, equal across boards."""
+    parts = (title, clean_company_name(company or ""), description or "")
+    title_words, company_words, words = (_words(part) for part in parts)
+    return _digest("\n".join((title_words, company_words, words[:FINGERPRINT_CHARACTERS])))
+
+
+def url_key(url: str) -> str:
+    """Return a hash that is equal for every spelling of a posting's URL; other text is hashed as it is."""
+    try:
+        canonical = canonical_url(url)
+    except BadUrl:
+        return _digest(url.strip())
+    address, _, query = canonical.partition("?")
+    parameters = [pair for pair in query.split("&") if pair and not _is_referral(pair)]
+    return _digest("?".join(filter(None, (address.rstrip("/"), "&".join(parameters)))))
+
+
+def _is_referral(pair: str) -> bool:
+    name = pair.partition("=")[0].lower()
+    return name in _REFERRALS or is_tracking(name)
+
+
+def _words(text: str) -> str:
+    """Keep only letters and digits: boards differ in punctuation, spaces and markup."""
+    return " ".join(re.findall(r"[^\W_]+", _folded(text)))
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+MAX_CHARACTERS = 300  # of a salary text; a longer one is a description
+MAX_AMOUNT = Decimal(10) ** 12  # in any currency; more is a serial number
+
+_CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "zł": "PLN"}
+_DOLLARS = {"C$": "CAD", "CA$": "CAD", "A$": "AUD", "AU$": "AUD", "NZ$": "NZD", "S$": "SGD"}
+_CODES = (
+    "USD EUR GBP CAD AUD NZD CHF SEK NOK DKK PLN CZK HUF RON BGN JPY CNY INR SGD HKD KRW BRL MXN"
+    " ILS ZAR AED TRY UAH PHP THB IDR MYR VND ARS CLP COP"
+)
+_CODE = re.compile(rf"\b({'|'.join(_CODES.split())})\b")
+_DOLLAR = re.compile(r"(?<![A-Z])(CA|C|AU|A|NZ|S)\$")
+_SYMBOL = re.compile("|".join(map(re.escape, _CURRENCIES)))
+_CURRENCY_WORDS = {"euro": "EUR", "dollar": "USD"}
+_CURRENCY_WORD = re.compile(r"\b(euro|dollar)s?\b", re.IGNORECASE)
+_PERIODS = (
+    ("hour", re.compile(r"hour|\bhr\b|stunde|heure|\bp\.?h\.?\b|/h\b", re.IGNORECASE)),
+    ("day", re.compile(r"\bda(?:y|ily)|/d\b|\btag\b|jour\b", re.IGNORECASE)),
+    ("week", re.compile(r"week|\bwk\b|woche|semaine", re.IGNORECASE)),
+    ("month", re.compile(r"month|\bmo\b|monat|\bmois\b|\bmes\b|\bp\.?m\.?\b", re.IGNORECASE)),
+    ("year", re.compile(r"year|\byr\b|annu|\bp\.?a\.?\b|jahr|\ban\b|\baño", re.IGNORECASE)),
+)
+# A number and the unit right after it: a "k" belongs to one number only.
+_AMOUNT = re.compile(
+    r"(?<![\w.,])([0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?:[.,][0-9]{1,2})?(?![0-9])"
+    r"|[0-9]{1,12}(?:[.,][0-9]{1,2})?(?![0-9]))\s?(k|tsd|mio|m)?(?![\w%])",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(
+    r"[^\w]*(?:[-\u2013\u2014]|\b(?:to|bis|and)\b)[^\w]*(?:[A-Z]{1,3}(?=[\s$])[^\w]*)?", re.IGNORECASE
+)
+_UP_TO = re.compile(r"(?:up to|max(?:imum)?\.?|bis zu|jusqu'à)[^\w]*$", re.IGNORECASE)
+_PENSION = re.compile(r"\b40[13]\s?\(?[kb]\)?", re.IGNORECASE)  # American plans, not amounts
+_MIN_BARE_AMOUNT = 1_000  # without currency and period a smaller number is not a salary
+_TIMES = {"": 1, "k": 1_000, "tsd": 1_000, "m": 1_000_000, "mio": 1_000_000}
+_DECIMALS = 2  # digits; three after a point are thousands
+
+
+# Pay periods per year.
+TIMES_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
+
+MAX_DESCRIPTION = 30_000  # characters of running text that are searched
+PAY_CHARACTERS = 60  # of context around an amount
+MIN_YEARLY, MAX_YEARLY = 15_000, 2_000_000  # plausible yearly pay in the known currencies
+_FIGURES = r"[0-9][0-9.,'\u2019]{0,12}+(?:[ \u00a0\u202f][0-9]{3}(?![0-9])){0,2}+\s?k?"
+_MONEY = re.compile(
+    r"(?:(?:CA|C|AU|A|NZ|S)?[$€£]\s?|\b(?:USD|EUR|GBP|CAD|AUD|CHF)\s?)[0-9]"
+    rf"|(?<![\w.,$€£]){_FIGURES}(?:\s?(?:[-\u2013\u2014]|to|bis)\s?{_FIGURES})?\s?"
+    r"(?:[$€£]|(?:USD|EUR|GBP|CAD|AUD|CHF|(?i:euros?|dollars))\b)"
+)
+# "Salary: 90-110k" needs no currency; other figures do.
+_LABELLED_PAY = re.compile(
+    r"\b(?:salary|pay|compensation|gehalt|jahresgehalt|salaire)(?: range)?(?: is| of|:)? ?"
+    r"(?P<pay>[0-9]{2,3}(?: ?k)?(?: ?[-\u2013\u2014] ?[0-9]{2,3})? ?k\b)",
+    re.IGNORECASE,
+)
+_CLAUSE_END = re.compile(r"[;\n]|,\s|\.\s|\.$|\s(?:plus|with|in|for|per employee)\s|\s\+\s")
+_SENTENCE_END = re.compile(r"[;\n!?]|\.\s|\.$|,\s|\s(?:plus|and)\s")
+_THOUSANDS = re.compile(r"[0-9]\s?k\b", re.IGNORECASE)
+_PAY_WORD = re.compile(
+    r"salar|compensation|\bpay|\bpaid|\bbase\b|\bwages?\b|\bearn|\brate\b|\bOTE\b|remuneration|gehalt"
+    r"|vergütung|salaire|rémunération|retribu",
+    re.IGNORECASE,
+)
+_OTHER_MONEY = re.compile(
+    r"bonus|stipend|budget|allowance|raised|funding|funded|revenue|\bARR\b|valuation|invest|worth"
+    r"|saving|million|billion|grant|reimburs|learning|equipment|relocation|signing|referral"
+    r"|commission|assets|\bdeals?\b|contracts?\b|process|transaction|payments|portfolio|sales|profit"
+    r"|turnover|\bprize|donat|discount|voucher|insurance|401|fertility|tuition|wellness|coverage|matching",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Salary:
+    """A range; currency as ISO code, period hour, day, week, month or year; None if not stated."""
+
+    minimum: Decimal | None
+    maximum: Decimal | None
+    currency: str | None = None
+    period: str | None = None
+
+
+def salary_as_dict(salary: Salary) -> Mapping[str, Any]:
+    """Return plain values; amounts as text, since they are decimals."""
+    return {
+        "minimum": None if salary.minimum is None else str(salary.minimum),
+        "maximum": None if salary.maximum is None else str(salary.maximum),
+        "currency": salary.currency,
+        "period": salary.period,
+    }
+
+
+def stated_salary(
+    minimum: str | None, maximum: str | None, *, currency: str | None, period: str | None
+) -> Salary | None:
+    """Return the salary of fields; None unless at least one is an amount above zero."""
+    return _salary(_decimal(minimum), _decimal(maximum), currency=_code(currency), period=_period(period or ""))
+
+
+def salary_in(text: str) -> Salary | None:
+    """Return the salary that a text states: its first amount, or the range it begins."""
+    text = _PENSION.sub(" ", text[:MAX_CHARACTERS])
+    amount = _AMOUNT.search(text)
+    if amount is None:
+        return None
+    dash = _BETWEEN.match(text, amount.end())
+    second = _AMOUNT.match(text, dash.end()) if dash else None
+    unit = (amount[2] or "").lower()
+    first, last = _value(amount[1], unit), None
+    if second is not None:
+        last_unit = (second[2] or "").lower()
+        last = _value(second[1], last_unit)
+        # "120-150k": the unit applies to both
+        if not unit and last_unit and first is not None and first < _TIMES[last_unit]:
+            first = _value(amount[1], last_unit)
+    elif _UP_TO.search(text[: amount.start()].rstrip("$€£ ")):
+        first, last = None, first
+    currency, period = _currency(text), _period(text)
+    is_small = max(first or 0, last or 0) < _MIN_BARE_AMOUNT
+    if is_small and currency is None and period not in {"hour", "day"}:
+        return None
+    return _salary(first, last, currency=currency, period=period)
+
+
+def salary_in_description(text: str) -> Salary | None:
+    """Return the pay that running text states, the highest if there are several; None if none.
+
+    An amount counts if it has a currency, is a plausible income, and is marked as pay: by a word
+    near it, a period, a range or a `k`. Bonuses, budgets and the company's money do not count.
+    Without a currency it counts right after the word: "Salary: 90-110k".
+    """
+    text = text[:MAX_DESCRIPTION]
+    stated = [_pay_at(text, money) for money in _MONEY.finditer(text)]
+    stated += [salary_in(match["pay"]) for match in _LABELLED_PAY.finditer(text)]
+    return max((pay for pay in stated if pay is not None), key=_yearly, default=None)
+
+
+def _pay_at(text: str, money: re.Match[str]) -> Salary | None:
+    """Return the pay that begins at this amount; None if it is other money."""
+    clause = _CLAUSE_END.split(text[money.start() : money.start() + PAY_CHARACTERS])[0]
+    before = text[max(0, money.start() - PAY_CHARACTERS) : money.start()]
+    behind = text[money.end() : money.end() + PAY_CHARACTERS // 2]
+    after = _SENTENCE_END.split(behind)[0].partition(" with ")[0]
+    sentence = f"{_SENTENCE_END.split(before)[-1]} {after}"
+    pay = salary_in(clause)
+    if pay is None or pay.currency is None or _OTHER_MONEY.search(sentence):
+        return None
+    is_range = pay.minimum is not None and pay.maximum is not None
+    is_said = bool(_PAY_WORD.search(before + clause)) or is_range or _THOUSANDS.search(clause)
+    if not is_said and pay.period is None:
+        return None
+    return pay if MIN_YEARLY <= _yearly(pay) <= MAX_YEARLY else None
+
+
+def _yearly(pay: Salary) -> Decimal:
+    amount = pay.maximum or pay.minimum or Decimal(0)
+    return amount * TIMES_A_YEAR[pay.period or "year"]
+
+
+def _salary(first: Decimal | None, last: Decimal | None, *, currency: str | None, period: str | None) -> Salary | None:
+    if first is None and last is None:
+        return None
+    if first is not None and last is not None and first > last:
+        first, last = last, first
+    return Salary(minimum=first, maximum=last, currency=currency, period=period)
+
+
+def _value(written: str, unit: str) -> Decimal | None:
+    amount = re.sub(r"['\u2019\u00a0\u202f ]", "", written)
+    whole, mark, rest = amount[: -_DECIMALS - 1], amount[-_DECIMALS - 1 :][:1], amount[-_DECIMALS:]
+    one_digit = re.fullmatch(r"([0-9]+)[.,]([0-9])", amount)
+    if one_digit:
+        plain = f"{one_digit[1]}.{one_digit[2]}"
+    elif mark in {".", ","}:
+        plain = f"{re.sub('[.,]', '', whole)}.{rest}"
+    else:
+        plain = re.sub("[.,]", "", amount)
+    value = _decimal(plain)
+    return None if value is None else _bounded(value * _TIMES[unit])
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    try:
+        value = Decimal(text or "")
+    except InvalidOperation:
+        return None
+    return _bounded(value) if value.is_finite() else None
+
+
+def _bounded(value: Decimal) -> Decimal | None:
+    return value.quantize(Decimal("0.01")).normalize() + 0 if 0 < value < MAX_AMOUNT else None
+
+
+def _currency(text: str) -> str | None:
+    if match := _CODE.search(text):
+        return match[1]
+    if match := _DOLLAR.search(text):
+        return _DOLLARS[f"{match[1]}$"]
+    if symbol := _SYMBOL.search(text):
+        return _CURRENCIES[symbol[0]]
+    word = _CURRENCY_WORD.search(text)
+    return _CURRENCY_WORDS[word[1].lower()] if word else None
+
+
+def _code(text: str | None) -> str | None:
+    stated = (text or "").strip().upper()
+    return stated if re.fullmatch("[A-Z]{3}", stated) else _currency(text or "")
+
+
+def _period(text: str) -> str | None:
+    return next((name for name, words in _PERIODS if words.search(text)), None)
 
 
 class Remote(StrEnum):

@@ -1,32 +1,122 @@
-"""Company records: created with what identifies them, completed by their analysis.
+"""Records of companies, and the states of companies, listings and their tasks.
 
-One website is one company, whatever its name and source of discovery; a company with a website has
-a source of kind `company`, so that it is a partition and is analysed again.
+A record is created with what identifies the company and completed by its analysis. One website is one company,
+whatever its name and source of discovery; a company with a website has a source of kind `company`, so that it is
+a partition and is analysed again.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from ingestion_pipeline.companies.company_names import company_slug
-from ingestion_pipeline.companies.company_states import COMPANY, CompanyStatus
+from ingestion_pipeline.companies.job_listing import company_slug
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, Source, Tier
-from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, Source, Tier, shard_of
+from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, companies, sources, tasks
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
+
+# Kinds of tasks. SCRAPE_SOURCE is the permanent `poll` task of a board: its key is the source's id,
+# and the one that a discovery makes is the discovery's child.
+COMPANY = "company"
+SOURCE_DISCOVERY = "source_discovery"
+SCRAPE = "scrape"
+JOB = "job"
+
+
+class CompanyStatus(StrEnum):
+    """The progress of a company's record."""
+
+    PENDING = "pending"
+    ANALYZING = "analyzing"
+    ACTIVE = "active"
+    FAILED = "failed"
+
+
+class Completeness(StrEnum):
+    """How complete the data of a company or a listing is."""
+
+    THIN = "thin"
+    MINIMAL = "minimal"
+    GOOD = "good"
+
+
+class ListingStatus(StrEnum):
+    """Whether a board still lists it."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class ListingDecision(StrEnum):
+    """The result of a listing's evaluation; null before it."""
+
+    FILTERED = "filtered"
+    SKIPPED = "skipped"
+    MATCHED = "matched"
+
+
+class Priority(StrEnum):
+    """The priority of a match."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Confidence(StrEnum):
+    """The confidence that a board can be parsed: by pattern and probe, by pattern, by neither."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+def job_task(
+    listing_id: int,
+    url: str | None,
+    source_id: str,
+    *,
+    now: datetime,
+    board_url: str | None = None,
+    is_first_sync: bool = False,
+    is_unreported: bool = False,
+    tracking_id: str | None = None,
+) -> NewTask:
+    """Return the listing's evaluation task, keyed by the listing's own URL, else by its id."""
+    address = _address(url) or (board_url and f"{canonical_url(board_url)}#listing-{listing_id}")
+    return NewTask(
+        kind=JOB,
+        dedupe_key=_address(url) or f"listing:{listing_id}",
+        not_before=now,
+        shard=shard_of(host_of(address)) if address else 0,
+        source_id=source_id,
+        url=address,
+        payload={"listing_id": listing_id, "is_first_sync": is_first_sync}
+        | ({"is_unreported": True} if is_unreported else {}),
+        tracking_id=tracking_id,
+    )
+
+
+def _address(url: str | None) -> str | None:
+    try:
+        return canonical_url(url) if url else None
+    except BadUrl:
+        return None
+
 
 PLATFORM = "page"  # the platform of websites
 MAX_ID = 100  # characters; `company:` and a suffix must fit in the width of a source's id

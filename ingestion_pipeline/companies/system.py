@@ -1,36 +1,126 @@
-"""The system of companies and job boards, as the rest of the program sees it, and what it publishes."""
+"""The system of companies and job boards: how boards are polled, what is published, and its spec."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from ingestion_pipeline.companies import checks
-from ingestion_pipeline.companies.boards.system import BoardSystem, read_saved
-from ingestion_pipeline.companies.company_events import board_events
-from ingestion_pipeline.companies.company_jobs import WORK
-from ingestion_pipeline.companies.company_states import JOB, CompanyStatus, ListingDecision, ListingStatus, Priority
-from ingestion_pipeline.companies.matching.listing_requeue import requeue_job
-from ingestion_pipeline.companies.matching.listing_runs import profile_findings
-from ingestion_pipeline.companies.platforms import platform
-from ingestion_pipeline.companies.records import CompanySystem, check_config
-from ingestion_pipeline.engine.published import (
+from ingestion_pipeline.companies.boards.board_plan import MARK, BoardListing, feed_from_bytes, feed_to_bytes
+from ingestion_pipeline.companies.boards.board_polls import ingest_boards
+from ingestion_pipeline.companies.boards.listing_rows import place_listings
+from ingestion_pipeline.companies.company_runs import WORK
+from ingestion_pipeline.companies.job_listing import listing_as_dict
+from ingestion_pipeline.companies.matching.listing_runs import profile_findings, requeue_job
+from ingestion_pipeline.companies.platforms import JobBoard, platform
+from ingestion_pipeline.companies.platforms import platform as platform_named
+from ingestion_pipeline.companies.records import (
+    JOB,
+    CompanyStatus,
+    CompanySystem,
+    ListingDecision,
+    ListingStatus,
+    Priority,
+    check_config,
+)
+from ingestion_pipeline.companies.reports import board_events
+from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     POLL_ORIGIN,
+    AssetCheck,
     Contract,
     ContractRule,
+    CoverageQuery,
+    KindSpec,
+    PolledAsset,
     PublishedTable,
+    SystemSpec,
     Written,
     joined_to_poll,
     one_of,
     polls_of_run,
     required,
 )
-from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, PolledAsset, SystemSpec
-from ingestion_pipeline.sources import Definition
-from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.pages.visits.page import StoredPage
+from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Definition, Source
+from ingestion_pipeline.sources.declarations import BadField
+from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import companies, ingestions, job_listings, job_matches, listing_sources
+
+
+class BoardSystem:
+    """Job boards as the polling engine sees them."""
+
+    may_be_cut = True
+
+    def feed(self, source: Source) -> JobBoard:
+        """Return the source's configured board."""
+        return platform(source.platform or "").configure(source.url, source.config)
+
+    def parser_version(self, source: Source) -> str:
+        """Return platform, version and configuration as one string."""
+        adapter = platform(source.platform or "")
+        config = json.dumps(dict(source.config), sort_keys=True)
+        return f"{adapter.name}:{adapter.version}:{config}"
+
+    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002  no platform publishes a rate
+        """Return the configured minimum delay."""
+        return Pace(delay_seconds=settings.hosts.delay_seconds)
+
+    def honours_robots(self, source: Source) -> bool:
+        """Return False for documented APIs and where an operator decided to ignore robots.txt."""
+        return platform(source.platform or "").honours_robots and not source.ignores_robots
+
+    def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
+        """Return every listing of the pages, serialised."""
+        parsed = self.feed(source).read(
+            [page.body for page in pages],
+            content_types=[page.content_type for page in pages],
+            urls=[page.url for page in pages],
+            now=min((page.fetched_at for page in pages), default=None),
+        )
+        return feed_to_bytes(parsed)
+
+    def size(self, parsed: bytes) -> int:
+        """Return the number of listings, an estimate of the rows to write."""
+        return parsed.count(MARK)
+
+    def ingest(
+        self, connection: Connection, feeds: Sequence[PolledFeed], *, now: datetime, settings: Settings
+    ) -> Sequence[IngestResult]:
+        """Write listings, their links, and their evaluation tasks."""
+        listings = [
+            BoardListing.of(
+                polled.task, polled.source, feed_from_bytes(polled.parsed), ingestion_id=polled.ingestion_id
+            )
+            for polled in feeds
+        ]
+        return ingest_boards(connection, listings, now=now, settings=settings)
+
+    def link_snapshots(self, connection: Connection, snapshots: Sequence[SinglePageSnapshot]) -> None:
+        """Set the snapshot that each listing was parsed from."""
+        place_listings(connection, snapshots)
+
+
+def read_saved(
+    platform: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
+    config: Mapping[str, Any],
+) -> SavedBodyResult:
+    """Return the body's listings and problems; raise ValueError for a bad config."""
+    board = platform_named(platform).configure(saved.url, config)
+    return SavedBodyResult.of(
+        lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at), listing_as_dict
+    )
 
 
 def _written_companies(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from ingestion_pipeline.cli.dagster_home import with_dagster_home
+from ingestion_pipeline.cli.installation import with_dagster_home
 from ingestion_pipeline.cli.output import CommandRefused, echo
 from ingestion_pipeline.cli.session import environment, opened, reading
 from ingestion_pipeline.sources.source import BUNDLED, Kind, SourceStatus
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from ingestion_pipeline.demo.hooks import Inbox, SecretOf
     from ingestion_pipeline.demo.model_server import ScriptedModel
-    from ingestion_pipeline.demo.site import DemoSite
+    from ingestion_pipeline.demo.site import DemoSite, Inbox, SecretOf
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
@@ -118,8 +117,7 @@ PRICES = "INGESTION_MODELS__PRICES"
 
 def bundled_model(port: int = 0) -> ScriptedModel:
     """Return a loopback model server that knows the demo's outcome pages; it needs no key."""
-    from ingestion_pipeline.demo.model_script import demo_model
-    from ingestion_pipeline.demo.model_server import ScriptedModel
+    from ingestion_pipeline.demo.model_server import ScriptedModel, demo_model
 
     return ScriptedModel(demo_model, port=port)
 
@@ -131,7 +129,7 @@ def model_settings(model: ScriptedModel) -> dict[str, str]:
 
 def demo_prices() -> dict[str, str]:
     """Return the price setting: the demo's own models besides those already configured."""
-    from ingestion_pipeline.demo.providers import DEMO_PRICES
+    from ingestion_pipeline.demo.model_server import DEMO_PRICES
     from ingestion_pipeline.settings import load_settings
 
     return {PRICES: f"{load_settings(environment()).models.prices}, {DEMO_PRICES}"}
@@ -159,7 +157,7 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
     Every command and run that shares its home finds it.
     """
     from ingestion_pipeline.demo.site import DemoSite
-    from ingestion_pipeline.pages.http.local_server import running_server
+    from ingestion_pipeline.pages.http.guard import running_server
 
     home = _home()
     if if_registered and not _is_registered():
@@ -172,7 +170,7 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
 
 
 def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
-    from ingestion_pipeline.demo.providers import addresses, demo_providers
+    from ingestion_pipeline.demo.model_server import addresses, demo_providers
 
     stop = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # its threads inherit the mask
@@ -228,7 +226,7 @@ def run(*, model: bool) -> None:
     due; its catalogues are crawled until no page waits. Listings are evaluated by your profile, if
     you have one, else by the demo's. Its websites are analysed with the demo's own providers only.
     """
-    from ingestion_pipeline.demo.providers import demo_providers, provider_settings
+    from ingestion_pipeline.demo.model_server import demo_providers, provider_settings
     from ingestion_pipeline.demo.report import hint
 
     with ExitStack() as stack:
@@ -249,8 +247,8 @@ def run(*, model: bool) -> None:
 
 def _run() -> bool:
     """Run every job once; return whether all succeeded."""
-    from ingestion_pipeline.demo.hooks import read_inboxes
-    from ingestion_pipeline.notices.tasks import make_due
+    from ingestion_pipeline.demo.site import read_inboxes
+    from ingestion_pipeline.notices.queries import make_due
     from ingestion_pipeline.operations.alerts import record_health_changes
 
     home = _home()
@@ -282,7 +280,7 @@ def _report(
 ) -> None:
     """Print what the run has done; `before` is what the followers had received until then."""
     from ingestion_pipeline.demo import report
-    from ingestion_pipeline.demo.hooks import read_inboxes
+    from ingestion_pipeline.demo.site import read_inboxes
 
     declared, catalogs = demo_file(), _ids(Kind.CATALOG)
     report.print_summary(connection, _ids(Kind.SERIES), since=since)
@@ -328,8 +326,8 @@ def program() -> str:
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     """Register the demo's sources and followers, start its site, and return the start time."""
     from ingestion_pipeline.demo.site import DemoSite
-    from ingestion_pipeline.notices.registry import declare
-    from ingestion_pipeline.pages.http.local_server import running_server
+    from ingestion_pipeline.notices.subscriptions import declare
+    from ingestion_pipeline.pages.http.guard import running_server
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.poll_tasks import make_due
     from ingestion_pipeline.sources.registry import register
@@ -373,7 +371,7 @@ def _ids(kind: Kind) -> list[str]:
 
 def _run_job(name: str) -> bool:
     from ingestion_pipeline import defs
-    from ingestion_pipeline.orchestration.execute import run_job
+    from ingestion_pipeline.orchestration.runs import run_job
 
     has_succeeded, errors = run_job(defs, name)
     for error in errors:
@@ -390,11 +388,11 @@ def mutate() -> None:
     board one job is new, one pays better, one is gone. A business changes its description, and the
     providers answer differently about both.
     """
-    from ingestion_pipeline.demo import state
+    from ingestion_pipeline.demo import content
 
     home = _home()
-    changed = state.mutate(state.read_state(home))
-    state.write_state(home, changed)
+    changed = content.mutate(content.read_state(home))
+    content.write_state(home, changed)
     summary = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
     echo(f"{summary}: {changed.new_chapters} each;")
     echo("a course of each catalogue has other credits; Driftwood Systems has a new job, pays better")
@@ -410,11 +408,11 @@ def break_(*, repair: bool) -> None:
     One feed becomes an error page, one listing is empty, one server is overloaded, two catalogues
     lose a page, and a job board renames its fields.
     """
-    from ingestion_pipeline.demo import state
+    from ingestion_pipeline.demo import content
 
     home, ingest = _home(), program()
-    before = state.read_state(home)
-    state.write_state(home, state.repair(before) if repair else state.break_site(before))
+    before = content.read_state(home)
+    content.write_state(home, content.repair(before) if repair else content.break_site(before))
     if repair:
         echo(f"the site is repaired; `{ingest} demo run` shows it")
     else:

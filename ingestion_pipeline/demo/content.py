@@ -1,30 +1,367 @@
-"""The responses of the demo site as pure functions of its state: feeds, API and error pages.
+"""What the demo serves: the state of its site, its series, responses as pure functions of it, and loopback servers.
 
-Two series come from a MangaDex-like API and from a feed each, one from a feed that is often
-overloaded, and one URL has nothing but an error page. The series of `site.py` has web pages.
+Two series come from a MangaDex-like API and from a feed each, one from a feed that is often overloaded, and one URL
+has nothing but an error page; the fourth series has web pages, which `site.py` writes.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import os
+import socketserver
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import cast
 from xml.etree import ElementTree as ET
 
-from ingestion_pipeline.demo.series import (
-    LIGHTHOUSE_ID,
-    SALT_ID,
-    DemoChapter,
-    DemoUpload,
-    lighthouse_chapters,
-    lighthouse_uploads,
-    orchard_chapters,
-    salt_chapters,
-    salt_uploads,
-    stable_uuid,
+
+class DemoStateError(ValueError):
+    """A stored state that cannot be read; the message names the file and the cure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoState:
+    """Everything the site's content depends on; the default is the site as shipped."""
+
+    new_chapters: int = 0  # of The Lighthouse Keeper and The Clockmaker's Map, beyond the shipped
+    is_broken: bool = False  # see `break_site`
+    is_overloaded: bool = False  # the orchard answers 503 until repaired, not only at first
+
+
+def mutate(state: DemoState) -> DemoState:
+    """Add a chapter to two series, a course to each catalogue, change one, and other jobs."""
+    return replace(state, new_chapters=state.new_chapters + 1)
+
+
+def break_site(state: DemoState) -> DemoState:
+    """Break the site: error pages, an empty listing, lost pages, a 503, and renamed fields of a job board's API."""
+    return replace(state, is_broken=True)
+
+
+def overload(state: DemoState) -> DemoState:
+    """Make the orchard's server answer 503 to everybody."""
+    return replace(state, is_overloaded=True)
+
+
+def repair(state: DemoState) -> DemoState:
+    """End all failures; chapters that came out meanwhile stay."""
+    return replace(state, is_broken=False, is_overloaded=False)
+
+
+def state_file(home: Path) -> Path:
+    """Return where the state of the site in `home` is stored."""
+    return home / "demo" / "state.json"
+
+
+def read_state(home: Path) -> DemoState:
+    """Return the stored state, or the shipped one if there is none; a damaged file is an error."""
+    path = state_file(home)
+    try:
+        return _state_from(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return DemoState()
+    except ValueError as error:
+        raise DemoStateError(f"{path} does not hold a demo state ({error}); delete it to restart the demo") from error
+
+
+def write_state(home: Path, state: DemoState) -> None:
+    """Store the state atomically."""
+    write_atomically(state_file(home), json.dumps(asdict(state), indent=2) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` to `path` atomically; create its folder if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _state_from(document: object) -> DemoState:
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - a damaged file, not a caller's mistake
+    values = cast("dict[str, object]", document)
+    if unknown := values.keys() - {field.name for field in fields(DemoState)}:
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    return DemoState(
+        new_chapters=_count(values, "new_chapters"),
+        is_broken=_flag(values, "is_broken"),
+        is_overloaded=_flag(values, "is_overloaded"),
+    )
+
+
+def _count(values: dict[str, object], name: str) -> int:
+    value = values.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is not a count: {value!r}")
+    return value
+
+
+def _flag(values: dict[str, object], name: str) -> bool:
+    value = values.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false: {value!r}")  # noqa: TRY004 - as above
+    return value
+
+
+LOOPBACK = "127.0.0.1"
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # closing waits for answers under way, so that no socket is left open
+    request_queue_size = 1_024  # clients that are killed leave theirs in it
+
+    def server_bind(self) -> None:
+        """Bind without HTTPServer's reverse lookup of the address, which may ask a name server."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
+
+
+class LoopbackHandler(BaseHTTPRequestHandler):
+    """A request handler without an access log, which ignores clients that hang up."""
+
+    protocol_version = "HTTP/1.1"
+    sys_version = ""
+    timeout = 5.0  # a client that connects and sends nothing may delay closing this long
+
+    def handle(self) -> None:
+        """Answer the request."""
+        with suppress(ConnectionError):
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
+        """Log nothing: the servers themselves record their requests."""
+
+
+@contextmanager
+def serving(port: int, handler: Callable[..., BaseHTTPRequestHandler], *, name: str) -> Generator[int]:
+    """Serve during the block, on `port` (0: any free one); yield the port."""
+    with _Server((LOOPBACK, port), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), name=name)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+LIGHTHOUSE_ID = "5b0f6c1e-6d0e-4a53-9c5e-1f7a2d9c4e10"
+SALT_ID = "c2a7e9d4-30b8-4f6a-8e21-7d5f0b9a6c33"
+
+HARBOUR, NORTHERN = "Harbour Light Scans", "Northern Ferry"
+EXTERNAL_NUMBER = "16"
+WEEK, DAY, HOUR = timedelta(weeks=1), timedelta(days=1), timedelta(hours=1)
+
+LIGHTHOUSE_ENDS_AT = datetime(2026, 10, 1, 12, tzinfo=UTC)
+LIGHTHOUSE = (
+    ("1", "The Island"),
+    ("2", "The First Night"),
+    ("3", "Oil and Wick"),
+    ("4", "A Boat at Dawn"),
+    ("5", "The Old Log Book"),
+    ("6", "Fog"),
+    ("7", "The Second Bell"),
+    ("8", "What the Gulls Knew"),
+    ("9", "The Inspector"),
+    ("10", "Storm Glass"),
+    ("10.5", "A Day Ashore"),
+    ("11", "The Broken Stair"),
+    ("12", "Letters"),
+    ("13", "A Light Answers"),
+    ("14", "The Sunken Road"),
+    ("15", "Low Water"),
+    ("16", "The Drowned Village"),
+    ("17", "Bread & Brine"),
+    ("17.5", "The Cat's Own Chapter"),
+    ("18", "The Relief Ship"),
+    ("19", "Nobody Aboard"),
+    ("20", "The Lens"),
+    ("21", "Three Long, One Short"),
+    ("22", "The Keeper's Daughter"),
 )
-from ingestion_pipeline.demo.state import DemoState
+LAST_LIGHTHOUSE_NUMBER = 22
+SECOND_GROUP_ENDS_AT = LIGHTHOUSE_ENDS_AT - 2 * WEEK  # it is slow, and never has the newest two
+NEW_TITLES = ("A Ship Without a Name", "The Other Shore", "Mist", "Signal Fires")
+
+SALT_ENDS_AT = datetime(2026, 9, 20, 9, tzinfo=UTC)
+SALT = (
+    ("1", "The Weighing House"),
+    ("2", "Rust"),
+    ("3", "The Salt Road"),
+    ("4", "Hammer and Tongs"),
+    ("5", "A Debt of Nails"),
+    ("6", "The White Mountain"),
+    ("7", "Quench"),
+    ("8", "Two Brothers"),
+    ("9", "The Toll Gate"),
+    ("10", "Brittle"),
+    ("11", "The Long Furnace"),
+    ("12", "What the Anvil Heard"),
+)
+
+ORCHARD_ENDS_AT = datetime(2026, 9, 26, 20, tzinfo=UTC)
+ORCHARD = (
+    ("1", "Windfall"),
+    ("2", "The Ladder"),
+    ("3", "Owls"),
+    ("4", "Grafting"),
+    ("5", "First Frost"),
+    ("6", "The Cider Press"),
+    ("7", "Lanterns"),
+    ("8", "Bare Branches"),
+)
+
+CLOCKMAKER_ENDS_AT = datetime(2026, 9, 28, 7, tzinfo=UTC)
+CLOCKMAKER = (
+    ("1", "The Shop on Brook Street"),
+    ("2", "Mainspring"),
+    ("3", "A Map Inside a Watch"),
+    ("4", "The Hour Hand"),
+    ("5", "Escapement"),
+    ("6", "North by Noon"),
+    ("6.5", "An Apprentice's Day"),
+    ("7", "The Tower"),
+    ("8", "Winding Down"),
+    ("9", "Brass & Bone"),
+    ("10", "The Second Map"),
+    ("11", "Thirteen Strokes"),
+    ("12", "Pendulum"),
+)
+LAST_CLOCKMAKER_NUMBER = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoChapter:
+    """A chapter of a series; an unnumbered one is a oneshot."""
+
+    number: str | None
+    title: str
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoUpload:
+    """A release of a chapter, as the API lists it."""
+
+    manga_id: str
+    chapter: DemoChapter
+    language: str
+    group: str | None
+    uploaded_at: datetime
+    external_url: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the API's id of this release, derived from its content, hence stable."""
+        return stable_uuid(self.manga_id, self.chapter.number, self.language, self.group)
+
+
+def lighthouse_chapters(state: DemoState) -> list[DemoChapter]:
+    """Return The Lighthouse Keeper, oldest first: shipped numbers, then one per mutation."""
+    shipped = _weekly(LIGHTHOUSE, LIGHTHOUSE_ENDS_AT)
+    return shipped + _mutated(state, after=LAST_LIGHTHOUSE_NUMBER, since=LIGHTHOUSE_ENDS_AT)
+
+
+def clockmaker_chapters(state: DemoState) -> list[DemoChapter]:
+    """Return The Clockmaker's Map, oldest first: shipped numbers, then one per mutation."""
+    shipped = _weekly(CLOCKMAKER, CLOCKMAKER_ENDS_AT)
+    return shipped + _mutated(state, after=LAST_CLOCKMAKER_NUMBER, since=CLOCKMAKER_ENDS_AT)
+
+
+def lighthouse_uploads(state: DemoState) -> list[DemoUpload]:
+    """Return every release of The Lighthouse Keeper, oldest first; most have two or three."""
+    chapters = lighthouse_chapters(state)
+    oneshot = DemoChapter(number=None, title="Before the Light", published_at=chapters[0].published_at - WEEK)
+    uploads = [_upload(LIGHTHOUSE_ID, oneshot)]
+    for chapter in chapters:
+        uploads += _lighthouse_uploads_of(chapter)
+    return sorted(uploads, key=lambda upload: (upload.uploaded_at, upload.id))
+
+
+def salt_uploads(state: DemoState) -> list[DemoUpload]:
+    """Return Salt and Iron, one release per number; nothing while the site is broken."""
+    if state.is_broken:
+        return []
+    return [_upload(SALT_ID, chapter) for chapter in salt_chapters()]
+
+
+def orchard_chapters() -> list[DemoChapter]:
+    """Return The Orchard at Night, oldest first."""
+    return _weekly(ORCHARD, ORCHARD_ENDS_AT)
+
+
+def salt_chapters() -> list[DemoChapter]:
+    """Return Salt and Iron, oldest first."""
+    return _weekly(SALT, SALT_ENDS_AT)
+
+
+def _mutated(state: DemoState, *, after: int, since: datetime) -> list[DemoChapter]:
+    return [
+        DemoChapter(
+            number=str(after + nth),
+            title=NEW_TITLES[(nth - 1) % len(NEW_TITLES)],
+            # an hour apart, not a week: no mutation may date a chapter into the reader's future
+            published_at=since + nth * HOUR,
+        )
+        for nth in range(1, state.new_chapters + 1)
+    ]
+
+
+def _weekly(titles: Sequence[tuple[str, str]], ends_at: datetime) -> list[DemoChapter]:
+    return [
+        DemoChapter(number=number, title=title, published_at=ends_at - weeks_before * WEEK)
+        for weeks_before, (number, title) in zip(reversed(range(len(titles))), titles, strict=True)
+    ]
+
+
+def _lighthouse_uploads_of(chapter: DemoChapter) -> list[DemoUpload]:
+    if chapter.number == EXTERNAL_NUMBER:
+        return [_external_upload(chapter)]
+    uploads = [_upload(LIGHTHOUSE_ID, chapter)]
+    if chapter.published_at <= SECOND_GROUP_ENDS_AT:
+        uploads.append(_upload(LIGHTHOUSE_ID, chapter, language="es", group=NORTHERN, late=DAY))
+        if len(chapter.title) % 2 == 0:  # any fixed choice of about half the numbers will do
+            uploads.append(_upload(LIGHTHOUSE_ID, chapter, group=NORTHERN, late=2 * DAY))
+    return uploads
+
+
+def _upload(
+    manga_id: str, chapter: DemoChapter, *, language: str = "en", group: str = HARBOUR, late: timedelta = timedelta(0)
+) -> DemoUpload:
+    return DemoUpload(
+        manga_id=manga_id, chapter=chapter, language=language, group=group, uploaded_at=chapter.published_at + late
+    )
+
+
+def _external_upload(chapter: DemoChapter) -> DemoUpload:
+    """Return a release on its publisher's site: no group, no pages, an external URL."""
+    return DemoUpload(
+        manga_id=LIGHTHOUSE_ID,
+        chapter=chapter,
+        language="en",
+        group=None,
+        uploaded_at=chapter.published_at,
+        external_url=f"https://publisher.demo.test/lighthouse/{chapter.number}",
+    )
+
+
+def stable_uuid(*parts: str | None) -> str:
+    """Return the same id for the same parts, in every process."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(parts)))
+
 
 API_HOST = "api.mangadex.demo.test"
 FEEDS_HOST = "feeds.demo.test"

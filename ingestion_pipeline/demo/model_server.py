@@ -1,20 +1,41 @@
-"""A scripted language model server on loopback that speaks OpenAI's protocol.
+"""Scripted language models on loopback that speak OpenAI's protocol: the server, the demo's model, its two providers.
 
-The same request gets the same answer, to the byte. The demo uses it, and tests that need answers no
-real model gives on demand (refusals, cut-offs, garbage, missing features).
+The same request gets the same answer, to the byte. Tests use the server for answers that no real model gives on
+demand (refusals, cut-offs, garbage, missing features). One provider always answers, one fails on every other question.
 """
 
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from ingestion_pipeline.demo.loopback import LOOPBACK, LoopbackHandler, serving
+from ingestion_pipeline.demo import DEMO_SUFFIX
+from ingestion_pipeline.demo.catalog_sites import PROGRAMMES, TIDAL_BIOLOGY, Programme
+from ingestion_pipeline.demo.company_sites import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    Opening,
+    businesses,
+    driftwood_openings,
+    kestrel_openings,
+)
+from ingestion_pipeline.demo.content import (
+    LOOPBACK,
+    DemoState,
+    DemoStateError,
+    LoopbackHandler,
+    mutate,
+    read_state,
+    serving,
+)
+from ingestion_pipeline.websites.business import Business
 
 CHARS_PER_TOKEN = 4
 MAX_QUESTION_BYTES = 20_000_000
@@ -267,3 +288,219 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+
+FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})
+SCORES = {HIGH: 96, MEDIUM: 92, LOW: 57}
+OTHERWISE = 40
+OWN = ("Python", "PostgreSQL", "Kubernetes")
+OTHERS = ("Terraform", "Kafka", "React", "TypeScript", "WordPress")
+
+
+def is_about_jobs(schema: Mapping[str, Any]) -> bool:
+    """Return whether the request asks how well a job fits."""
+    return schema.get("properties", {}).keys() == FIELDS
+
+
+def opinion(text: str) -> dict[str, Any] | None:
+    """Return the assessment of the job in the text; None if the demo has no such job."""
+    matches = [opening for opening in _scored_openings() if opening.title in text and opening.text in text]
+    if not matches:
+        return None
+    job = matches[0]
+    return {
+        "score": SCORES.get(job.outcome, OTHERWISE),
+        "skills_matched": _quoted(job, OWN),
+        "skills_missing": _quoted(job, OTHERS),
+        "summary": f"The work of a {job.title.partition(',')[0].lower()} by the water.",
+    }
+
+
+def _quoted(job: Opening, names: tuple[str, ...]) -> list[dict[str, str]]:
+    return [{"skill": name, "quote": name} for name in names if name in job.text]
+
+
+def _scored_openings() -> list[Opening]:
+    """Return the jobs of every state of the site, mutated ones first."""
+    shipped = DemoState()
+    return [*driftwood_openings(mutate(shipped)), *driftwood_openings(shipped), *kestrel_openings()]
+
+
+INVENTED = ("navigate a research submarine under polar ice",)  # no page of the site states it
+FIELD = "text"
+CATEGORY_FIELD, CATEGORY = "competency_category", "outcomes"
+# Fields that repeat the words of the page, here its title.
+QUOTES = ("heading", f"{CATEGORY_FIELD}_evidence")
+CONFIDENCE = 0.9
+
+Node = Mapping[str, Any]
+
+
+def demo_model(request: ModelRequest) -> Reply:
+    """Return the page's outcomes (the second with an invented one), a job's assessment, or an empty answer."""
+    text = request.text
+    if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
+        return Say(text=json.dumps(assessment))
+    page = next((programme for programme in PROGRAMMES if _is_about(programme, text)), None)
+    if page is None:
+        return Say(text=json.dumps(blank(request.schema)))
+    answer = _Answer(page, text, request.schema)
+    return Say(text=json.dumps(answer.of(request.schema), ensure_ascii=False))
+
+
+def _is_about(page: Programme, text: str) -> bool:
+    """Return whether the text contains the page, or a part of it."""
+    return any(phrase in text for phrase in (page.title, *page.learned))
+
+
+class _Answer:
+    """An answer in the form of a schema: lists have all records, a single record has one."""
+
+    def __init__(self, page: Programme, text: str, schema: Node) -> None:
+        self._title = page.title
+        self._sentences: Sequence[str] = (*page.learned, *(INVENTED if page is TIDAL_BIOLOGY else ()))
+        self._asked_about = next((sentence for sentence in INVENTED if sentence in text), page.learned[0])
+        self._definitions = cast("Node", schema.get("$defs", {}))
+
+    def of(self, schema: Node) -> Any:  # noqa: ANN401 - as the schema has it
+        schema = self._resolved(schema)
+        fields = cast("Node", schema.get("properties", {}))
+        if FIELD in fields:
+            return self._record(fields, self._asked_about)
+        match _kind(schema):
+            case "object":
+                return {name: self._title if name in QUOTES else self.of(inner) for name, inner in fields.items()}
+            case "array":
+                return self._records(cast("Node", schema.get("items", {})))
+            case kind:
+                values = {"boolean": True, "integer": len(self._sentences), "number": CONFIDENCE}
+                return values.get(str(kind), blank(schema, self._definitions))
+
+    def _records(self, items: Node) -> list[Any]:
+        fields = cast("Node", self._resolved(items).get("properties", {}))
+        if FIELD not in fields:
+            return []
+        return [self._record(fields, sentence) for sentence in self._sentences]
+
+    def _record(self, fields: Node, sentence: str) -> dict[str, Any]:
+        return {name: self._field(name, inner, sentence) for name, inner in fields.items()}
+
+    def _field(self, name: str, schema: Node, sentence: str) -> Any:  # noqa: ANN401 - as above
+        inner = cast("Node", self._resolved(schema).get("properties", {}))
+        if inner:  # a value with its proof
+            return {key: self._field(name, part, sentence) for key, part in inner.items()}
+        values = {FIELD: sentence, CATEGORY_FIELD: CATEGORY} | dict.fromkeys(QUOTES, self._title)
+        if name not in values and _kind(schema) == "number":
+            return CONFIDENCE
+        return values.get(name, blank(schema, self._definitions))
+
+    def _resolved(self, schema: Node) -> Node:
+        """Return the schema, the one it refers to, or its first option that is not null."""
+        if "$ref" in schema:
+            return self._definitions[str(schema["$ref"]).removeprefix("#/$defs/")]
+        if "anyOf" in schema:
+            options = [option for option in schema["anyOf"] if option.get("type") != "null"]
+            return self._resolved(options[0]) if options else schema
+        return schema
+
+
+def _kind(schema: Node) -> str:
+    """Return the type of the value, if it is not null."""
+    kinds: Any = schema.get("type", "")
+    if isinstance(kinds, str):
+        return kinds
+    return next(str(kind) for kind in kinds if kind != "null")
+
+
+ALMANAC, WEATHERCOCK = "almanac", "weathercock"
+PROVIDERS_SETTING = "INGESTION_WEBSITE__PROVIDERS"
+# Invented prices, to show what a dataset or an analysis would cost.
+DEMO_PRICES = (
+    "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10, demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
+)
+NOBODY = "I do not know of anybody who does that."
+
+
+def almanac(question: str, state: DemoState) -> str | None:
+    """Return an answer that names the business first, after a mutation its competitors first."""
+    business = _business_in_question(question, state)
+    if business is None or business.name in question:
+        return _direct_answer(business)
+    own, others = (business.name,), business.competitors
+    order = (*others, *own) if state.new_chapters else (*own, *others)
+    listed = " ".join(f"{nth}. {name}, much praised." for nth, name in enumerate(order, 1))
+    return f"In this order: {listed}"
+
+
+def weathercock(question: str, state: DemoState) -> str | None:
+    """Return an answer that names one competitor, after a mutation the business too, or fail."""
+    if fails(question):
+        return None
+    business = _business_in_question(question, state)
+    if business is None or business.name in question:
+        return _direct_answer(business)
+    rival = business.competitors[0]
+    if state.new_chapters:
+        return f"Some of those I know go to {rival}, some to {business.name}."
+    return f"Everybody I know goes to {rival}."
+
+
+def fails(question: str) -> bool:
+    """Return whether the question has an odd number of characters, which is half of them."""
+    return len(question) % 2 == 1
+
+
+Speaker = Callable[[str, DemoState], str | None]
+SPEAKERS: Mapping[str, Speaker] = {ALMANAC: almanac, WEATHERCOCK: weathercock}
+
+
+@contextmanager
+def demo_providers(home: Path) -> Generator[dict[str, ScriptedModel]]:
+    """Run both on loopback during the block, with the state of the site in `home`."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(ScriptedModel(_provider_script(speaker, home)))
+            for name, speaker in SPEAKERS.items()
+        }
+
+
+def addresses(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
+    """Return the base URL of each."""
+    return {name: server.base_url for name, server in running.items()}
+
+
+def provider_setting(base_urls: Mapping[str, str]) -> str:
+    """Return the setting for these providers; they need no key and serve the demo only."""
+    host = DEMO_SUFFIX.removeprefix(".")
+    return json.dumps(
+        [{"name": name, "base_url": url, "model": f"demo-{name}", "host": host} for name, url in base_urls.items()]
+    )
+
+
+def provider_settings(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
+    """Return the setting as an environment variable."""
+    return {PROVIDERS_SETTING: provider_setting(addresses(running))}
+
+
+def _provider_script(speaker: Speaker, home: Path) -> Callable[[ModelRequest], Reply]:
+    def reply(request: ModelRequest) -> Reply:
+        try:
+            answer = speaker(request.text, read_state(home))
+        except DemoStateError as error:
+            return Fail(status=500, message=str(error))
+        return Fail(status=500, message="the weathercock is stuck") if answer is None else Say(text=answer)
+
+    return reply
+
+
+def _business_in_question(question: str, state: DemoState) -> Business | None:
+    """Return the business whose name, industry or keywords are in the question."""
+    for business in businesses(state).values():
+        if any(word and word in question for word in (business.name, business.industry, *business.keywords)):
+            return business
+    return None
+
+
+def _direct_answer(business: Business | None) -> str:
+    """Return the answer about a business that the question names, or about none."""
+    return NOBODY if business is None else f"{business.name} is well spoken of, and I would go there."

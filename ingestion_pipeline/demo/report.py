@@ -11,18 +11,18 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, distinct, exists
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
 from ingestion_pipeline.cli.output import counted, distance, echo, print_records, print_table, shortened
 from ingestion_pipeline.cli.websites import print_visibility
-from ingestion_pipeline.companies.company_states import ListingDecision, ListingStatus
+from ingestion_pipeline.companies.records import ListingDecision, ListingStatus
 from ingestion_pipeline.companies.reports import list_matches, match_report
-from ingestion_pipeline.demo.hooks import HOOKS_HOST, Inbox
-from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.operations.health import source_statuses
+from ingestion_pipeline.demo.site import HOOKS_HOST, Inbox
+from ingestion_pipeline.notices.queries import DELIVER
+from ingestion_pipeline.operations.source_health import source_statuses
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.reading.text.decoding import encoding_of
+from ingestion_pipeline.reading.text.plain_text import encoding_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, SourceStatus, registry
-from ingestion_pipeline.sources.health import UNHEALTHY
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.recipients import ALERTS, Recipient
+from ingestion_pipeline.sources.status import UNHEALTHY
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     GIVEN_UP,

@@ -5,6 +5,6 @@ may be published, is decided elsewhere.
 Deciding what may be published does not belong here.
 """
 
-from ingestion_pipeline.exports.frames import frame
+from ingestion_pipeline.exports.formats import frame
 
 __all__ = ["frame"]

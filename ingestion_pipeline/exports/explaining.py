@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, select
 
-from ingestion_pipeline.companies.matching.terms import Text
+from ingestion_pipeline.companies.matching.listed_job import Text
 from ingestion_pipeline.companies.reports import explained
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.evidence.grounding import PROVED

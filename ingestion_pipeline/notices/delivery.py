@@ -20,28 +20,32 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.handler import TaskHandler
-from ingestion_pipeline.engine.outcomes import Completed, EndedTask, Failed, Outcome, Skipped, not_done, skipped
+from ingestion_pipeline.engine.handler import (
+    Completed,
+    EndedTask,
+    Failed,
+    Outcome,
+    Skipped,
+    TaskHandler,
+    not_done,
+    skipped,
+)
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.channels import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
-from ingestion_pipeline.notices.message import message_of, unreadable
-from ingestion_pipeline.notices.planning import Nothing, Plan, Send, WaitUntil, memory, plan
-from ingestion_pipeline.notices.queries import Addressee, Sealed
-from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
+from ingestion_pipeline.notices.message import Nothing, Plan, Send, WaitUntil, memory, message_of, plan, unreadable
+from ingestion_pipeline.notices.queries import DELIVER, Addressee, Sealed, ensure_tasks, next_due
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, DeadLetterTask, Retry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, Retry
 from ingestion_pipeline.tasks.task import Move, Task, failed, finished, rearmed
-from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 

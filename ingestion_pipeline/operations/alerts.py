@@ -9,11 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, Integer, String, Text, exists, func, select, true
 
 from ingestion_pipeline.notices.message import BUDGET, DAEMON_DOWN, RUN_FAILURES, write_notice, write_notices
-from ingestion_pipeline.operations.health import SourceFacts, sources_to_review
+from ingestion_pipeline.operations.source_health import SourceFacts, sources_to_review
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.health import Alert, HealthState, next_state
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.sources.status import Alert, HealthState, next_state
+from ingestion_pipeline.store.statements import insert_into, row_source
 from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, service_heartbeats, source_health, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 

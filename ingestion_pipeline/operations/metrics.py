@@ -14,13 +14,13 @@ from sqlalchemy import Connection, and_, func, select
 
 from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
-from ingestion_pipeline.operations.health import MONTH, SourceFacts
+from ingestion_pipeline.operations.source_health import MONTH, SourceFacts
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
-from ingestion_pipeline.sources.health import Facts, Health, is_late, overdue
-from ingestion_pipeline.sources.scheduling.due import INGESTING
+from ingestion_pipeline.sources.poll_tasks import INGESTING
 from ingestion_pipeline.sources.source import SourceStatus
+from ingestion_pipeline.sources.status import Facts, Health, is_late, overdue
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     OPEN,
@@ -37,7 +37,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.tasks.results import ended_totals
+from ingestion_pipeline.tasks.ended_tasks import ended_totals
 from ingestion_pipeline.tasks.task import TaskStatus
 
 

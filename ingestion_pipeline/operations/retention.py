@@ -18,13 +18,11 @@ from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import popular_sources
-from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls, make_due
+from ingestion_pipeline.sources.poll_tasks import POLL, age_polls, ensure_polls, lock_polls, make_due
 from ingestion_pipeline.sources.recipients import ALERTS
-from ingestion_pipeline.sources.scheduling.budget import adjust_request_costs
-from ingestion_pipeline.sources.scheduling.due import age_polls
-from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR
+from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR, adjust_request_costs
 from ingestion_pipeline.sources.source import SourceStatus, Tier
-from ingestion_pipeline.store.locking import delete_unlocked, lock_rows
+from ingestion_pipeline.store.statements import delete_unlocked, lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
@@ -38,7 +36,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.tasks.results import add_deleted
+from ingestion_pipeline.tasks.ended_tasks import add_deleted
 from ingestion_pipeline.tasks.task import TaskStatus
 
 # How long rows and content are kept that no setting names.

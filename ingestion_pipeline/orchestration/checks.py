@@ -11,20 +11,26 @@ from datetime import datetime
 import dagster as dg
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.published import ColumnType, Contract
-from ingestion_pipeline.engine.system_spec import AssetCheck
-from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of, contract_findings, findings
-from ingestion_pipeline.exports.item_contract import item_findings, run_item_findings, written_rows
-from ingestion_pipeline.exports.tables import table_rows
+from ingestion_pipeline.engine.system_spec import AssetCheck, ColumnType, Contract
+from ingestion_pipeline.exports.contracts import (
+    CONTRACTS,
+    cases_of,
+    contract_findings,
+    findings,
+    item_findings,
+    run_item_findings,
+    written_rows,
+)
+from ingestion_pipeline.exports.export_request import table_rows
 from ingestion_pipeline.notices.queries import undelivered
-from ingestion_pipeline.operations.health import SourceHealthRow, as_row, reported, source_statuses
-from ingestion_pipeline.orchestration.resources import RunContextParam
+from ingestion_pipeline.operations.source_health import SourceHealthRow, as_row, reported, source_statuses
+from ingestion_pipeline.orchestration.runs import RunContextParam
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.files import read_folder
-from ingestion_pipeline.sources.health import Finding, summary
+from ingestion_pipeline.sources.status import Finding, summary
 
 SHOWN_SOURCES = 50  # in the table of source_health, worst first
 

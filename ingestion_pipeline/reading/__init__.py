@@ -9,8 +9,7 @@ from ingestion_pipeline.reading.evidence.grounding import Grounding, ground
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
-from ingestion_pipeline.reading.text.decoding import clean_text, decode
-from ingestion_pipeline.reading.text.fingerprint import content_hash
+from ingestion_pipeline.reading.text.plain_text import clean_text, content_hash, decode
 
 __all__ = [
     "Grounding",

@@ -15,8 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from ingestion_pipeline.series.chapter import Chapter
 from ingestion_pipeline.series.chapter_plan import ChapterKey, ChapterPlan
 from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE, among, chapters_by_key, mark_unannounced
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.statements import insert_into, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, series, sources
 from ingestion_pipeline.store.types import Id, Json
 

@@ -13,9 +13,9 @@ from operator import attrgetter
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.polling.protocol import IngestResult
+from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import Chapter, fingerprint, own_id, with_stored_releases
+from ingestion_pipeline.series.chapter import Chapter, fingerprint, number_text, own_id, with_stored_releases
 from ingestion_pipeline.series.chapter_plan import (
     Baseline,
     ChapterKey,
@@ -29,9 +29,8 @@ from ingestion_pipeline.series.chapter_plan import (
     result_of,
 )
 from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease
-from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.sources.canonical_series import series_assignments
+from ingestion_pipeline.sources.lookup import series_assignments
 from ingestion_pipeline.store.tables import chapters
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, or_, select
 
-from ingestion_pipeline.engine.polling.protocol import IngestResult
+from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Chapter, Release, chapter_of, chapters_of, own_id, release_from_dict
 from ingestion_pipeline.series.chapter_rows import Baseline, StoredRelease, VanishedLink

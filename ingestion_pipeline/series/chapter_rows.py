@@ -11,8 +11,7 @@ from orjson import Fragment
 from sqlalchemy import ColumnElement, Connection, String, Text, and_, exists, func, literal, or_, select, update
 
 from ingestion_pipeline.series.chapter import Chapter, Release, as_stored, release_from_dict
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import NewRows, insert_into, insert_missing
+from ingestion_pipeline.store.statements import NewRows, insert_into, insert_missing, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, distinct, func, select
 
+from ingestion_pipeline.series.chapter import is_special, missing_numbers
 from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE
-from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
-from ingestion_pipeline.sources.health import MAX_SUMMARY_FINDINGS, Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.scheduling.tiers import STALE_FACTOR, is_stale
 from ingestion_pipeline.sources.source import QUARANTINED
+from ingestion_pipeline.sources.status import MAX_SUMMARY_FINDINGS, Finding
 from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
 
 

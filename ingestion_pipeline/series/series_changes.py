@@ -22,23 +22,25 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import chapter_of, release_from_dict, with_stored_releases
+from ingestion_pipeline.series.chapter import (
+    chapter_number,
+    chapter_of,
+    number_text,
+    release_from_dict,
+    with_stored_releases,
+)
 from ingestion_pipeline.series.chapter_rows import LinkRow, recompute_latest
-from ingestion_pipeline.series.numbers import chapter_number, number_text
-from ingestion_pipeline.series.queries import SeriesMerged, lock_live
-from ingestion_pipeline.sources.canonical_series import (
+from ingestion_pipeline.series.series_reports import SeriesMerged, lock_live
+from ingestion_pipeline.sources.lookup import (
+    UnknownSource,
     canonical_series_id,
     named_series,
     series_assignments,
     sources_of,
 )
-from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.statements import audit, insert_into, lock_rows, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 from ingestion_pipeline.store.types import Id
 

@@ -10,30 +10,34 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.engine.polling.protocol import IngestResult, PolledFeed, SinglePageSnapshot
-from ingestion_pipeline.engine.published import (
+from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     POLL_ORIGIN,
+    AssetCheck,
     Contract,
+    CoverageQuery,
+    KindSpec,
+    PolledAsset,
     PublishedTable,
+    SystemSpec,
     joined_to_poll,
     required,
     written_by_polls,
 )
-from ingestion_pipeline.engine.system_spec import AssetCheck, CoverageQuery, KindSpec, PolledAsset, SystemSpec
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
-from ingestion_pipeline.series.chapter_events import chapter_events
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
 from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.series.platforms import SeriesFeed, platform
+from ingestion_pipeline.series.series_reports import chapter_events
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
-from ingestion_pipeline.sources.canonical_series import series_assignments
-from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.declarations import BadField
+from ingestion_pipeline.sources.lookup import series_assignments
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, series
 

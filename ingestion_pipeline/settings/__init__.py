@@ -7,7 +7,19 @@ is `group.name`; its variable is `INGESTION_GROUP__NAME` (the model provider's t
 reads it.
 """
 
-from ingestion_pipeline.settings.groups import Models, Notices, Price, Work, limit_usd, price_table
+from ingestion_pipeline.settings.groups import (
+    Models,
+    Notices,
+    Price,
+    Provider,
+    Website,
+    Work,
+    is_provider_list,
+    limit_usd,
+    price_table,
+    provider_list,
+    providers_of,
+)
 from ingestion_pipeline.settings.loading import (
     BadSetting,
     Settings,
@@ -19,7 +31,6 @@ from ingestion_pipeline.settings.loading import (
     value_type,
     variables,
 )
-from ingestion_pipeline.settings.systems import Provider, Website, is_provider_list, provider_list, providers_of
 
 __all__ = [
     "BadSetting",

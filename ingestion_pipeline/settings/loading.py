@@ -11,12 +11,18 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validat
 
 from ingestion_pipeline.settings.groups import (
     LIMIT,
+    Boards,
+    Company,
     Crawl,
+    Detection,
+    Extraction,
     Fetch,
+    Filter,
     Group,
     HealthLimits,
     Hosts,
     Interval,
+    Match,
     Models,
     Notices,
     Polling,
@@ -25,10 +31,10 @@ from ingestion_pipeline.settings.groups import (
     Runs,
     Snapshots,
     Tiers,
+    Website,
     Work,
     limit_usd,
 )
-from ingestion_pipeline.settings.systems import Boards, Company, Detection, Extraction, Filter, Match, Website
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535

@@ -11,11 +11,23 @@ from ingestion_pipeline.sources.source import BY_HAND
 
 # Alerts for operators; `alerts` means all of them.
 SOURCE_ALERTS = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
+
+
 SYSTEM_ALERTS = ("budget", "run_failures", "daemon_silent")
+
+
 ALERTS = (*SOURCE_ALERTS, *SYSTEM_ALERTS)
+
+
 ALL_ALERTS = "alerts"
+
+
 SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match", *ALERTS)
+
+
 DEFAULT_KINDS = ("chapter",)  # followers of a series did not subscribe to catalogues
+
+
 OWN_SERVICES = "notify:"
 
 

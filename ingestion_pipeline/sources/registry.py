@@ -31,8 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE
 
-from ingestion_pipeline.sources.canonical_series import canonical_series_id, named_series
-from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.sources.lookup import UnknownSource, canonical_series_id, named_series, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import (
     POLL,
     UNPOLLED,
@@ -43,10 +42,7 @@ from ingestion_pipeline.sources.poll_tasks import (
     restart_polls,
 )
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, SourceStatus, Tier, shard_of
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.bulk import one_of, row_source
-from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.statements import audit, insert_into, lock_rows, one_of, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources, tasks
 from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.tasks.task import TaskStatus

@@ -7,9 +7,8 @@ from sqlalchemy import Connection, delete, select
 
 from ingestion_pipeline.settings import Settings, check_override, load_settings, setting_fields, value_type
 from ingestion_pipeline.settings.logs import configure
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.engine import Store, open_store
-from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.database import Store, open_store
+from ingestion_pipeline.store.statements import audit, insert_into
 from ingestion_pipeline.store.tables import settings
 
 

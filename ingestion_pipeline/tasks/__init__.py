@@ -4,10 +4,9 @@ New tasks come from sources and from other tasks. Finished tasks are written in 
 a task means does not belong here and is not known here: each system brings its own work.
 """
 
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
 from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus
-from ingestion_pipeline.tasks.worker import Worker
 
 __all__ = [
     "ClaimFilter",

@@ -1,36 +1,34 @@
-"""The SQL statements on `tasks`: claim, heartbeat, held, apply; one statement per function.
+"""Claims on tasks: the statements that make, renew and end them, the worker that holds them, and which runs are alive.
 
 A claim is one conditional UPDATE: due and unleased, or leased and expired. It raises the fence, which every later write
 must match: a worker that lost its claim changes nothing, and its whole transaction rolls back.
+
+A worker is one identity per run. Runs have heartbeats in our own store, since Dagster leaves a run STARTED for many
+minutes when its whole machine dies; the sensor `stale_runs` asks here which runs stopped theirs.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import cache
 from typing import Any
+from uuid import uuid4
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    TextClause,
-    Update,
-    and_,
-    bindparam,
-    case,
-    func,
-    or_,
-    select,
-    true,
-    update,
-)
+from sqlalchemy import Connection, Integer, TextClause, Update, and_, bindparam, case, func, or_, select, true, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.dml import ReturningUpdate
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE, FromClause
 
-from ingestion_pipeline.store.bulk import columns_of, row_document, row_source, row_table
-from ingestion_pipeline.store.engine import prepared
-from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, tasks
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.database import prepared
+from ingestion_pipeline.store.statements import columns_of, insert_into, row_document, row_source, row_table
+from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, runs, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks.task import Move, Suspicion, Task, TaskStatus
 
@@ -295,3 +293,187 @@ def set_suspicion(connection: Connection, claimed: Collection[tuple[int, int]], 
     """Store before their execution what is known of the tasks if their worker dies over it."""
     mine = held(connection, claimed)
     connection.execute(update(tasks).where(tasks.c.id.in_(mine)).values(suspicion=suspicion.value))
+
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Claims tasks under a new uuid, so that a restart is not mistaken for the dead process.
+
+    `may_start` turns false at two thirds of the lease without a heartbeat, measured by the monotonic clock: a worker
+    that was stopped or cut off starts nothing new, whatever its wall clock says.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease_seconds: float,
+        owner: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self.owner = owner or str(uuid4())
+        # Fence by task; an owner that continues another step's work reads them when it renews.
+        self._claims: dict[int, int] | None = {} if owner is None else None
+        self._lock = threading.Lock()  # a separate thread renews
+        self.lease = timedelta(seconds=lease_seconds)
+        self._monotonic = monotonic
+        self._renewed_at = monotonic()
+
+    def claim(self, claim_filter: ClaimFilter, *, limit: int) -> list[Task]:
+        """Claim at most `limit` tasks for this worker."""
+        return self.claim_all([(claim_filter, limit)])
+
+    def claim_all(self, claim_requests: Sequence[tuple[ClaimFilter, int]]) -> list[Task]:
+        """Claim at most `limit` tasks for each (filter, limit), in one transaction."""
+
+        def act(connection: Connection) -> tuple[list[Task], float]:
+            now, renewed_at = self.store.clock.now(connection), self._monotonic()
+            # Earlier claims are renewed as well, since `may_start` covers all of them.
+            self._renew(connection, now)
+            each = [
+                claim(connection, claim_filter, owner=self.owner, now=now, lease=self.lease, limit=limit)
+                for claim_filter, limit in claim_requests
+            ]
+            return [task for claimed_tasks in each for task in claimed_tasks], renewed_at
+
+        claimed, self._renewed_at = self.store.write(act)
+        with self._lock:
+            self._claims = (self._claims or {}) | {task.id: task.fence for task in claimed}
+        return claimed
+
+    def renew(self) -> int:
+        """Extend every claim by a lease; return how many are still held."""
+        with self.store.begin() as connection:
+            now, renewed_at = self.store.clock.now(connection), self._monotonic()
+            renewed = self._renew(connection, now)
+        self._renewed_at = renewed_at
+        return renewed
+
+    def _renew(self, connection: Connection, now: datetime) -> int:
+        if self._claims is None:
+            claimed = claimed_by(connection, self.owner)
+            with self._lock:
+                self._claims = claimed | (self._claims or {})
+        held_claims = list(self._claims.items())
+        renewed = heartbeat(connection, held_claims, now=now, lease=self.lease)
+        with self._lock:  # a task released and claimed again meanwhile has another fence
+            ended = {(task_id, fence) for task_id, fence in held_claims if task_id not in renewed}
+            self._claims = dict(self._claims.items() - ended)
+        return len(renewed)
+
+    def may_start(self) -> bool:
+        """Return whether the claims are fresh enough to start something new."""
+        return self._monotonic() - self._renewed_at < self.lease.total_seconds() * 2 / 3
+
+    async def keep_alive(self, *also: Callable[[], object]) -> None:
+        """Renew every third of a lease until cancelled; `also` is called with each heartbeat."""
+        while True:
+            await asyncio.sleep(self.lease.total_seconds() / 3)
+            for beat in (self.renew, *also):
+                try:
+                    await asyncio.to_thread(beat)
+                except SQLAlchemyError:
+                    log.warning("heartbeat failed; the lease stays until it expires", exc_info=True)
+
+
+def set_progress(connection: Connection, task: Task, *, stage: str, state: Mapping[str, Any]) -> None:
+    """Store stage and state of the task; raise `LostClaim` if another worker has it now."""
+    changed = connection.execute(
+        update(tasks)
+        .where(tasks.c.id == task.id, tasks.c.fence == task.fence, tasks.c.status == TaskStatus.PROCESSING.value)
+        .values(stage=stage, state=dict(state))
+    ).rowcount
+    if not changed:
+        raise LostClaim(f"task {task.id} was claimed by another worker; nothing is written")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostRun:
+    """A run whose heartbeat stopped, and the owner of its claims."""
+
+    run_id: str
+    owner: str
+    job: str
+    lease_until: datetime
+
+
+def begin_run(connection: Connection, *, run_id: str, owner: str, job: str, now: datetime, lease: timedelta) -> None:
+    """Register the run as alive; `beat_run` must follow within the lease."""
+    alive = {"lease_owner": owner, "lease_until": now + lease, "ended_at": None}
+    statement = insert_into(connection, runs).values(run_id=run_id, job=job, started_at=now, **alive)
+    connection.execute(statement.on_conflict_do_update(index_elements=["run_id"], set_=alive))
+
+
+def beat_run(connection: Connection, *, run_id: str, now: datetime, lease: timedelta) -> None:
+    """Extend the run's lease."""
+    connection.execute(update(runs).where(runs.c.run_id == run_id).values(lease_until=now + lease))
+
+
+def end_run(connection: Connection, *, run_id: str, now: datetime) -> str | None:
+    """End the run; return the owner of its claims, None if the run was not registered."""
+    statement = update(runs).where(runs.c.run_id == run_id, runs.c.ended_at.is_(None))
+    return connection.execute(statement.values(ended_at=now).returning(runs.c.lease_owner)).scalar_one_or_none()
+
+
+def lost_runs(connection: Connection, *, now: datetime, limit: int = 100) -> list[LostRun]:
+    """Return the runs that neither ended nor renewed their lease in time."""
+    query = (
+        select(runs.c.run_id, runs.c.lease_owner, runs.c.job, runs.c.lease_until)
+        .where(runs.c.ended_at.is_(None), runs.c.lease_until < now)
+        .order_by(runs.c.lease_until)
+        .limit(limit)
+    )
+    return [
+        LostRun(run_id=run_id, owner=owner, job=job, lease_until=lease_until)
+        for run_id, owner, job, lease_until in connection.execute(query)
+    ]
+
+
+class OwnerState(StrEnum):
+    """State of a worker; the claims of a lost one are taken over when their leases expire."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseOwner:
+    """A worker: its Dagster run, if any, and how many tasks of which kinds it holds."""
+
+    owner: str
+    state: OwnerState = OwnerState.IDLE
+    job: str | None = None
+    run_id: str | None = None
+    claims: int = 0
+    kinds: tuple[str, ...] = ()
+    alive_until: datetime
+
+
+def lease_owners(connection: Connection, *, now: datetime) -> list[LeaseOwner]:
+    """Return every worker that runs or holds tasks, the lost ones first."""
+    owners: dict[str, LeaseOwner] = {}
+    running = select(runs.c.lease_owner, runs.c.run_id, runs.c.job, runs.c.lease_until).where(runs.c.ended_at.is_(None))
+    for owner, run_id, job, until in connection.execute(running):
+        owners[owner] = LeaseOwner(owner=owner, run_id=run_id, job=job, alive_until=until)
+    held = (
+        select(tasks.c.lease_owner, tasks.c.kind, func.count(), func.max(tasks.c.lease_until))
+        .where(ACTIVE, tasks.c.status == TaskStatus.PROCESSING.value)
+        .group_by(tasks.c.lease_owner, tasks.c.kind)
+        .order_by(tasks.c.lease_owner, tasks.c.kind)
+    )
+    for owner, kind, count, until in connection.execute(held):
+        earlier = owners.get(owner) or LeaseOwner(owner=owner, alive_until=until)
+        owners[owner] = replace(
+            earlier,
+            state=OwnerState.BUSY,
+            claims=earlier.claims + count,
+            kinds=(*earlier.kinds, kind),
+            alive_until=max(earlier.alive_until, until),
+        )
+    order = (OwnerState.LOST, OwnerState.BUSY, OwnerState.IDLE)
+    workers = [replace(each, state=OwnerState.LOST) if each.alive_until < now else each for each in owners.values()]
+    return sorted(workers, key=lambda worker: (order.index(worker.state), worker.job or "", worker.owner))

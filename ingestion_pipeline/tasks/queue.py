@@ -16,9 +16,15 @@ from sqlalchemy import Connection, and_, exists, func, or_, select, true, union_
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.bulk import columns_of, row_document, row_source, row_table
-from ingestion_pipeline.store.inserts import insert_for, insert_into
+from ingestion_pipeline.store.statements import (
+    audit,
+    columns_of,
+    insert_for,
+    insert_into,
+    row_document,
+    row_source,
+    row_table,
+)
 from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, audit_log, tasks
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus

@@ -14,10 +14,9 @@ from typing import cast
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
-from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.business import AskedPrompt, Business, Prompted, PromptedBy
 from ingestion_pipeline.websites.mentions import find_mentions
 from ingestion_pipeline.websites.name_forms import Names, folded_name
-from ingestion_pipeline.websites.states import AskedPrompt, Prompted, PromptedBy
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 

@@ -1,28 +1,313 @@
-"""Phase 1: which business a website belongs to, from its home page and a few others."""
+"""Phase 1: which business a website belongs to, from its home page and a few others.
+
+Rules find its name, keywords, competitors and informative links; a model is asked for the rest. By rules,
+competitors are only those that the site names itself (`alternative to X`, `X vs Y`, `unlike X`).
+"""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
+from urllib.parse import unquote, urlsplit
 
-from ingestion_pipeline.reading.evidence.grounding import ground
+from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
 from ingestion_pipeline.reading.structured.items import Problem
-from ingestion_pipeline.reading.structured.organizations import organization_facts
-from ingestion_pipeline.reading.text.business_names import bare_name
+from ingestion_pipeline.reading.structured.organizations import (
+    MAX_KEYWORD_CHARACTERS,
+    OrganizationFacts,
+    Stated,
+    bare_name,
+    frequent_words,
+    organization_facts,
+)
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
-from ingestion_pipeline.urls import BadUrl
+from ingestion_pipeline.urls import BadUrl, domain_label
 from ingestion_pipeline.websites.business import (
     MOST_COMPETITORS,
     MOST_KEYWORDS,
     Business,
+    FetchedPage,
+    Informed,
     NamedBy,
+    Visit,
     WebsiteConfig,
+    confidence_of,
     home_url,
 )
-from ingestion_pipeline.websites.site_facts import SitePage, SiteResult, informative_links, read_site, with_confidence
-from ingestion_pipeline.websites.states import FetchedPage, Informed, Visit
+from ingestion_pipeline.websites.mentions import find_mentions
+from ingestion_pipeline.websites.name_forms import Names, folded_name, own_host
+
+# Words are bounded, so that a page of a million capitals does not take an hour.
+_WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
+_NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
+_BEFORE = (
+    "alternatives? to|alternative for|alternativen? zu|alternatives? à|alternativas? a"
+    "|alternatywa dla|alternatief voor|compared (?:to|with)|im vergleich (?:zu|mit)"
+    "|switch(?:ing|ed)? from|migrat(?:e|ing) from|moving from|wechsel von|instead of|unlike"
+    "|better than|cheaper than|besser als|statt|replaces?|альтернатива|вместо"
+)
+_AFTER = re.compile(rf"(?i:{_BEFORE})\s+({_NAME}(?:(?:, | and | und | or | oder | & ){_NAME})*)")
+_VERSUS = re.compile(rf"({_NAME})\s+(?i:vs\.?|versus)\s+({_NAME})")
+_ALTERNATIVE = re.compile(rf"({_NAME})[ -](?i:alternatives?|alternativen?)\b")
+_LISTED = re.compile(r", | and | und | or | oder | & ")
+_SLUG = re.compile(
+    r"/(?:[\w-]*-)?(?:vs|versus)-([a-z0-9-]+)/?$"
+    r"|/(?:vs|versus|compare|alternatives?)/([a-z0-9-]+)/?$"
+)
+_NOT_NAMES = """
+a all alternative alternatives best better big compare comparison das der die discover easy ein
+eine el every excel fast find free get here how i ihre il it la le les los more most new nos notre
+nuestra o open os other others our price pricing read see sie simple spreadsheets start su switch
+the their them these this those top traditional try tu uma un una une unser unsere us votre we
+what which why wir with you your
+"""
+_STOP_WORDS = frozenset(_NOT_NAMES.split())
+_MOST_CHARACTERS = 40
+_MAX_TEXT_CHARACTERS = 200_000  # of a page
+
+
+def named_competitors(texts: Iterable[str], links: Iterable[str], own: Names, *, most: int) -> tuple[str, ...]:
+    """Return the businesses that texts and links compare the site with, most frequent first."""
+    counted: dict[str, list[str]] = {}
+    for name in [*_in_texts(texts), *_in_links(links)]:
+        bare = _fit(name, own)
+        if bare:
+            counted.setdefault("".join(folded_name(bare).split()), []).append(bare)
+    by_number = sorted(counted.values(), key=lambda spellings: -len(spellings))
+    return tuple(names[0] for names in by_number[:most])
+
+
+def _in_texts(texts: Iterable[str]) -> Iterator[str]:
+    for whole in texts:
+        text = whole[:_MAX_TEXT_CHARACTERS]
+        for match in _AFTER.finditer(text):
+            yield from _LISTED.split(match[1])
+        for match in (*_VERSUS.finditer(text), *_ALTERNATIVE.finditer(text)):
+            yield from match.groups()
+
+
+def _in_links(links: Iterable[str]) -> Iterator[str]:
+    for link in links:
+        if match := _SLUG.search(link.partition("?")[0].lower()):
+            slug = re.sub(r"-(?:alternatives?|comparison|vs-.*)$", "", match[1] or match[2])
+            yield slug.replace("-", " ").title()
+
+
+def _fit(name: str, own: Names) -> str | None:
+    """Return the bare name without words that only begin a sentence; None if unfit, or our own."""
+    words = name.strip(" .,'-").split()
+    while words and folded_name(words[0]) in _STOP_WORDS:
+        words = words[1:]
+    while words and folded_name(words[-1]) in _STOP_WORDS:
+        words = words[:-1]
+    bare = bare_name(" ".join(words)).strip(" .,")
+    if len(bare) <= 1 or len(bare) > _MOST_CHARACTERS or bare.isdigit():
+        return None
+    # `Acme vs Globex` on the site of Acme Tools: its own name, cut short.
+    is_cut = folded_name(own.name).startswith(f"{folded_name(bare)} ")
+    return None if is_cut or find_mentions(f"with {bare}", own) else bare
+
+
+MAX_NAME_WORDS = 6  # a longer one is a slogan
+FEW_KEYWORDS = 3
+_LIKE_DOMAIN = 80  # percent
+_NAMED_BY = {Stated.JSON_LD: NamedBy.EMBEDDED, Stated.MICRODATA: NamedBy.EMBEDDED}
+_FIELDS = ("industry", "description", "location")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePage:
+    """A page of the site with the facts it states."""
+
+    url: str
+    links: tuple[str, ...]
+    facts: OrganizationFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteResult:
+    """The business by rules, and where its name comes from."""
+
+    business: Business
+    named_by: NamedBy
+
+
+def read_site(url: str, pages: Sequence[SitePage]) -> SiteResult:
+    """Return the business of the pages; the home page has precedence."""
+    name, named_by, page = site_name(url, pages)
+    language = next((candidate.facts.language for candidate in pages if candidate.facts.language), None)
+    bare = bare_name(name, language=language)
+    facts, evidence = _first_facts(pages)
+    evidence["name"] = _evidence(name, page, named_by.value)
+    own = Names.of(bare, aliases=[name], url=url)
+    texts = [text for page in pages for text in (*page.facts.title_parts, page.facts.text)]
+    links = dict.fromkeys(link for page in pages for link in page.links)
+    competitors = named_competitors(texts, links, own, most=MOST_COMPETITORS)
+    keywords = site_keywords(pages, [own, *map(Names.of, competitors)], language)
+    others = [alias for page in pages for alias in (page.facts.legal_name, *page.facts.other_names) if alias]
+    aliases = [alias for alias in (name, *others) if _is_name(alias)]
+    business = Business(
+        url=url,
+        name=bare,
+        aliases=tuple(alias for alias in dict.fromkeys(aliases) if alias != bare),
+        industry=facts.get("industry"),
+        description=facts.get("description"),
+        location=facts.get("location"),
+        keywords=keywords,
+        language=language.lower() if language else None,
+        competitors=competitors,
+        evidence=evidence,
+    )
+    return SiteResult(business=with_confidence(business, named_by), named_by=named_by)
+
+
+def with_confidence(business: Business, named_by: NamedBy) -> Business:
+    """Return the business with the confidence computed from its facts."""
+    sure = confidence_of(
+        named_by=named_by,
+        agrees_with_domain=is_like_domain(business.name, business.url),
+        facts=(business.industry, business.description, business.location, business.language),
+        keywords=len(business.keywords),
+    )
+    return replace(business, confidence=sure)
+
+
+def site_name(url: str, pages: Sequence[SitePage]) -> tuple[str, NamedBy, SitePage | None]:
+    """Return the name of the business, its source and its page; the domain is the last resort."""
+    for page in pages:
+        stated = page.facts.stated.get("name")
+        name = page.facts.name
+        if name and stated and _is_name(name):
+            return name, _NAMED_BY.get(stated, NamedBy.META), page
+    for page in pages:
+        for part in page.facts.title_parts:
+            if is_like_domain(part, url) and _is_name(part):
+                return part, NamedBy.TITLE, page
+    for page in pages:
+        name = page.facts.copyright_name or page.facts.legal_name
+        if name and _is_name(name):
+            return name, NamedBy.TEXT, page
+    return domain_name(url), NamedBy.DOMAIN, None
+
+
+def domain_name(url: str) -> str:
+    """Return a name made from the domain: `Acme Tools` of `www.acme-tools.co.uk`."""
+    host = own_host(url) or url
+    label = domain_label(host) or host
+    return " ".join(part.capitalize() for part in label.split("-") if part) or label
+
+
+def is_like_domain(name: str, url: str) -> bool:
+    """Return whether name and domain are alike, or one begins with the other."""
+    from rapidfuzz import fuzz
+
+    label = "".join(domain_label(own_host(url) or "").split("-"))
+    folded = "".join(character for character in folded_name(bare_name(name)) if character.isalnum())
+    if not label or not folded:
+        return False
+    label = folded_name(label)
+    return folded.startswith(label) or label.startswith(folded) or fuzz.ratio(folded, label) >= _LIKE_DOMAIN
+
+
+def site_keywords(pages: Sequence[SitePage], named: Sequence[Names], language: str | None) -> tuple[str, ...]:
+    """Return three to five keywords: those that are stated, else the most frequent words.
+
+    Fewer than three stated ones are filled up to three. Names are never keywords.
+    """
+    stated = [word for page in pages for word in page.facts.keywords]
+    headings = [line for page in pages for line in page.facts.headings]
+    text = "\n".join(page.facts.text for page in pages)
+    counted = frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
+    keywords: dict[str, str] = {}
+    for words, most in ((stated, MOST_KEYWORDS), (counted, FEW_KEYWORDS if stated else MOST_KEYWORDS)):
+        for word in words:
+            if len(keywords) >= most:
+                break
+            is_known = any(word.lower() in keyword for keyword in keywords)
+            is_fit = len(word) <= MAX_KEYWORD_CHARACTERS and not is_known
+            if is_fit and not any(find_mentions(word.title(), names) for names in named):
+                keywords[word.lower()] = word
+    return tuple(keywords.values())
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text.split()) <= MAX_NAME_WORDS and any(character.isalpha() for character in text)
+
+
+def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+    """Return each fact from the first page that states it best, and its evidence."""
+    places = list(Stated)
+    facts: dict[str, str] = {}
+    evidence: dict[str, Mapping[str, Any]] = {}
+    for name in _FIELDS:
+        stated = [
+            (places.index(page.facts.stated[name]), number)
+            for number, page in enumerate(pages)
+            if name in page.facts.stated
+        ]
+        if stated:
+            page = pages[min(stated)[1]]
+            facts[name] = str(getattr(page.facts, name))
+            evidence[name] = _evidence(facts[name], page, page.facts.stated[name].value)
+    return facts, evidence
+
+
+def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, Any]:
+    """Return where the page shows the value; metadata is its own proof."""
+    if page is None:
+        return {"method": method}
+    grounding = ground(value, page.facts.text)
+    proof = grounding if grounding.is_proof else BY_SOURCE
+    return {
+        "page": page.url,
+        "method": method,
+        "status": proof.status.value,
+        "start": proof.start,
+        "end": proof.end,
+    }
+
+
+# One page of each kind, in this order: about, contact, comparison, products.
+_KINDS = (
+    r"about|about-?us|company|who-we-are|our-story|ueber-?uns|über-?uns|unternehmen|a-propos"
+    r"|qui-sommes-nous|quienes-somos|sobre(?:-nosotros|-nos)?|nosotros|empresa|chi-siamo|azienda"
+    r"|over-?ons|o-nas|o-firmie|o-kompanii|about_us|o-spolecnosti|om-oss|om-os|yritys|会社概要|关于我们",
+    r"imprint|impressum|contact(?:-us)?|kontakt|contacto|contatti|contato|mentions-legales"
+    r"|aviso-legal|kontakty|yhteystiedot|legal-notice",
+    r"(?:[\w-]+-)?(?:vs|versus)-[\w-]+|compare|comparison|alternatives?|vergleich|comparatif"
+    r"|[\w-]+-alternative",
+    r"products?|services?|solutions?|produkte?|leistungen|produits|productos|servicios|prodotti"
+    r"|servizi|produtos|servicos|producten|diensten|produkty|uslugi|features?|pricing|what-we-do",
+)
+_PATTERNS = tuple(re.compile(rf"\A(?:{kind})(?:\.\w+)?") for kind in _KINDS)
+_DEEPEST = 3  # parts of a path; deeper pages are about details
+
+
+def informative_links(links: Iterable[str], home: str, *, most: int) -> list[str]:
+    """Return links of the site, at most one of each kind, the most informative first."""
+    here = _host(home)
+    by_kind: dict[int, str] = {}
+    for link in links:
+        if _host(link) != here or urlsplit(link).query or (kind := _kind(link)) is None:
+            continue
+        by_kind[kind] = min(by_kind.get(kind, link), link, key=len)
+    return [by_kind[kind] for kind in sorted(by_kind)][:most]
+
+
+def _kind(link: str) -> int | None:
+    parts = [part for part in unquote(urlsplit(link).path).lower().split("/") if part]
+    if not 0 < len(parts) <= _DEEPEST:
+        return None
+    kinds = (kind for kind, pattern in enumerate(_PATTERNS) if any(map(pattern.fullmatch, parts)))
+    return next(kinds, None)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.lower().removeprefix("www.")
+
 
 VERSION = "website 1"
 TEXT_CHARS = 2_000  # of each page that a model is shown

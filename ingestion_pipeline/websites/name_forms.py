@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ingestion_pipeline.reading.text.business_names import bare_name
+from ingestion_pipeline.reading.structured.organizations import bare_name
 from ingestion_pipeline.urls import BadUrl, domain_label, host_of
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant

@@ -16,13 +16,13 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.handler import TaskHandler
-from ingestion_pipeline.engine.outcomes import (
+from ingestion_pipeline.engine.handler import (
     Completed,
     EndedTask,
     Failed,
     Outcome,
     Skipped,
+    TaskHandler,
     completed,
     not_done,
     skipped,
@@ -30,20 +30,20 @@ from ingestion_pipeline.engine.outcomes import (
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.pages.visits.page import NewPage, PageVisit
+from ingestion_pipeline.pages.visits.page import NewPage, PageVisit, Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Work
-from ingestion_pipeline.sources import Source, SourceStatus, crawls
-from ingestion_pipeline.sources.crawls import FailedCrawl
+from ingestion_pipeline.sources import Source, SourceStatus, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.poll_results import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import tasks, website_analyses, website_rankings
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
+from ingestion_pipeline.tasks.ended_tasks import ReleaseTask, Retry
 from ingestion_pipeline.tasks.errors import (
     BLOCKED_CODES,
     FORBIDDEN,
@@ -54,24 +54,18 @@ from ingestion_pipeline.tasks.errors import (
     storable,
 )
 from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
-from ingestion_pipeline.tasks.retry import ReleaseTask, Retry
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.websites.analysis_rows import (
     answers_of,
+    make_due,
+    queue_sizes,
     store_answers,
     store_mentions,
     upsert_business,
     upsert_ranking,
 )
-from ingestion_pipeline.websites.analysis_starts import make_due, queue_sizes
-from ingestion_pipeline.websites.business import Business, WebsiteConfig, parse_website_config
-from ingestion_pipeline.websites.customer_prompts import prompts_for
-from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.provider_analysis import NO_PROVIDER, Analysis, WebsiteAnalysed
-from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
-from ingestion_pipeline.websites.states import (
+from ingestion_pipeline.websites.business import (
     BY_KIND,
     BY_STATUS,
     PHASES,
@@ -81,6 +75,7 @@ from ingestion_pipeline.websites.states import (
     WEBSITE_PROMPTS,
     AnalysisStatus,
     AskedPrompt,
+    Business,
     FetchedPage,
     Informed,
     Phase,
@@ -88,11 +83,17 @@ from ingestion_pipeline.websites.states import (
     PromptedBy,
     ProviderAnswer,
     Visit,
+    WebsiteConfig,
     analysis_priority,
     asking_percent,
     dedupe_key,
+    parse_website_config,
     task_priority,
 )
+from ingestion_pipeline.websites.customer_prompts import prompts_for
+from ingestion_pipeline.websites.information import information
+from ingestion_pipeline.websites.provider_analysis import NO_PROVIDER, Analysis, WebsiteAnalysed
+from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,7 +453,7 @@ def _rank(connection: Connection, item: ClaimedPhase, analysed: WebsiteAnalysed,
     overall = analysed.ranking.overall
     before = _last_ranking(connection, item.business_id)
     upsert_ranking(connection, item.business_id, item.analysis_id, analysed, now=now)
-    crawls.complete(
+    poll_results.complete_crawl(
         connection,
         item.source.id,
         outcome=f"visible in {overall.visibility:.0%} of {overall.answers} answers, score {overall.score}",
@@ -523,7 +524,7 @@ def _give_up(connection: Connection, item: ClaimedPhase, error: WorkError, ctx: 
         is_strike=item.task.kind == WEBSITE_INFO and error.code != FORBIDDEN,
         blocked_reason=blocked,
     )
-    crawls.fail(connection, failure, now=now, settings=ctx.settings, random=ctx.random)
+    poll_results.fail_crawl(connection, failure, now=now, settings=ctx.settings, random=ctx.random)
 
 
 def _fail(connection: Connection, analysis_id: int, why: str, *, now: datetime, phase: Phase) -> None:

@@ -21,18 +21,28 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.llm import wire
-from ingestion_pipeline.reading.llm.budgets import Billing, cost_usd, estimated_usage
-from ingestion_pipeline.reading.llm.ledger import CheckClaim, Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.llm.ledger import (
+    Billing,
+    CheckClaim,
+    Ledger,
+    NewCall,
+    Reserved,
+    cost_usd,
+    estimated_usage,
+)
 from ingestion_pipeline.reading.llm.question import OverBudget, Usage
-from ingestion_pipeline.reading.llm.server import Deadline, RetryTimer, known_format, remember_format
 from ingestion_pipeline.reading.llm.wire import (
     OPENAI,
     AnswerFormat,
     BadModelRequest,
+    Deadline,
     Denied,
+    RetryTimer,
     ServerBusy,
     ServerReply,
     Unsupported,
+    known_format,
+    remember_format,
 )
 from ingestion_pipeline.settings import (
     BadSetting,

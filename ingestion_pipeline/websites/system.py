@@ -10,48 +10,58 @@ from typing import Any
 from sqlalchemy import Connection, Table, select
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.published import (
+from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
+    AssetCheck,
     Contract,
     ContractRule,
-    PublishedTable,
-    Written,
-    newest_of,
-    one_of,
-)
-from ingestion_pipeline.engine.system_spec import (
-    AssetCheck,
     CoverageQuery,
     KindSpec,
+    PublishedTable,
     SystemSpec,
     WorkAsset,
     WorkJob,
     WorkReport,
     WorkRun,
     WorkSpec,
+    Written,
     all_failed,
+    newest_of,
+    one_of,
 )
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
-from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.websites import checks
-from ingestion_pipeline.websites.analysis_reports import analysis_events, latest_reports, reports_since
-from ingestion_pipeline.websites.analysis_rows import old_analyses, old_answers
-from ingestion_pipeline.websites.analysis_starts import (
+from ingestion_pipeline.websites.analysis_reports import (
+    analysis_events,
+    latest_reports,
+    metrics,
+    phase_metrics,
+    reports_since,
+)
+from ingestion_pipeline.websites.analysis_rows import (
     is_work_waiting,
+    old_analyses,
+    old_answers,
     request_analyses,
     requeue_phase,
     start_analyses,
     start_first_analyses,
 )
-from ingestion_pipeline.websites.analysis_status import metrics, phase_metrics
-from ingestion_pipeline.websites.business import parse_website_config
+from ingestion_pipeline.websites.business import (
+    KINDS,
+    WEBSITE_ANALYSIS,
+    WEBSITE_INFO,
+    WEBSITE_PROMPTS,
+    AnalysisStatus,
+    parse_website_config,
+)
 from ingestion_pipeline.websites.phases import run_analyses
-from ingestion_pipeline.websites.states import KINDS, WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS, AnalysisStatus
 
 
 def _of_analysis(table: Table) -> PublishedTable:

@@ -11,22 +11,20 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
-from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader
+from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader, read_records
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, load_entity_config
+from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, load_entity_config
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadDone, ReadWork, load_claimed_pages
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcomes import Completed
+from ingestion_pipeline.engine.handler import Completed
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.reading.llm import Billing, ModelClient, OverBudget
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import data_items, datasets, learned_selectors, pages
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     EVERYTHING,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ingestion_pipeline.catalogs.operations import control
-from ingestion_pipeline.catalogs.operations.rerun import rerun
+from ingestion_pipeline.catalogs import extraction_control
+from ingestion_pipeline.catalogs.reruns import rerun
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, outbox, pages
 from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
 
@@ -169,7 +169,7 @@ def test_a_retry_fetches_carried_pages_again_and_replaces_their_items(catalog: C
     catalog.fail_page(second, "/c/3")
     catalog.finish(second)
 
-    assert catalog.apply_action(control.retry, second).fetched == 1
+    assert catalog.apply_action(extraction_control.retry, second).fetched == 1
     catalog.add_items(second, {"/c/3": ["c2"]})
     catalog.finish(second)
 

@@ -7,11 +7,10 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.catalogs.datasets.completion import ExtractionProgress, decide
-from ingestion_pipeline.catalogs.datasets.finishing import budget_finish
-from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs import extraction_control
+from ingestion_pipeline.catalogs.datasets.finishing import ExtractionProgress, budget_finish, decide
 from ingestion_pipeline.catalogs.states import ExtractionKind
-from ingestion_pipeline.settings.systems import Extraction
+from ingestion_pipeline.settings.groups import Extraction
 from ingestion_pipeline.store.tables import audit_log, extractions, model_calls, outbox, pages, sources, tasks
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, FAILURE, CatalogHarness
 
@@ -231,7 +230,7 @@ def test_an_api_with_a_failed_page_is_cancelled_notified_once_and_can_be_resumed
 
     assert (catalog.status(id_), ended.failure) == ("CANCELLED", FAILURE)
     assert (len(catalog.rows(outbox)), catalog.live_task_paths("fetch_page")) == (1, [])
-    assert catalog.apply_action(control.resume, id_).fetched == 2
+    assert catalog.apply_action(extraction_control.resume, id_).fetched == 2
     assert catalog.check_completion() == []
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event
 
-from ingestion_pipeline.catalogs.operations import control
-from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
+from ingestion_pipeline.catalogs import extraction_control
+from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
@@ -36,7 +36,7 @@ def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(c
     assert [row.fence for row in catalog.rows(tasks, id=busy)] == [4]
     [line] = catalog.rows(audit_log, action="extraction.cancelled")
     assert (line.actor, len(catalog.rows(outbox))) == ("ann", 1)
-    with pytest.raises(control.InvalidState, match=f"extraction {id_} is CANCELLED already"):
+    with pytest.raises(extraction_control.InvalidState, match=f"extraction {id_} is CANCELLED already"):
         catalog.cancel(id_)
 
 
@@ -45,8 +45,8 @@ def test_a_resumed_extraction_continues_and_resuming_again_changes_nothing(catal
     catalog.add_task(id_, "/c/2", spawn_depth=4, parent_id=1)
     catalog.cancel(id_)
 
-    first = catalog.apply_action(control.resume, id_)
-    second = catalog.apply_action(control.resume, id_)
+    first = catalog.apply_action(extraction_control.resume, id_)
+    second = catalog.apply_action(extraction_control.resume, id_)
 
     assert (first.fetched, first.read) == (2, 1)
     assert (second.fetched, second.read) == (0, 0)
@@ -62,7 +62,7 @@ def test_a_resumed_extraction_continues_and_resuming_again_changes_nothing(catal
 def test_an_extraction_that_ends_twice_is_notified_twice(catalog: CatalogHarness) -> None:
     id_ = catalog.start_extraction(PAGE_STATUSES)
     catalog.cancel(id_)
-    catalog.apply_action(control.resume, id_)
+    catalog.apply_action(extraction_control.resume, id_)
     catalog.cancel(id_)
 
     assert [row.subject_id for row in catalog.rows(outbox)] == [str(id_), f"{id_}:2"]
@@ -74,20 +74,20 @@ def test_a_retry_reopens_a_complete_extraction_for_failed_and_empty_pages(catalo
     catalog.add_items(id_, {"/c/1": ["a"], "/c/4": ["d"]})
     catalog.finish(id_)
 
-    retried = catalog.apply_action(control.retry, id_)
+    retried = catalog.apply_action(extraction_control.retry, id_)
 
     assert (retried.fetched, retried.read, catalog.status(id_)) == (1, 1, "IN_PROGRESS")
     assert (catalog.live_task_paths("fetch_page"), catalog.live_task_paths("extract_page")) == (["/c/2"], ["/c/3"])
     assert [row.status for row in catalog.rows(datasets)] == ["published"]
-    with pytest.raises(control.InvalidState, match="no page that failed or gave no data"):
-        catalog.apply_action(control.retry, id_)
+    with pytest.raises(extraction_control.InvalidState, match="no page that failed or gave no data"):
+        catalog.apply_action(extraction_control.retry, id_)
 
 
 def test_a_resume_fetches_a_failed_root_again(catalog: CatalogHarness) -> None:
     id_ = catalog.start_extraction({}, root="ERROR")
     catalog.check_completion()
 
-    assert catalog.apply_action(control.resume, id_).fetched == 1
+    assert catalog.apply_action(extraction_control.resume, id_).fetched == 1
     assert catalog.live_task_paths("fetch_page") == ["/"]
 
 
@@ -124,10 +124,10 @@ def test_a_source_has_one_extraction_at_a_time(catalog: CatalogHarness) -> None:
     catalog.clock.advance(seconds=1)
     running = catalog.start_extraction({"/c/1": "WAITING"})
 
-    with pytest.raises(control.InvalidState, match=f"`ingest extractions cancel {running}`"):
+    with pytest.raises(extraction_control.InvalidState, match=f"`ingest extractions cancel {running}`"):
         catalog.apply_action(rerun, old)
-    with pytest.raises(control.UnknownExtraction, match="there is no extraction 99"):
-        catalog.apply_action(control.resume, 99)
+    with pytest.raises(extraction_control.UnknownExtraction, match="there is no extraction 99"):
+        catalog.apply_action(extraction_control.resume, 99)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_resume_reads_pages_again_whose_items_were_deleted(catalog: CatalogHar
         connection.execute(delete(data_items).where(data_items.c.dataset_id == base))
         connection.execute(delete(datasets).where(datasets.c.id == base))
 
-    catalog.apply_action(control.resume, second)
+    catalog.apply_action(extraction_control.resume, second)
 
     assert catalog.live_task_paths("extract_page") == ["/c/1", "/c/2"]
     assert catalog.live_task_paths("fetch_page") == ["/c/3"]
@@ -177,7 +177,7 @@ def test_a_retry_does_not_read_pages_again_that_have_their_items(catalog: Catalo
     catalog.add_items(id_, {"/c/1": ["a"]})
     catalog.finish(id_)
 
-    catalog.apply_action(control.retry, id_)
+    catalog.apply_action(extraction_control.retry, id_)
 
     assert (catalog.live_task_paths("extract_page"), catalog.live_task_paths("fetch_page")) == ([], ["/c/2"])
 
@@ -191,7 +191,7 @@ def test_a_page_with_lost_content_is_fetched_again_except_in_a_rerun(
     page = catalog.page_row(id_, "/c/1").id
     catalog.update_row(pages, page, status="ERROR", failure=lost, read_started_at=catalog.clock.at)
 
-    catalog.apply_action(control.retry, id_)
+    catalog.apply_action(extraction_control.retry, id_)
 
     assert catalog.live_task_paths("fetch_page") == fetched
 
@@ -208,7 +208,7 @@ def test_a_cancelled_task_finds_its_page_by_id_whatever_their_number(catalog: Ca
     def listen(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
         statements.append((statement, parameters))
 
-    catalog.apply_action(control.resume, id_)
+    catalog.apply_action(extraction_control.resume, id_)
     event.remove(engine, "before_cursor_execute", listen)
 
     requeue_updates = [call for call in statements if call[0].startswith("UPDATE tasks") and "max(" in call[0]]

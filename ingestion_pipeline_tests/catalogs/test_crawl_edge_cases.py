@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.visits.page import Rendered, RenderingOptions
 from ingestion_pipeline.sources import registry
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions

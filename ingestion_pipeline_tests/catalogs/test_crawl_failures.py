@@ -11,7 +11,7 @@ from sqlalchemy import update
 from ingestion_pipeline.catalogs.checks import empty_shells, failed_pages
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
-from ingestion_pipeline.sources.health import Finding
+from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import datasets, dead_letters, extractions, hosts, outbox, pages, snapshots, tasks
 from ingestion_pipeline.tasks.errors import Fatal

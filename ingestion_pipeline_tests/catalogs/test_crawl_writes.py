@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
+from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler
 from ingestion_pipeline.engine import worker_loop
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import ContentStore

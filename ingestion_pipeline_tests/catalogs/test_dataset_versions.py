@@ -2,8 +2,8 @@
 
 import pytest
 
-from ingestion_pipeline.catalogs.operations import control
-from ingestion_pipeline.catalogs.operations.rerun import rerun
+from ingestion_pipeline.catalogs import extraction_control
+from ingestion_pipeline.catalogs.reruns import rerun
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, outbox
@@ -36,7 +36,7 @@ def test_a_retry_leaves_the_published_version_and_adds_the_next(catalog: Catalog
     before = catalog.rows(data_items)
     [published] = catalog.rows(datasets)
 
-    catalog.apply_action(control.retry, id_)
+    catalog.apply_action(extraction_control.retry, id_)
     catalog.add_items(id_, {"/c/2": ["b"]})
 
     assert catalog.versions() == {1: ("published", ["a"]), 2: ("building", ["b"])}
@@ -50,7 +50,7 @@ def test_a_retry_leaves_the_published_version_and_adds_the_next(catalog: Catalog
 def test_a_retry_without_changes_confirms_the_published_version(catalog: CatalogHarness) -> None:
     id_ = finish_crawl(catalog, "a")
 
-    catalog.apply_action(control.retry, id_)
+    catalog.apply_action(extraction_control.retry, id_)
     catalog.fail_page(id_, "/c/2")
     [ended] = catalog.finish(id_)
 
@@ -64,13 +64,13 @@ def test_a_cancelled_retry_leaves_the_published_version(catalog: CatalogHarness)
     id_ = finish_crawl(catalog, "a")
     [published] = catalog.rows(datasets)
 
-    catalog.apply_action(control.retry, id_)
+    catalog.apply_action(extraction_control.retry, id_)
     catalog.add_items(id_, {"/c/2": ["b"]})
     catalog.cancel(id_)
 
     assert catalog.versions() == {1: ("published", ["a"]), 2: ("incomplete", ["b"])}
     assert catalog.rows(datasets)[0] == published
-    catalog.apply_action(control.resume, id_)
+    catalog.apply_action(extraction_control.resume, id_)
     catalog.finish(id_)
     assert catalog.versions()[2] == ("published", ["a", "b"])
 
@@ -86,7 +86,7 @@ def test_pages_read_by_a_retry_go_into_a_new_version(ctx: RunContext, store: Sto
     serve_courses(web, 101, 102)
 
     with store.begin() as connection:
-        control.retry(connection, 1, actor="ann", now=store.clock.now(connection))
+        extraction_control.retry(connection, 1, actor="ann", now=store.clock.now(connection))
     crawl(ctx, web)
     complete_extractions(ctx)
 
@@ -126,7 +126,7 @@ def test_a_rerun_of_an_older_crawl_is_quarantined_until_it_is_published(catalog:
     assert catalog.versions()[3] == ("quarantined", ["x", "y"])
     notice = catalog.rows(outbox)[-1].payload["text"]
     assert f"`ingest extractions publish {new_run.extraction_id}`" in notice
-    assert catalog.apply_action(control.publish, new_run.extraction_id) == 3
+    assert catalog.apply_action(extraction_control.publish, new_run.extraction_id) == 3
 
 
 @pytest.mark.slow
@@ -166,5 +166,5 @@ def test_a_version_older_than_the_published_one_cannot_be_published(catalog: Cat
     catalog.add_items(new_run.extraction_id, {"/c/1": [f"a{n}" for n in range(10)]})
     catalog.finish(new_run.extraction_id)
 
-    with pytest.raises(control.InvalidState, match=f"`ingest extractions rerun {quarantined} --publish`"):
-        catalog.apply_action(control.publish, quarantined)
+    with pytest.raises(extraction_control.InvalidState, match=f"`ingest extractions rerun {quarantined} --publish`"):
+        catalog.apply_action(extraction_control.publish, quarantined)

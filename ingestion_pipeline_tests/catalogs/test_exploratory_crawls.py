@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pytest
 
 from ingestion_pipeline.catalogs.catalog_runs import start_now
-from ingestion_pipeline.catalogs.crawling.following import links_on
 from ingestion_pipeline.catalogs.extraction.record import (
     CandidateRecord,
     ExtractionMethod,
@@ -15,8 +14,9 @@ from ingestion_pipeline.catalogs.extraction.record import (
     PageContent,
     record_of,
 )
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
-from ingestion_pipeline.catalogs.operations.rerun import rerun
+from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig
+from ingestion_pipeline.catalogs.frontier import links_on
+from ingestion_pipeline.catalogs.reruns import rerun
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.store import Store

@@ -17,10 +17,9 @@ from ingestion_pipeline.registry import check_definition, replay
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, data_items, dead_letters, extractions, tasks
-from ingestion_pipeline.tasks.dead_letters import list_dead_letters
+from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.ended_tasks import backoff, list_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline.tasks.retry import backoff
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, crawled_pages, page_statuses, read_pages
 from ingestion_pipeline_tests.catalogs.course_pages import (
     ScriptedReader,

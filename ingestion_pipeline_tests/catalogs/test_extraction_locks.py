@@ -10,22 +10,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Select, select
 
-from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
-from ingestion_pipeline.catalogs.crawling.frontier import PageWork, open_pages
+from ingestion_pipeline.catalogs import extraction_control
+from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
-from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.frontier import PageWork, open_pages
 from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcomes import Failed
+from ingestion_pipeline.engine.handler import Failed
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import extractions, outbox, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Transient
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     EVERYTHING,
@@ -152,5 +151,5 @@ def test_extractions_finished_at_the_same_moment_never_deadlock_and_notify_once(
 def act_together(start: Barrier, action: Callable[[], object]) -> None:
     """Act together with the other threads; an extraction that another finished first is no error."""
     start.wait(20)
-    with suppress(control.InvalidState):
+    with suppress(extraction_control.InvalidState):
         action()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, evaluate_gates
-from ingestion_pipeline.settings.systems import Extraction
+from ingestion_pipeline.catalogs.datasets.publishing import DatasetNumbers, RecordPages, evaluate_gates
+from ingestion_pipeline.settings.groups import Extraction
 
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
 

@@ -1,6 +1,6 @@
 """The bounded cache of pages that a crawl has already stored."""
 
-from ingestion_pipeline.catalogs.crawling.frontier import KnownPageCache
+from ingestion_pipeline.catalogs.frontier import KnownPageCache
 
 
 def test_each_crawl_has_its_own_pages() -> None:

@@ -6,16 +6,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
+from ingestion_pipeline.catalogs.extraction import source_selectors as learned
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.selectors import Selectors
-from ingestion_pipeline.catalogs.learning import learned_selectors as learned
-from ingestion_pipeline.catalogs.learning.learned_selectors import (
+from ingestion_pipeline.catalogs.extraction.source_selectors import (
     LearnedSelectors,
+    Selectors,
     SelectorScope,
     SelectorUses,
     is_outdated,
 )
+from ingestion_pipeline.catalogs.reruns import catalog_facts
 from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id

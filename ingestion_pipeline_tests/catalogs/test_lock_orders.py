@@ -6,27 +6,26 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
-from ingestion_pipeline.catalogs.crawling.crawl_handler import CrawlHandler
-from ingestion_pipeline.catalogs.crawling.frontier import PageWork, open_pages
+from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_extractions
+from ingestion_pipeline.catalogs.datasets.publishing import old_extractions
 from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionItem, persist_detections
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe
-from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operations.dataset_retention import old_extractions
+from ingestion_pipeline.catalogs.extraction_states import start_extractions
+from ingestion_pipeline.catalogs.frontier import PageWork, open_pages
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
-from ingestion_pipeline.engine.outcomes import Completed, Failed, end_tasks
+from ingestion_pipeline.engine.handler import Completed, Failed, end_tasks
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import BOT_CHECK, Permanent
-from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import EVERYTHING, FAILURE, CatalogHarness, a_catalog
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,

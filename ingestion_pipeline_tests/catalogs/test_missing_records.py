@@ -4,16 +4,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from ingestion_pipeline.catalogs import checks
-from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs import checks, extraction_control
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.operations.health import source_statuses, sources_to_review
+from ingestion_pipeline.operations.source_health import source_statuses, sources_to_review
 from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
-from ingestion_pipeline.reading.html.head import failure_notice
-from ingestion_pipeline.sources.health import HealthStatus
+from ingestion_pipeline.reading.html.links import failure_notice
+from ingestion_pipeline.sources.status import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
-from ingestion_pipeline.tasks.dead_letters import list_dead_letters
+from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, a_catalog, crawl_all
 from ingestion_pipeline_tests.catalogs.course_pages import course_html
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -365,7 +364,7 @@ def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContex
 
     with store.begin() as connection:
         now = store.clock.now(connection)
-        retried = control.retry(connection, 2, actor="ann", now=now)
+        retried = extraction_control.retry(connection, 2, actor="ann", now=now)
     crawl_all(ctx, web.port)
 
     assert (retried.fetched, retried.read) == (1, 0)

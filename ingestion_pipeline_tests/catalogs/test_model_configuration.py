@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingestion_pipeline.catalogs.operations.rerun import rerun
+from ingestion_pipeline.catalogs.reruns import rerun
 from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.recipes.next_pages import Followed, Step, follow_page, steps_of
-from ingestion_pipeline.catalogs.recipes.page_source import PageSource, identity
+from ingestion_pipeline.catalogs.recipes.next_pages import Followed, PageSource, Step, follow_page, identity, steps_of
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.tasks.errors import Permanent, WorkError

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction.cost import DetailPage, cost_facts, text_sizes
-from ingestion_pipeline.catalogs.operations.rerun import predict_rerun
+from ingestion_pipeline.catalogs.reruns import DetailPage, cost_facts, predict_rerun, text_sizes
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import load_settings

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.catalogs import extraction_control
+from ingestion_pipeline.catalogs.datasets import publishing
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
-from ingestion_pipeline.catalogs.operations import control, dataset_retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.operations.health import source_statuses
+from ingestion_pipeline.operations.source_health import source_statuses
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
@@ -99,9 +100,9 @@ def test_a_quarantined_dataset_can_be_published_by_an_operator(catalog: CatalogH
     catalog.add_items(second, {"/c/1": ["a0"]})
     catalog.finish(second)
 
-    assert catalog.apply_action(control.publish, second) == 2
-    with pytest.raises(control.InvalidState, match=f"extraction {second} has a dataset that is published"):
-        catalog.apply_action(control.publish, second)
+    assert catalog.apply_action(extraction_control.publish, second) == 2
+    with pytest.raises(extraction_control.InvalidState, match=f"extraction {second} has a dataset that is published"):
+        catalog.apply_action(extraction_control.publish, second)
 
     assert [row.status for row in catalog.rows(datasets)] == ["published", "published"]
     [line] = catalog.rows(audit_log, action="dataset.publish")
@@ -163,7 +164,7 @@ def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(
     assert catalog.versions()[2] == ("published", ["a0", "b2", "c"])
     assert catalog.rows(extractions, id=second)[0].summary["kept"] == 1
 
-    assert catalog.apply_action(control.resume, second).fetched == 1
+    assert catalog.apply_action(extraction_control.resume, second).fetched == 1
     catalog.add_items(second, {"/c/3": ["c2"]})
     catalog.finish(second)
     assert catalog.versions()[3] == ("published", ["a0", "b2", "c2"])
@@ -176,7 +177,7 @@ def test_items_behind_a_list_that_was_never_fetched_are_kept_and_fetched_by_a_re
     catalog.add_items(second, {"/c/1": ["a1"]})
 
     catalog.finish(second, STALE)
-    catalog.apply_action(control.resume, second)
+    catalog.apply_action(extraction_control.resume, second)
 
     assert catalog.versions()[2] == ("published", ["a1", "b", "c"])
     assert catalog.live_task_paths("fetch_page") == ["/", "/c/2", "/c/3"]
@@ -190,7 +191,7 @@ def test_a_stale_first_dataset_that_is_mostly_missing_is_quarantined(catalog: Ca
 
     assert ended.dataset is not None
     assert [finding["code"] for finding in ended.dataset.findings] == ["mostly_failed"]
-    assert catalog.apply_action(control.publish, id_) == 1
+    assert catalog.apply_action(extraction_control.publish, id_) == 1
 
 
 @pytest.mark.parametrize("status", ["EXTRACTED_NO_DATA", "ERROR"])
@@ -211,7 +212,7 @@ def test_a_first_dataset_without_items_is_quarantined_until_it_is_published(
     with catalog.ctx.store.read() as connection:
         [status_row] = source_statuses(connection, catalog.ctx.settings, now=catalog.clock.at)
     assert status_row.health == "degraded"
-    assert catalog.apply_action(control.publish, id_) == 1
+    assert catalog.apply_action(extraction_control.publish, id_) == 1
     assert [row.status for row in catalog.rows(datasets)] == ["published"]
 
 
@@ -238,7 +239,7 @@ def test_a_cancelled_extraction_can_be_published_with_the_items_carried_over(cat
     catalog.cancel(second)
     assert catalog.versions()[2][0] == "incomplete"
 
-    assert catalog.apply_action(control.publish, second) == 2
+    assert catalog.apply_action(extraction_control.publish, second) == 2
 
     assert catalog.versions()[2] == ("published", ["a0", "b2", "c"])
     assert catalog.rows(datasets)[-1].item_count == 3
@@ -264,8 +265,8 @@ def test_old_versions_are_deleted_with_their_items_and_the_published_one_stays(c
         catalog.clock.advance(minutes=10)
 
     with catalog.ctx.store.begin() as connection:
-        deleted_datasets = dataset_retention.old_datasets(connection, catalog.ctx.settings, catalog.clock.at)
-        deleted_extractions = dataset_retention.old_extractions(connection, catalog.ctx.settings, catalog.clock.at)
+        deleted_datasets = publishing.old_datasets(connection, catalog.ctx.settings, catalog.clock.at)
+        deleted_extractions = publishing.old_extractions(connection, catalog.ctx.settings, catalog.clock.at)
 
     assert (deleted_datasets, deleted_extractions) == (1, 1)
     remaining = catalog.rows(datasets)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, Chained, Numbered, PageType, Recipe, recipe_of
-from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
+from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions, RenderWait
 
 FULL_RECIPE = {
     "page_type": "CATEGORY_LINKS",

@@ -6,7 +6,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions
-from ingestion_pipeline.tasks.dead_letters import list_dead_letters
+from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
 from ingestion_pipeline_tests.catalog_extractions import (
     a_catalog,
     complete_extractions,

@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts, start_now
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import Fetched
-from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.visits.page import Rendered, RenderingOptions
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, snapshots
 from ingestion_pipeline_tests.catalog_extractions import (

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import insert
 
 from ingestion_pipeline.demo.commands import demo_file, follower_secrets, program
-from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
+from ingestion_pipeline.demo.content import DemoState, read_state, state_file
 from ingestion_pipeline.demo.report import (
     PolledSource,
     describe_received,
@@ -25,10 +25,9 @@ from ingestion_pipeline.demo.report import (
     print_followers,
     sums,
 )
-from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import DemoState, read_state, state_file
+from ingestion_pipeline.demo.site import DemoSite, Inbox, read_inboxes
 from ingestion_pipeline.pages.content.store import ContentStore
-from ingestion_pipeline.pages.http.local_server import running_server
+from ingestion_pipeline.pages.http.guard import running_server
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import notices
 from ingestion_pipeline.tasks.queue import insert_tasks

@@ -10,8 +10,8 @@ from ingestion_pipeline.cli import doctor as checks
 from ingestion_pipeline.demo.commands import demo_files
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
-from ingestion_pipeline.store import Store, schema
-from ingestion_pipeline.store.engine import schema_revision
+from ingestion_pipeline.store import Store, database
+from ingestion_pipeline.store.database import schema_revision
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_source
 from ingestion_pipeline_tests.catalog_extractions import LINKS
@@ -114,7 +114,7 @@ def test_an_empty_postgresql_stays_empty(ingest: Ingest, postgres_server: Postgr
 
 def test_an_older_database_is_not_migrated(ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (home / "ingestion.db").read_bytes()
-    monkeypatch.setattr(schema, "HEAD", "9999")
+    monkeypatch.setattr(database, "HEAD", "9999")
 
     exit_code, checks = run_doctor(ingest)
 

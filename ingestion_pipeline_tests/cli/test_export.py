@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.cli.export import FORMATS, READERS
-from ingestion_pipeline.exports.files import Format
-from ingestion_pipeline.exports.request import known_names
+from ingestion_pipeline.cli.rows import FORMATS, READERS
+from ingestion_pipeline.exports.export_request import known_names
+from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset, an_item

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from ingestion_pipeline.cli.read import kind_for
-from ingestion_pipeline.pages.visits.saved_page import read_saved
+from ingestion_pipeline.pages.visits.polite_visits import read_saved
 from ingestion_pipeline.reading.structured.items import SavedBody
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline_tests.cli.conftest import Ingest

@@ -7,10 +7,8 @@ import pytest
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.run_heartbeats import begin_run
-from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline.websites.analysis_starts import start_analyses
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, begin_run
+from ingestion_pipeline.websites.analysis_rows import start_analyses
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 

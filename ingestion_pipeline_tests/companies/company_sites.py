@@ -11,7 +11,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, tasks
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, fetch_async, rows
 

@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.companies.matching.listing_runs import MatchRunResult, match_listings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import job_matches, outbox
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.companies.boards.job_boards import Boards, a_board, a_job, jobs
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, PROFILE
 from ingestion_pipeline_tests.fakes import FakeWeb

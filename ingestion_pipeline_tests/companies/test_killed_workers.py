@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.companies.company_states import SOURCE_DISCOVERY
+from ingestion_pipeline.companies.records import SOURCE_DISCOVERY
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import companies, hosts, sources, tasks

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.company_states import JOB
-from ingestion_pipeline.companies.records import analysis_task
+from ingestion_pipeline.companies.records import JOB, analysis_task
 from ingestion_pipeline.companies.reports import company_report
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Work

@@ -9,22 +9,20 @@ from sqlalchemy import Connection, insert, select, text, update
 
 from ingestion_pipeline.companies.boards.listing_rows import LOCK
 from ingestion_pipeline.companies.company_runs import CompanyWork, persist_failure
-from ingestion_pipeline.companies.company_states import COMPANY
-from ingestion_pipeline.companies.matching.results import PAGE_GONE
+from ingestion_pipeline.companies.matching.evaluation import PAGE_GONE
 from ingestion_pipeline.companies.matching.tasks import ListingItem, Rules
-from ingestion_pipeline.companies.records import analysis_task
-from ingestion_pipeline.engine.outcomes import Failed, Skipped
+from ingestion_pipeline.companies.records import COMPANY, analysis_task
+from ingestion_pipeline.engine.handler import Failed, Skipped
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, job_listings, sources, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import NewTask
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import a_profile, write_outcomes

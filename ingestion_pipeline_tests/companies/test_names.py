@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.companies.company_names import clean_company_name, company_slug, fingerprint, url_key
+from ingestion_pipeline.companies.job_listing import clean_company_name, company_slug, fingerprint, url_key
 
 
 @pytest.mark.parametrize(

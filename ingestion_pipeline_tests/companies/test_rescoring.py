@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.companies.company_jobs import is_scoring_due, rescore
+from ingestion_pipeline.companies.company_runs import is_scoring_due, rescore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.companies import Salary
-from ingestion_pipeline.companies.salary import salary_in, stated_salary
+from ingestion_pipeline.companies.job_listing import salary_in, stated_salary
 
 
 @pytest.mark.parametrize(

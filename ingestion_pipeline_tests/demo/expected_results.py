@@ -3,29 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ingestion_pipeline.demo.businesses import businesses
 from ingestion_pipeline.demo.catalog_sites import (
     DEFAULT_LIMIT,
     LIMIT,
     LOST,
     LOST_OFFSET,
+    PATIENCE,
+    PROGRAMMES,
     RENDERED,
+    WEAVING,
+    courses,
     lantern_courses,
     meadow_courses,
     tidewater_courses,
 )
-from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, courses
-from ingestion_pipeline.demo.job_openings import (
+from ingestion_pipeline.demo.company_sites import (
     PRIORITIES,
     SKIPPED,
     Opening,
+    businesses,
     driftwood_openings,
     kestrel_openings,
     repeated,
 )
-from ingestion_pipeline.demo.model_script import INVENTED
-from ingestion_pipeline.demo.providers import SPEAKERS, Speaker
-from ingestion_pipeline.demo.state import DemoState
+from ingestion_pipeline.demo.content import DemoState
+from ingestion_pipeline.demo.model_server import INVENTED, SPEAKERS, Speaker
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.customer_prompts import choose_prompts
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree as ET
 
-from ingestion_pipeline.demo.series import LIGHTHOUSE_ID
+from ingestion_pipeline.demo.content import LIGHTHOUSE_ID
 from ingestion_pipeline.demo.site import DemoSite
 
 

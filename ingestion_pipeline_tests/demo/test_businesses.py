@@ -8,10 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ingestion_pipeline.demo.businesses import businesses
-from ingestion_pipeline.demo.providers import (
+from ingestion_pipeline.demo.company_sites import businesses
+from ingestion_pipeline.demo.content import DemoState, mutate, write_state
+from ingestion_pipeline.demo.model_server import (
     ALMANAC,
-    SETTING,
+    PROVIDERS_SETTING,
     WEATHERCOCK,
     almanac,
     demo_providers,
@@ -19,13 +20,11 @@ from ingestion_pipeline.demo.providers import (
     provider_settings,
 )
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import DemoState, mutate, write_state
-from ingestion_pipeline.reading.html.visible import read_page
+from ingestion_pipeline.reading.html.markdown import read_page
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.business import Business, FetchedPage
 from ingestion_pipeline.websites.customer_prompts import choose_prompts
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.states import FetchedPage
 from ingestion_pipeline_tests.demo.expected_results import ExpectedVisibility, expected_visibility
 from ingestion_pipeline_tests.demo.site_requests import get
 
@@ -101,5 +100,5 @@ def test_providers_answer_on_loopback_by_the_state_of_the_site(tmp_path: Path) -
 
     assert [response.status_code for response in responses] == [200, 500]
     assert "In this order: 1. Saltmarsh Coffee, much praised." in responses[0].text
-    assert SETTING == "INGESTION_WEBSITE__PROVIDERS"
+    assert PROVIDERS_SETTING == "INGESTION_WEBSITE__PROVIDERS"
     assert listed.website.providers.count("127.0.0.1") == 2

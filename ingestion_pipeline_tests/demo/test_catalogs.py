@@ -11,8 +11,8 @@ import yaml
 
 from ingestion_pipeline import demo
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.pipeline import read_records
 from ingestion_pipeline.catalogs.extraction.record import Record
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.demo.catalog_sites import (
     API_BASE,
     COLLEGE_HOST,
@@ -22,16 +22,20 @@ from ingestion_pipeline.demo.catalog_sites import (
     LOST,
     MEADOW_COURSES,
     MEADOW_HOST,
+    PATIENCE,
+    PROGRAMMES,
     RENDERED,
     TIDEWATER_COURSES,
     TIDEWATER_HOST,
+    WEAVING,
+    Course,
+    courses,
     lantern_courses,
     meadow_courses,
     tidewater_courses,
 )
-from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, Course, courses
+from ingestion_pipeline.demo.content import DemoState, break_site, mutate, write_state
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.expected_results import Expected, expected
 from ingestion_pipeline_tests.demo.site_requests import Reply, get

@@ -4,11 +4,11 @@ import re
 import pytest
 
 from ingestion_pipeline.demo import catalog_sites
-from ingestion_pipeline.demo.courses import COURSES
+from ingestion_pipeline.demo.catalog_sites import COLLEGE_COURSES
+from ingestion_pipeline.demo.content import DemoState, mutate, write_state
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import DemoState, mutate, write_state
 from ingestion_pipeline.pages import robots_allows
-from ingestion_pipeline.pages.visits.response_class import EmptyShell, LoginPage, classify_response
+from ingestion_pipeline.pages.visits.page import EmptyShell, LoginPage, classify_response
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.site_requests import get
 
@@ -23,7 +23,7 @@ def listed(site: DemoSite, number: int) -> list[str]:
 def test_three_numbered_pages_lead_to_twelve_courses(site: DemoSite) -> None:
     paths = [path for number in (1, 2, 3) for path in listed(site, number)]
 
-    assert paths == [course.path for course in COURSES] + ["/courses/archive/1962"]
+    assert paths == [course.path for course in COLLEGE_COURSES] + ["/courses/archive/1962"]
     assert get(site, f"{COLLEGE}/courses?page=4").status == 404
 
 

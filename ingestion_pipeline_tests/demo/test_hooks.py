@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.demo.hooks import Inbox, inbox_file, read_inboxes
-from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.site import DemoSite, Inbox, inbox_file, read_inboxes
 from ingestion_pipeline.notices.channels import signature
 from ingestion_pipeline_tests.demo.site_requests import Reply, send
 

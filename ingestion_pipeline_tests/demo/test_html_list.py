@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.demo.commands import demo_file
+from ingestion_pipeline.demo.content import DemoState, mutate
 from ingestion_pipeline.demo.site import page_at
-from ingestion_pipeline.demo.state import DemoState, mutate
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release

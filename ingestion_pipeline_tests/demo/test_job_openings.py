@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.company_names import fingerprint
-from ingestion_pipeline.companies.job_listing import Listing
-from ingestion_pipeline.companies.matching.filtering import filter_listing, stopped
+from ingestion_pipeline.companies.job_listing import Listing, fingerprint, salary_as_dict
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.listing_rules import filter_listing, match_result, rule_score, stopped
 from ingestion_pipeline.companies.matching.profile import Profile, load_profile
-from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
 from ingestion_pipeline.companies.platforms import platform
-from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.demo.commands import demo_profile
-from ingestion_pipeline.demo.job_openings import (
+from ingestion_pipeline.demo.company_sites import (
     ADDED,
     API_PATH,
     BOARDS_HOST,
@@ -29,9 +26,9 @@ from ingestion_pipeline.demo.job_openings import (
     kestrel_openings,
     repeated,
 )
-from ingestion_pipeline.demo.model_script import opinion
+from ingestion_pipeline.demo.content import DemoState, break_site, mutate, write_state
+from ingestion_pipeline.demo.model_server import opinion
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.demo.expected_results import (

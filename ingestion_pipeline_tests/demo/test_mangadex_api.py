@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.series import LIGHTHOUSE_ID, SALT_ID
+from ingestion_pipeline.demo.content import LIGHTHOUSE_ID, SALT_ID
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline_tests.demo.site_requests import all_chapters, manga_feed
 

@@ -6,10 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from ingestion_pipeline.demo.courses import NAVIGATION, TIDAL_BIOLOGY, Programme
-from ingestion_pipeline.demo.model_script import INVENTED, demo_model
-from ingestion_pipeline.demo.model_server import ScriptedModel
-from ingestion_pipeline.reading.llm.schema import AnswerSchema
+from ingestion_pipeline.demo.catalog_sites import NAVIGATION, TIDAL_BIOLOGY, Programme
+from ingestion_pipeline.demo.model_server import INVENTED, ScriptedModel, demo_model
+from ingestion_pipeline.reading.llm.question import AnswerSchema
 
 TEXT: dict[str, Any] = {"type": "string"}
 MAYBE: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from ingestion_pipeline import demo
-from ingestion_pipeline.demo.series import LIGHTHOUSE_ID, SALT_ID
+from ingestion_pipeline.demo.content import LIGHTHOUSE_ID, SALT_ID, DemoState, break_site, mutate, repair, write_state
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import DemoState, break_site, mutate, repair, write_state
-from ingestion_pipeline.pages.http.local_server import running_server
+from ingestion_pipeline.pages.http.guard import running_server
 from ingestion_pipeline_tests.demo.site_requests import all_chapters, get, manga_feed
 
 SOURCES = yaml.safe_load(Path(demo.__path__[0], "sources.yaml").read_text())["sources"]

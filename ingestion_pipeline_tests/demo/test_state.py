@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.demo.state import (
+from ingestion_pipeline.demo.content import (
     DemoState,
     DemoStateError,
     break_site,

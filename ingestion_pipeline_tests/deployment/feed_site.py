@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from ingestion_pipeline.demo import DEMO_SUFFIX
-from ingestion_pipeline.pages.http.local_server import LOOPBACK, publish
+from ingestion_pipeline.pages.http.guard import LOOPBACK, publish
 
 FEED = (
     '<rss version="2.0"><channel><title>S</title><item><title>Chapter 1</title>'

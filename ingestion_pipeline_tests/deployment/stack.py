@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
-from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Tier
@@ -283,13 +283,13 @@ def add_follower(store: Store) -> None:
     """Add a recipient without follows."""
     recipient = Recipient(id=FOLLOWER, address="http://hooks.demo.test/ann", mode=Mode.IMMEDIATE)
     with store.begin() as connection:
-        registry.add(connection, recipient, actor="test", now=LONG_AGO, secret=SECRET)
+        subscriptions.add(connection, recipient, actor="test", now=LONG_AGO, secret=SECRET)
 
 
 def follow(connection: Connection, names: Sequence[str]) -> None:
     """Let the recipient follow these series."""
     for name in names:
-        registry.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
+        subscriptions.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
 
 
 def polled_count(store: Store) -> int:

@@ -17,13 +17,13 @@ import pytest
 from sqlalchemy import Connection, insert, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.handler import TaskHandler
-from ingestion_pipeline.engine.outcomes import (
+from ingestion_pipeline.engine.handler import (
     Completed,
     EndedTask,
     Failed,
     Outcome,
     Skipped,
+    TaskHandler,
     completed,
     not_done,
     skipped,
@@ -34,14 +34,13 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import FixedClock, Store, open_store
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Suspicion, Task
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import a_fetcher, a_run_context, add_sources, fast_settings, rows

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
-from ingestion_pipeline.engine.published import ColumnType
-from ingestion_pipeline.exports.changes import ChangeExport, export_changes, watermark
-from ingestion_pipeline.exports.files import Format
-from ingestion_pipeline.exports.request import ExportRequest
-from ingestion_pipeline.exports.tables import TABLES, table_columns
+from ingestion_pipeline.engine.system_spec import ColumnType
+from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, table_columns
+from ingestion_pipeline.exports.exporting import ChangeExport, export_changes, watermark
+from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, series
 from ingestion_pipeline.store.types import Moment

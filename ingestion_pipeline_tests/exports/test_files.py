@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from ingestion_pipeline.engine.published import ExportColumn
+from ingestion_pipeline.engine.system_spec import ExportColumn
+from ingestion_pipeline.exports.export_request import ExportRequest
 from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
-from ingestion_pipeline.exports.files import ABANDONED_SECONDS, Format, Row, harmless, replacing, write
-from ingestion_pipeline.exports.request import ExportRequest
+from ingestion_pipeline.exports.formats import ABANDONED_SECONDS, Format, Row, harmless, replacing, write
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.builders import NOON
@@ -128,9 +128,9 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: 
 KILLED = """
 import sys
 from pathlib import Path
-from ingestion_pipeline.engine.published import ExportColumn
-from ingestion_pipeline.exports.files import Format, write
-from ingestion_pipeline.exports.files import replacing
+from ingestion_pipeline.engine.system_spec import ExportColumn
+from ingestion_pipeline.exports.formats import Format, write
+from ingestion_pipeline.exports.formats import replacing
 
 def batches():
     yield [["row"]] * 1000

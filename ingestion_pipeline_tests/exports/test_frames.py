@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import insert, text
 
 from ingestion_pipeline.exports import frame
-from ingestion_pipeline.exports.frames import frame_of
-from ingestion_pipeline.exports.request import ExportRequest, UnknownExport
-from ingestion_pipeline.exports.tables import TABLES, NoSourceOfRows
+from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, NoSourceOfRows, UnknownExport
+from ingestion_pipeline.exports.formats import frame_of
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store, tables
 from ingestion_pipeline_tests.builders import NOON

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.exports.item_contract import item_findings, run_item_findings
+from ingestion_pipeline.exports.contracts import item_findings, run_item_findings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, pages
 from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset

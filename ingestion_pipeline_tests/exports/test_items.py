@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.exports.exporting import open_export_rows
-from ingestion_pipeline.exports.request import (
+from ingestion_pipeline.exports.export_request import (
     BadRequest,
     ExportRequest,
     NothingPublished,
     UnknownDataset,
     UnknownExport,
 )
+from ingestion_pipeline.exports.exporting import open_export_rows
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON

@@ -5,11 +5,10 @@ import re
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_types
-from ingestion_pipeline.engine.published import ColumnType
+from ingestion_pipeline.engine.system_spec import ColumnType
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.exports.items import ITEM_ROWS, item_columns
-from ingestion_pipeline.exports.request import ITEMS, ExportRequest
-from ingestion_pipeline.exports.tables import PUBLISHED
+from ingestion_pipeline.exports.export_request import ITEMS, PUBLISHED, ExportRequest
+from ingestion_pipeline.exports.exported_items import ITEM_ROWS, item_columns
 from ingestion_pipeline.store.tables.metadata import SHARED_COMMENTS
 
 PLAIN = {"the", "a", "an", "of", "its", "it", "is", "in", "at", "row", "null", "utc", "which"}

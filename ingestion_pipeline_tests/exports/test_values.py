@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.exports.files import exact, shortest
-from ingestion_pipeline.exports.items import Ids, absolute, could_be_taken
+from ingestion_pipeline.exports.exported_items import Ids, absolute, could_be_taken
+from ingestion_pipeline.exports.formats import exact, shortest
 
 # Few letters and many numbers: ids that repeat, and ids that look like another's suffix.
 IDS = st.lists(st.sampled_from(["A", "A-2", "A-3", "A-2-2", "B", "B-1", "-2"]), max_size=30)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.expansion import Expanded, expand
@@ -21,7 +21,7 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, notices, outbox, series, sources, tasks
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, RecordedRequest
 from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, loopback_resolver
@@ -76,10 +76,10 @@ class NoticeHarness:
         )
         with self.store.begin() as connection:
             now = self.clock.at
-            registry.add(connection, recipient, actor="test", now=now, secret=SECRET)
+            subscriptions.add(connection, recipient, actor="test", now=now, secret=SECRET)
             for series_id in series_ids or ("solo",):
                 self._ensure_series(connection, series_id)
-                registry.follow(connection, name, Follow(series=series_id), actor="test", now=now)
+                subscriptions.follow(connection, name, Follow(series=series_id), actor="test", now=now)
 
     def _ensure_series(self, connection: Any, series_id: str) -> None:
         query = select(series.c.id).where(series.c.id == series_id)

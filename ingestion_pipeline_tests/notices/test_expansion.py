@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.notices.expansion import Expanded, matches_language
-from ingestion_pipeline.notices.tasks import is_work_waiting
+from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.sources.recipients import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
@@ -89,7 +89,7 @@ def test_the_mode_of_a_follow_overrides_the_recipients(harness: NoticeHarness) -
     harness.publish(7)
     with harness.store.begin() as connection:
         digest = Follow(series="solo", mode=Mode.DIGEST)
-        registry.follow(connection, "ann", digest, actor="t", now=harness.clock.at)
+        subscriptions.follow(connection, "ann", digest, actor="t", now=harness.clock.at)
     harness.publish(8)
 
     assert harness.expand() == Expanded(handled=2, notices=2)

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.notices import queries, registry
+from ingestion_pipeline.notices import queries, subscriptions
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
-from ingestion_pipeline.notices.tasks import DELIVER
+from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.store import FixedClock
@@ -36,7 +36,7 @@ def test_outbox_rows_of_several_kinds_lock_delivery_tasks_in_one_order(harness: 
     ann = Recipient(id="ann", address=HOOK.format("ann"), kinds=(EXTRACTION,))
     now = harness.clock.at
     with harness.store.begin() as connection:
-        registry.add(connection, ann, actor="test", now=now)
+        subscriptions.add(connection, ann, actor="test", now=now)
         payload = {"source_id": "catalog:a", "title": "complete", "text": "3 pages"}
         write_notice(connection, EXTRACTION, "7", payload, now=now)
     harness.publish(1)
@@ -52,7 +52,7 @@ def test_outbox_rows_of_several_kinds_lock_delivery_tasks_in_one_order(harness: 
 def test_recipients_of_files_are_locked_in_one_order_before_the_first_is_changed(harness: NoticeHarness) -> None:
     def declare(connection: Connection, path: str = "new/{}") -> None:
         both = [Recipient(id=name, address=HOOK.format(path.format(name)), origin="a.yaml") for name in ("ann", "bob")]
-        registry.declare(connection, both, now=harness.clock.at)
+        subscriptions.declare(connection, both, now=harness.clock.at)
 
     with harness.store.begin() as connection:
         declare(connection, "old/{}")
@@ -99,7 +99,7 @@ def test_removing_a_recipient_locks_in_the_order_of_unfollowing(harness: NoticeH
     harness.expand()
 
     def remove(connection: Connection) -> None:
-        registry.remove(connection, "ann", actor="test", now=clock.at)
+        subscriptions.remove(connection, "ann", actor="test", now=clock.at)
 
     follow = select(follows.c.series_id)
     assert rows_locked_while_waiting(harness.store, remove, held=follow, among=NOTICES) == []

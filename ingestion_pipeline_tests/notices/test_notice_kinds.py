@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, message_of, write_notice
-from ingestion_pipeline.notices.tasks import is_work_waiting
+from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.registry import replay
-from ingestion_pipeline.sources.recipient_entry import recipient_of
+from ingestion_pipeline.sources.declarations import recipient_of
 from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.store.tables import dead_letters, notices, outbox
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, SECRET, NoticeHarness
@@ -22,7 +22,7 @@ def add_operator(harness: NoticeHarness, name: str, *kinds: str) -> None:
     harness.web.routes.setdefault(f"/{name}", 200)
     recipient = Recipient(id=name, address=HOOK.format(name), kinds=kinds)
     with harness.store.begin() as connection:
-        registry.add(connection, recipient, actor="test", now=harness.clock.at, secret=SECRET)
+        subscriptions.add(connection, recipient, actor="test", now=harness.clock.at, secret=SECRET)
 
 
 def write(harness: NoticeHarness, subject_id: str = "7", kind: str = EXTRACTION) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.notices.planning import (
+from ingestion_pipeline.notices.message import (
     LONGEST_MESSAGE,
     Nothing,
     PendingNotice,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from ingestion_pipeline.notices import queries, tasks
+from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
@@ -27,9 +27,9 @@ GROUPING = NOON - NOON
         (lambda c: queries.reopen(c, "ann"), "ix_notices_failed"),
         (lambda c: queries.sent_messages(c, "ann", since=NOON), "ix_notices_recipient_sent_at"),
         (lambda c: expand(c, now=NOON, grouping=GROUPING), "ix_outbox_unhandled"),
-        (lambda c: tasks.is_work_waiting(c, now=NOON), "ix_outbox_unhandled"),
-        (lambda c: tasks.is_work_waiting(c, now=NOON), "ix_notices_pending"),
-        (lambda c: tasks.ensure_tasks(c, now=NOON, grouping=GROUPING), "ix_notices_pending"),
+        (lambda c: queries.is_work_waiting(c, now=NOON), "ix_outbox_unhandled"),
+        (lambda c: queries.is_work_waiting(c, now=NOON), "ix_notices_pending"),
+        (lambda c: queries.ensure_tasks(c, now=NOON, grouping=GROUPING), "ix_notices_pending"),
     ],
 )
 def test_a_statement_uses_its_own_index_only(store: Store, query: Callable[[Connection], object], index: str) -> None:

@@ -6,13 +6,12 @@ from datetime import timedelta
 import pytest
 
 from ingestion_pipeline.notices import queries
-from ingestion_pipeline.notices.tasks import DELIVER
+from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.task import rearmed
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 from ingestion_pipeline_tests.operations.test_retention import wait_until_blocked
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.registry import DeclaredRecipients
+from ingestion_pipeline.notices import subscriptions
+from ingestion_pipeline.notices.subscriptions import DeclaredRecipients
 from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock
@@ -15,7 +15,7 @@ def declare(
 ) -> DeclaredRecipients:
     recipient = Recipient(id="ann", address=HOOK.format(hook), mode=mode, follows=follows, origin="who.yaml")
     with harness.store.begin() as connection:
-        return registry.declare(connection, [recipient], now=harness.clock.at)
+        return subscriptions.declare(connection, [recipient], now=harness.clock.at)
 
 
 SOLO, OTHER = Follow(series="solo"), Follow(series="other")
@@ -64,7 +64,7 @@ def test_a_recipient_file_with_a_merged_series_follows_the_new_one(harness: Noti
 
     assert harness.delivered_chapters() == [["3"]]
     with harness.store.begin() as connection:
-        followed = registry.follow(connection, "ann", SOLO, actor="test", now=clock.at)
+        followed = subscriptions.follow(connection, "ann", SOLO, actor="test", now=clock.at)
     assert not followed
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Connection, insert, select, update
 
-from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.series.series_changes import merge, restore, withdraw
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import chapters, notices, series
@@ -29,7 +29,7 @@ def rename_series(connection: Connection, clock: FixedClock) -> object:
 
 
 def unfollow_series(connection: Connection, clock: FixedClock) -> object:
-    return registry.unfollow(connection, "ann", "solo", actor="test", now=clock.at)
+    return subscriptions.unfollow(connection, "ann", "solo", actor="test", now=clock.at)
 
 
 @pytest.mark.slow
@@ -86,8 +86,8 @@ def test_a_restored_chapter_notifies_current_followers_only(harness: NoticeHarne
     harness.expand()
     with harness.store.begin() as connection:
         assert withdraw(connection, "solo", "1", actor="test", now=clock.at).notices == 3
-        registry.remove(connection, "bob", actor="test", now=clock.at)
-        registry.unfollow(connection, "cem", "solo", actor="test", now=clock.at)
+        subscriptions.remove(connection, "bob", actor="test", now=clock.at)
+        subscriptions.unfollow(connection, "cem", "solo", actor="test", now=clock.at)
 
     with harness.store.begin() as connection:
         assert restore(connection, "solo", "1", actor="test", now=clock.at).notices == 1

@@ -17,11 +17,11 @@ from ingestion_pipeline.operations.alerts import (
     record_heartbeat,
 )
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.sources.health import Alert
-from ingestion_pipeline.sources.recipient_entry import recipient_of
+from ingestion_pipeline.sources.declarations import recipient_of
 from ingestion_pipeline.sources.recipients import ALERTS, SOURCE_ALERTS
+from ingestion_pipeline.sources.status import Alert
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.statements import audit
 from ingestion_pipeline.store.tables import model_spending, outbox, tasks
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import a_new_task

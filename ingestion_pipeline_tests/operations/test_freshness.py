@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.operations.freshness import (
+from ingestion_pipeline.operations.source_health import (
     COLUMNS,
     LEGEND,
     NEVER,
@@ -14,8 +14,8 @@ from ingestion_pipeline.operations.freshness import (
     colour_of,
     freshness,
     freshness_picture,
+    source_statuses,
 )
-from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources

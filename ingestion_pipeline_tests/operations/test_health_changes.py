@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select, text, update
 
 from ingestion_pipeline.operations.alerts import change_of, record_health_changes, write_changes
-from ingestion_pipeline.operations.health import changed_states, source_statuses, sources_to_review, store_states
+from ingestion_pipeline.operations.source_health import changed_states, source_statuses, sources_to_review, store_states
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import enable
 from ingestion_pipeline.store import FixedClock, Store, open_store

@@ -8,14 +8,13 @@ import pytest
 from sqlalchemy import Connection, insert, update
 
 from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of
-from ingestion_pipeline.operations.health import as_row, reported, source_statuses
+from ingestion_pipeline.operations.source_health import as_row, reported, source_statuses
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.scheduling.budget import PollingBudget
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
-from ingestion_pipeline.sources.scheduling.tiers import expectation
+from ingestion_pipeline.sources.scheduling.tiers import PollingBudget, expectation
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,
@@ -27,7 +26,7 @@ from ingestion_pipeline.store.tables import (
     series,
     sources,
 )
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.builders import a_definition, a_task
 

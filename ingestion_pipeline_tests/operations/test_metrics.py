@@ -9,12 +9,12 @@ from sqlalchemy import insert, update
 
 from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.operations.alerts import record_heartbeat
-from ingestion_pipeline.operations.health import source_statuses
 from ingestion_pipeline.operations.metrics import Backlog, backlog, exposition, metric_text, numbers, queues
+from ingestion_pipeline.operations.source_health import source_statuses
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import batch_items, model_calls, runs, sources, tasks
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.builders import a_task
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources

@@ -7,12 +7,12 @@ from datetime import datetime
 import pytest
 from sqlalchemy import select, text
 
+from ingestion_pipeline.catalogs import extraction_control
 from ingestion_pipeline.catalogs.checks import quarantined
-from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.operations.alerts import record_health_changes
-from ingestion_pipeline.operations.health import SourceFacts, changed_states, source_statuses, store_states
+from ingestion_pipeline.operations.source_health import SourceFacts, changed_states, source_statuses, store_states
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.sources.status import Health
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import datasets, outbox
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, CatalogHarness, catalog_harness
@@ -84,7 +84,7 @@ def test_a_quarantined_dataset_degrades_its_source_and_alerts_once(catalog: Cata
 
 
 def publish_quarantined(catalog: CatalogHarness) -> None:
-    catalog.apply_action(control.publish, catalog.rows(datasets)[-1].extraction_id)
+    catalog.apply_action(extraction_control.publish, catalog.rows(datasets)[-1].extraction_id)
 
 
 def crawl_nine_courses(catalog: CatalogHarness) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy import delete, func, insert, select, update
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.orchestration.execute import QUIET
+from ingestion_pipeline.orchestration.runs import QUIET
 from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.files import read_file

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.companies.company_events import listing_table, reason_table
+from ingestion_pipeline.companies.reports import listing_table, reason_table
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, GREENHOUSE, a_board, a_job, jobs

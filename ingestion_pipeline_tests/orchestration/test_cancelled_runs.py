@@ -9,7 +9,7 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.orchestration.execute import run_job
+from ingestion_pipeline.orchestration.runs import run_job
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, dripping_answer

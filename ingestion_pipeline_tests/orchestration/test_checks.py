@@ -3,8 +3,8 @@
 import dagster as dg
 import pytest
 
+from ingestion_pipeline.demo.content import break_site, read_state, repair, write_state
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.orchestration.checks import CHECKS, severity
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,

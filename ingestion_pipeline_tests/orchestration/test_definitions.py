@@ -14,11 +14,11 @@ from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME
 import ingestion_pipeline
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.orchestration import resources
+from ingestion_pipeline.orchestration import runs
+from ingestion_pipeline.orchestration.automation import TICKS
 from ingestion_pipeline.orchestration.checks import CHECKS, reported_checks
-from ingestion_pipeline.orchestration.schedules import TICKS
 from ingestion_pipeline.sources import Tier
-from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
@@ -197,9 +197,9 @@ def test_the_limits_of_dagster_yaml_use_the_tags_of_runs() -> None:
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     bounded = {limit["key"]: limit for limit in limits["concurrency"]["runs"]["tag_concurrency_limits"]}
-    assert bounded.keys() == {resources.SHARD, resources.TIER}
-    assert bounded[resources.SHARD]["value"] == {"applyLimitPerUniqueValue": True}
-    assert bounded[resources.TIER]["value"] == Tier.COLD.value
+    assert bounded.keys() == {runs.SHARD, runs.TIER}
+    assert bounded[runs.SHARD]["value"] == {"applyLimitPerUniqueValue": True}
+    assert bounded[runs.TIER]["value"] == Tier.COLD.value
 
 
 def test_a_hanging_run_is_ended_and_telemetry_is_off() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.engine.asset_events import MAX_PICTURE_BYTES, MAX_TITLE_CHARS, picture, plain
-from ingestion_pipeline.orchestration.events import materialization
-from ingestion_pipeline.series.chapter_events import ListedChapter, SourceReport, chapter_event, chapter_table
+from ingestion_pipeline.engine.system_spec import MAX_PICTURE_BYTES, MAX_TITLE_CHARS, picture, plain
+from ingestion_pipeline.orchestration.runs import materialization
+from ingestion_pipeline.series.series_reports import ListedChapter, SourceReport, chapter_event, chapter_table
 from ingestion_pipeline_tests.builders import NOON
 
 REPORT = SourceReport(

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select, update
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.engine.asset_events import plain
-from ingestion_pipeline.orchestration.health import breakable
+from ingestion_pipeline.engine.system_spec import plain
+from ingestion_pipeline.orchestration.health_report import breakable
 from ingestion_pipeline.store.tables import outbox, sources
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
 from ingestion_pipeline_tests.orchestration.installation import Installation, run_job, tick_sensor

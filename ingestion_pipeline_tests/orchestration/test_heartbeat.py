@@ -10,14 +10,13 @@ from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import clock_set_back
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.clock import FixedClock
+from ingestion_pipeline.store.database import FixedClock
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.orchestration.installation import LIGHTHOUSE, Installation
 
 POLL = ClaimFilter(kind="poll")
@@ -55,7 +54,7 @@ def lease_host(ctx: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
 def test_a_live_run_renews_its_claims_beyond_their_lease(installation: Installation) -> None:
     with open_ctx() as ctx:
         other = Worker(ctx.store, lease_seconds=1)
-        with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
+        with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
             [task] = worker.claim(POLL, limit=1)
             assert task.lease_until is not None
             first_lease_until = installation.rows("runs")[0]["lease_until"]
@@ -69,15 +68,15 @@ def test_a_live_run_renews_its_claims_beyond_their_lease(installation: Installat
 
 def test_a_successful_step_leaves_the_run_alive_for_the_next(installation: Installation) -> None:
     with open_ctx() as ctx:
-        with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
+        with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
             worker.claim(POLL, limit=1)
         [run] = installation.rows("runs")
         assert run["ended_at"] is None
 
-        with heartbeat.working(ctx, run_id="run-1", job="poll_hot", owner=worker.owner) as again:
+        with runs.working(ctx, run_id="run-1", job="poll_hot", owner=worker.owner) as again:
             assert again.owner == worker.owner
             assert again.renew() == 1
-        heartbeat.end_run(ctx.store, run_id="run-1")
+        runs.end_run(ctx.store, run_id="run-1")
 
     assert installation.rows("runs")[0]["ended_at"] is not None
 
@@ -87,7 +86,7 @@ def test_a_step_that_raises_releases_everything(installation: Installation, erro
     with open_ctx() as ctx:
 
         def step() -> None:
-            with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
+            with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
                 worker.claim(POLL, limit=1)
                 lease_host(ctx, worker.owner)
                 raise error
@@ -115,7 +114,7 @@ def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
         writer = threading.Thread(target=hold_the_lock, args=(ctx, is_locked))
 
         def step() -> None:
-            with heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
+            with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
                 worker.claim(POLL, limit=1)
                 writer.start()
                 assert is_locked.wait(10)
@@ -131,7 +130,7 @@ def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
 @pytest.mark.slow
 def test_one_failed_heartbeat_does_not_stop_the_heartbeats(installation: Installation) -> None:
     """The thread died of its first error, and ninety seconds later the live run was called dead."""
-    with open_ctx() as ctx, heartbeat.working(ctx, run_id="run-1", job="poll_hot") as worker:
+    with open_ctx() as ctx, runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
         worker.claim(POLL, limit=1)
         with ctx.store.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE runs RENAME TO runs_away")
@@ -148,7 +147,7 @@ def test_one_failed_heartbeat_does_not_stop_the_heartbeats(installation: Install
 
 def test_an_unknown_run_has_nothing_to_release(installation: Installation) -> None:
     with open_ctx() as ctx:
-        assert heartbeat.release_run(ctx.store, run_id="run-of-nobody") == 0
+        assert runs.release_run(ctx.store, run_id="run-of-nobody") == 0
 
 
 def with_clock_ahead(ctx: RunContext, clock: FixedClock) -> RunContext:
@@ -159,11 +158,11 @@ def with_clock_ahead(ctx: RunContext, clock: FixedClock) -> RunContext:
 def test_a_clock_set_back_leaves_no_lease_of_a_dead_run(installation: Installation) -> None:
     with open_ctx() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
-        with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
+        with runs.working(wrong, run_id="dead", job="poll_hot") as dead:
             assert len(dead.claim(POLL, limit=1)) == 1
             lease_host(wrong, "dead")  # and it is killed: nothing is released
 
-        with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
+        with runs.working(ctx, run_id="next", job="poll_hot") as worker:
             assert [task.source_id for task in worker.claim(POLL, limit=1)] == [LIGHTHOUSE]
             assert lease_host(ctx, "next") == hosts.Leased(next_allowed_at=None)
 
@@ -171,10 +170,10 @@ def test_a_clock_set_back_leaves_no_lease_of_a_dead_run(installation: Installati
 def test_a_clock_set_back_does_not_postpone_planned_work(installation: Installation) -> None:
     with open_ctx() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
-        with heartbeat.whole_run(wrong, run_id="before", job="poll_hot"):
+        with runs.whole_run(wrong, run_id="before", job="poll_hot"):
             installation.set_poll_task(LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now())
 
-        with heartbeat.working(ctx, run_id="next", job="poll_hot") as worker:
+        with runs.working(ctx, run_id="next", job="poll_hot") as worker:
             assert len(worker.claim(POLL, limit=1)) == 1
 
 
@@ -182,12 +181,12 @@ def test_a_clock_set_back_takes_nothing_from_a_live_run(installation: Installati
     with open_ctx() as ctx:
         clock = FixedClock(ctx.store.now())
         wrong = with_clock_ahead(ctx, clock)
-        with heartbeat.working(wrong, run_id="alive", job="poll_hot") as alive:
+        with runs.working(wrong, run_id="alive", job="poll_hot") as alive:
             [task] = alive.claim(POLL, limit=1)
             clock.advance(days=-1)
             alive.renew()
 
-            with heartbeat.working(wrong, run_id="next", job="poll_hot") as worker:
+            with runs.working(wrong, run_id="next", job="poll_hot") as worker:
                 assert worker.claim(POLL, limit=1) == []
 
             assert alive.renew() == 1, task
@@ -197,7 +196,7 @@ def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(
     with open_ctx() as ctx:
         now = ctx.store.now()
         wrong = with_clock_ahead(ctx, FixedClock(now))
-        with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
+        with runs.working(wrong, run_id="dead", job="poll_hot") as dead:
             dead.claim(POLL, limit=1)
         with ctx.store.begin() as connection:
             task = dict(connection.execute(select(tasks)).mappings().one())
@@ -206,7 +205,7 @@ def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(
             connection.execute(insert(tasks).values(task | finished_task))
             assert clock_set_back(connection, now=now) is not None
 
-        with heartbeat.working(ctx, run_id="next", job="poll_hot"):
+        with runs.working(ctx, run_id="next", job="poll_hot"):
             pass
 
         with ctx.store.read() as connection:

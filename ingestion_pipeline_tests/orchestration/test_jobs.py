@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from ingestion_pipeline.demo.content import mutate, read_state, write_state
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import mutate, read_state, write_state
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,

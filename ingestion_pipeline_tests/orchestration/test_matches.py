@@ -9,8 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.companies.company_events import histogram
-from ingestion_pipeline.companies.reports import MatchReport
+from ingestion_pipeline.companies.reports import MatchReport, histogram
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, PROFILE, Listings
 from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.orchestration.resources import SETS, differences, register_keys, set_names
+from ingestion_pipeline.orchestration.runs import SETS, differences, register_keys, set_names
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline_tests.processes import FORKSERVER, Child
 

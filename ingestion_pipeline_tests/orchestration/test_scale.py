@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, text
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.sources.scheduling.budget import save_measurements
+from ingestion_pipeline.sources.scheduling.tiers import save_measurements
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests.orchestration.installation import Installation, tick_sensor

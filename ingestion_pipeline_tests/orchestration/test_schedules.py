@@ -10,7 +10,7 @@ from sqlalchemy import delete
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.scheduling.budget import save_measurements
+from ingestion_pipeline.sources.scheduling.tiers import save_measurements
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline_tests.builders import a_definition

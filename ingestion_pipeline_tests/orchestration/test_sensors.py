@@ -11,12 +11,11 @@ import time_machine
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.orchestration import heartbeat
-from ingestion_pipeline.orchestration.sensors import run_failures
+from ingestion_pipeline.orchestration import runs
+from ingestion_pipeline.orchestration.automation import run_failures
 from ingestion_pipeline.pages.politeness import hosts
-from ingestion_pipeline.tasks import run_heartbeats
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.installation import (
     LIGHTHOUSE,
@@ -144,9 +143,7 @@ def begin_run(installation: Installation, run_id: str, *, silent: bool) -> None:
             hour = timedelta(hours=1)
             hosts.lease_hosts(connection, [HOST], owner=worker.owner, now=now, lease=hour)
             lease = -timedelta(seconds=1) if silent else timedelta(seconds=90)
-            run_heartbeats.begin_run(
-                connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease
-            )
+            claims.begin_run(connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease)
 
 
 def a_started_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
@@ -254,10 +251,10 @@ def test_a_run_is_released_only_once(installation: Installation) -> None:
     installation.add_demo(LIGHTHOUSE)
     begin_run(installation, "run-1", silent=False)
     with installation.open() as ctx:
-        assert heartbeat.release_run(ctx.store, run_id="run-1") == 1
+        assert runs.release_run(ctx.store, run_id="run-1") == 1
         [_] = Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
 
-        assert heartbeat.release_run(ctx.store, run_id="run-1") == 0
+        assert runs.release_run(ctx.store, run_id="run-1") == 0
         assert Worker(ctx.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
 
 

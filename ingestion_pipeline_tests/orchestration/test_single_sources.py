@@ -5,7 +5,7 @@ import pytest
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.orchestration.execute import QUIET
+from ingestion_pipeline.orchestration.runs import QUIET
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
@@ -143,8 +143,7 @@ def test_a_single_source_claimed_by_another_run_says_so_instead_of_its_old_outco
     installation.add_demo(LIGHTHOUSE)
     run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
     with installation.open() as ctx:
-        from ingestion_pipeline.tasks.claims import ClaimFilter
-        from ingestion_pipeline.tasks.worker import Worker
+        from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 
         other = Worker(ctx.store, lease_seconds=60)
         assert other.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
@@ -216,7 +215,7 @@ def test_sources_refreshes_the_row_from_its_file(installation: Installation, ins
     file.write_text(source_file([an_entry(name="Old")]))
     with installation.open() as ctx:
         from ingestion_pipeline.registry import check_definition
-        from ingestion_pipeline.sources.operator_changes import import_files
+        from ingestion_pipeline.sources.files import import_files
 
         import_files(ctx.store, installation.sources, check=check_definition)
     file.write_text(source_file([an_entry(name="New")]))

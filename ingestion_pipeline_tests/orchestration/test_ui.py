@@ -16,8 +16,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from ingestion_pipeline.demo.content import break_site, read_state, repair, write_state
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.pages.browser import NoBrowser, find_browser
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.orchestration.dagster_dev import (

@@ -13,7 +13,7 @@ import pytest
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.browser.chromium import Chromium
-from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.visits.page import Rendered, RenderingOptions
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW

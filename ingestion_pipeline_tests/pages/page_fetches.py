@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from ingestion_pipeline.pages import Answer, Fetched, FetchLimits, Guard, HttpFetcher, Request
-from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.visits.page import (
+    KnownPage,
+    NewPage,
+    PageAnswer,
+    PageVisit,
+    Rendered,
+    RenderingOptions,
+    SamePage,
+)
 from ingestion_pipeline.pages.visits.polite_visits import PageVisitor
-from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline_tests.fakes import FakeWeb
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

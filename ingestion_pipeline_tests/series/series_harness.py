@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, insert, select, text, update
 
-from ingestion_pipeline.engine.polling.protocol import IngestResult
+from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
@@ -21,8 +21,7 @@ from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.series.series_changes import Merged, Split, merge, split
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, poll_results
-from ingestion_pipeline.sources.canonical_series import series_assignments
-from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.lookup import series_assignments, sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store, open_store

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.series import checks
-from ingestion_pipeline.sources.health import Finding, summary
+from ingestion_pipeline.sources.status import Finding, summary
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases

@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import text, update
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
-from ingestion_pipeline.series.chapter import Release, release_from_dict
+from ingestion_pipeline.series.chapter import Release, chapter_number, release_from_dict
 from ingestion_pipeline.series.chapter_ingestion import SourceListing
-from ingestion_pipeline.series.numbers import chapter_number
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.series.system import feed_from_bytes, feed_to_bytes
 from ingestion_pipeline.sources.registry import register

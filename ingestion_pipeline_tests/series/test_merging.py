@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import select, update
 
-from ingestion_pipeline.series.queries import SeriesMerged, UnknownSeries
 from ingestion_pipeline.series.series_changes import SameSeries, merge
+from ingestion_pipeline.series.series_reports import SeriesMerged, UnknownSeries
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import chapters, follows, outbox, series
 from ingestion_pipeline_tests.builders import NOON

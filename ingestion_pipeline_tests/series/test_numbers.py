@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.series.numbers import (
+from ingestion_pipeline.series.chapter import (
     chapter_number,
     missing_numbers,
     number_text,

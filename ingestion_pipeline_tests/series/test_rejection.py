@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.series import chapter_events, checks
+from ingestion_pipeline.series import checks, series_reports
 from ingestion_pipeline.series.series_changes import Rejection, UnknownChapter, restore, withdraw
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import notices, outbox
@@ -50,7 +50,7 @@ def gaps(harness: SeriesHarness) -> list[str]:
 
 def available(harness: SeriesHarness) -> int:
     with harness.store.read() as connection:
-        return chapter_events.reports(connection, [SOLO])[0].total
+        return series_reports.reports(connection, [SOLO])[0].total
 
 
 def test_a_withdrawn_chapter_is_not_the_latest_and_makes_no_gap(harness: SeriesHarness) -> None:

@@ -5,15 +5,15 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.series import chapter_events, checks
-from ingestion_pipeline.series.chapter_events import SHOWN_CHAPTERS, ListedChapter, SourceReport
+from ingestion_pipeline.series import checks, series_reports
+from ingestion_pipeline.series.series_reports import SHOWN_CHAPTERS, ListedChapter, SourceReport
 from ingestion_pipeline.sources import Kind, poll_results, status
 from ingestion_pipeline.sources.poll_results import PollFailure
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.series_harness import LEASE, SOLO, SeriesHarness, releases
 
@@ -33,7 +33,7 @@ def mark_reported(harness: SeriesHarness, *ids: str) -> None:
 
 def report(harness: SeriesHarness, source_id: str = SOLO) -> SourceReport:
     with harness.store.read() as connection:
-        [source_report] = chapter_events.reports(connection, [source_id])
+        [source_report] = series_reports.reports(connection, [source_id])
     return source_report
 
 
@@ -175,7 +175,7 @@ def a_chapter(published_minutes_ago: float | None, *, is_new: bool = True) -> Li
 def test_the_delay_is_the_median_of_new_dated_chapters(
     chapters: list[ListedChapter], synced_at: datetime | None, minutes: float | None
 ) -> None:
-    assert chapter_events.delay_minutes(chapters, synced_at=synced_at) == minutes
+    assert series_reports.delay_minutes(chapters, synced_at=synced_at) == minutes
 
 
 def test_a_report_counts_only_its_own_source(harness: SeriesHarness) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.canonical_series import series_assignments
+from ingestion_pipeline.sources.lookup import series_assignments
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, series
 from ingestion_pipeline_tests.builders import a_release

@@ -5,10 +5,9 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.series.queries import SeriesMerged, UnknownSeries
 from ingestion_pipeline.series.series_changes import CannotSplit, split
-from ingestion_pipeline.sources.canonical_series import series_assignments
-from ingestion_pipeline.sources.lookup import UnknownSource
+from ingestion_pipeline.series.series_reports import SeriesMerged, UnknownSeries
+from ingestion_pipeline.sources.lookup import UnknownSource, series_assignments
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import outbox, series, tasks
 from ingestion_pipeline.tasks import claims

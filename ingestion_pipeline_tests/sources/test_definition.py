@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.sources.source import Definition, Kind, Tier, shard_of
 
 

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import bindparam, event, select, text, update
 
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.sources import registry
-from ingestion_pipeline.sources.scheduling import due
+from ingestion_pipeline.sources import poll_tasks, registry
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
@@ -35,7 +34,7 @@ def add_source(store: Store, name: str, *, tier: Tier = Tier.WARM, **poll: Any) 
 
 def due_shards(store: Store, tier: Tier, now: datetime = NOON) -> list[int]:
     with store.read() as connection:
-        return due.due_shards(connection, tier, now=now, shards=SHARDS)
+        return poll_tasks.due_shards(connection, tier, now=now, shards=SHARDS)
 
 
 def test_a_tick_requests_the_shards_of_its_tier_that_have_a_due_source(store: Store) -> None:
@@ -74,7 +73,7 @@ def test_retries_and_polls_of_lost_workers_are_due_between_ticks(store: Store) -
     add_source(store, "runs", attempts=1, status="PROCESSING", lease_until=NOON, lease_owner="w")
 
     with store.read() as connection:
-        shards = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
+        shards = poll_tasks.unscheduled_shards(connection, now=NOON, shards=SHARDS)
 
     assert sorted(shards) == sorted([(Tier.HOT, retry), (Tier.COLD, lost)])
 
@@ -90,7 +89,7 @@ def test_released_and_requested_polls_do_not_wait_for_a_tick(store: Store) -> No
         registry.enable(connection, "series:requested", actor="ann", now=NOON)
 
     with store.read() as connection:
-        shards = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
+        shards = poll_tasks.unscheduled_shards(connection, now=NOON, shards=SHARDS)
 
     assert shards == [(Tier.HOT, requested), (Tier.COLD, busy)]
 
@@ -102,7 +101,7 @@ def test_an_overdue_poll_gains_priority_once_per_interval(store: Store) -> None:
 
     for _ in range(3):
         with store.begin() as connection:
-            due.age_polls(connection, settings, NOON)
+            poll_tasks.age_polls(connection, settings, NOON)
 
     with store.read() as connection:
         rows = connection.execute(select(tasks.c.source_id, tasks.c.priority)).all()
@@ -121,14 +120,14 @@ def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
         registry.disable(connection, "series:off", actor="ann", reason="x", now=NOON)
 
     with store.read() as connection:
-        shards = due.new_shards(connection, now=NOON, shards=SHARDS)
+        shards = poll_tasks.new_shards(connection, now=NOON, shards=SHARDS)
 
     assert sorted(shards) == sorted([(Tier.HOT, new), (Tier.WARM, old)])
 
 
 def test_source_counts_are_total_disabled_and_newest(store: Store) -> None:
     with store.read() as connection:
-        assert due.source_counts(connection) == (0, 0, None)
+        assert poll_tasks.source_counts(connection) == (0, 0, None)
 
     add_source(store, "a")
     add_source(store, "b")
@@ -136,7 +135,7 @@ def test_source_counts_are_total_disabled_and_newest(store: Store) -> None:
         registry.disable(connection, "series:a", actor="ann", reason="slow", now=NOON)
 
     with store.read() as connection:
-        assert due.source_counts(connection) == (2, 1, NOON)
+        assert poll_tasks.source_counts(connection) == (2, 1, NOON)
 
 
 def query_plan(store: Store, *, tier: Tier) -> str:
@@ -148,7 +147,7 @@ def query_plan(store: Store, *, tier: Tier) -> str:
 
     event.listen(store.engine, "before_cursor_execute", record)
     with store.read() as connection:
-        due.due_shards(connection, tier, now=NOON, shards=SHARDS)
+        poll_tasks.due_shards(connection, tier, now=NOON, shards=SHARDS)
     event.remove(store.engine, "before_cursor_execute", record)
     statement, parameters = statements[-1]  # on SQLite BEGIN comes first
     explain = "EXPLAIN QUERY PLAN" if store.engine.dialect.name == "sqlite" else "EXPLAIN"

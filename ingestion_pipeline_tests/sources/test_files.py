@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingestion_pipeline.registry import check_definition
-from ingestion_pipeline.sources.definition import SourceEntry
-from ingestion_pipeline.sources.file_model import BadField
+from ingestion_pipeline.sources.declarations import BadField, SourceEntry
 from ingestion_pipeline.sources.files import (
     MAX_FILE_BYTES,
     SourceFile,

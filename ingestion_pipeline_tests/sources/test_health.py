@@ -7,7 +7,7 @@ import pytest
 
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources import Kind, SourceStatus, Tier
-from ingestion_pipeline.sources.health import (
+from ingestion_pipeline.sources.status import (
     NEVER_REPORTED,
     Alert,
     Facts,

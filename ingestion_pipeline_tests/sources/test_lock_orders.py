@@ -5,21 +5,20 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from ingestion_pipeline.engine.outcomes import Completed, Failed
-from ingestion_pipeline.engine.polling.poll_handler import ClaimedPoll, PollHandler, PollOutcome
-from ingestion_pipeline.engine.polling.protocol import UnchangedFeed
+from ingestion_pipeline.engine.context import UnchangedFeed
+from ingestion_pipeline.engine.handler import Completed, Failed
+from ingestion_pipeline.engine.poll_handler import ClaimedPoll, PollHandler, PollOutcome
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_tasks import lock_polls, make_due
+from ingestion_pipeline.sources.poll_tasks import age_polls, lock_polls, make_due
 from ingestion_pipeline.sources.registry import REGISTER_BATCH, register
-from ingestion_pipeline.sources.scheduling.due import age_polls
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.sources.status import lock_sources, unreported
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources, tasks
+from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline.tasks.retry import DeadLetterTask
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,

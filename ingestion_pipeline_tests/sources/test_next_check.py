@@ -13,17 +13,20 @@ from benchmarks.polling.comparison import compare
 from benchmarks.polling.families import FAMILIES, synthetic
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import registry
-from ingestion_pipeline.sources.scheduling import budget as polling_budget
 from ingestion_pipeline.sources.scheduling import tiers
-from ingestion_pipeline.sources.scheduling.budget import (
+from ingestion_pipeline.sources.scheduling import tiers as polling_budget
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
+from ingestion_pipeline.sources.scheduling.tiers import (
     PollingBudget,
+    SchedulingInputs,
     adjusted_request_cost,
+    after_success,
     current_budget,
+    expectation,
     initial_request_cost,
+    is_stale,
     prior_rate,
 )
-from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
-from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success, expectation, is_stale
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources

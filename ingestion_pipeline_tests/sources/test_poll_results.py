@@ -16,8 +16,8 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, outbox, sources, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
 

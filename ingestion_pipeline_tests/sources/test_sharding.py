@@ -3,7 +3,7 @@
 import pytest
 
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.sources.scheduling.due import (
+from ingestion_pipeline.sources.poll_tasks import (
     claim_size,
     known_pace,
     measured_pace,

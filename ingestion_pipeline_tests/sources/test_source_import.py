@@ -8,8 +8,8 @@ from sqlalchemy import select
 
 from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources import registry
+from ingestion_pipeline.sources.files import Refreshed, import_files, partition_keys, refresh_source
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-from ingestion_pipeline.sources.operator_changes import Refreshed, import_files, partition_keys, refresh_source
 from ingestion_pipeline.sources.registry import Registered
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store

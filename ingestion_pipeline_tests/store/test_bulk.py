@@ -9,8 +9,7 @@ from sqlalchemy import Connection, String, Text, insert, select
 
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import MANY, NewRows, insert_missing
+from ingestion_pipeline.store.statements import MANY, NewRows, insert_missing, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 from ingestion_pipeline_tests.builders import a_definition

@@ -14,9 +14,7 @@ from sqlalchemy import Boolean, Float, Integer, Text, case, func, insert, litera
 from sqlalchemy.exc import StatementError
 
 from ingestion_pipeline.store import DatabaseClock, FixedClock, Store, open_store
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.statements import audit, insert_into, row_source
 from ingestion_pipeline.store.tables import audit_log, chapters, outbox, series
 from ingestion_pipeline.store.types import ExactDecimal, Json, UtcDateTime
 from ingestion_pipeline_tests.processes import Child, open_and_close

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError
 
-from ingestion_pipeline.store import DatabaseClock, Store, engine, open_store
-from ingestion_pipeline.store.engine import TruncatedDatabase
+from ingestion_pipeline.store import DatabaseClock, Store, database, open_store
+from ingestion_pipeline.store.database import TruncatedDatabase
 from ingestion_pipeline.store.stored_settings import open_from_environment
 from ingestion_pipeline.store.tables import series
 from ingestion_pipeline.tasks.errors import classify
@@ -41,7 +41,7 @@ def test_the_stored_text_of_a_database_error_quotes_no_row(store: Store, now: da
 def test_an_idle_connection_that_the_server_closed_is_replaced(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(database, "IDLE_SECONDS", 0)
     with closing(open_store(database_url)) as store, closing(open_store(database_url)) as other:
         with store.begin() as connection:
             pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, create_engine, inspect, select, text
 from sqlalchemy.pool import NullPool
 
 import ingestion_pipeline
-from ingestion_pipeline.store import SchemaMismatch, Store, open_store, schema
+from ingestion_pipeline.store import SchemaMismatch, Store, database, open_store
 from ingestion_pipeline.store.tables import metadata, settings
 from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.processes import FORKSERVER, Child
@@ -59,7 +59,7 @@ def next_release(tmp_path: Path) -> NextRelease:
     module = copy / "store" / "schema.py"
     module.write_text(re.sub(r'HEAD = "\w+"', 'HEAD = "9999"', module.read_text()))
     versions = copy / "store" / "migrations" / "versions"
-    (versions / "9999_novelties.py").write_text(NEXT_MIGRATION.format(head=schema.HEAD))
+    (versions / "9999_novelties.py").write_text(NEXT_MIGRATION.format(head=database.HEAD))
 
     def open_with(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -77,7 +77,7 @@ def next_release(tmp_path: Path) -> NextRelease:
 def version(url: str) -> str | None:
     engine = open_engine(url)
     with engine.connect() as connection:
-        return schema.current(connection)
+        return database.current_revision(connection)
 
 
 def open_engine(url: str) -> Engine:
@@ -122,13 +122,13 @@ def test_the_head_is_the_newest_migration() -> None:
     config.set_main_option("script_location", "ingestion_pipeline.store:migrations")
     scripts = ScriptDirectory.from_config(config)
 
-    assert scripts.get_heads() == [schema.HEAD]
-    assert schema.known_revisions() == {script.revision for script in scripts.walk_revisions()}
+    assert scripts.get_heads() == [database.HEAD]
+    assert database.known_revisions() == {script.revision for script in scripts.walk_revisions()}
 
 
 def test_an_empty_database_is_created_on_first_use(empty_database_url: str) -> None:
     with closing(open_store(empty_database_url)) as store, store.read() as connection:
-        assert schema.current(connection) == schema.HEAD
+        assert database.current_revision(connection) == database.HEAD
         assert inspect(connection).has_table("tasks")
 
 
@@ -150,7 +150,7 @@ def test_eight_processes_may_open_an_empty_database_at_once(empty_database_url: 
     counted = [child.result() for child in children]
 
     assert counted == [0] * 8
-    assert version(empty_database_url) == schema.HEAD
+    assert version(empty_database_url) == database.HEAD
 
 
 @pytest.mark.slow
@@ -171,9 +171,9 @@ def test_an_older_postgresql_database_is_refused_with_the_command_that_migrates_
     refused = next_release(database_url)
 
     assert refused.returncode == 1
-    assert f"the database is at schema {schema.HEAD}, this program needs 9999" in refused.stderr
+    assert f"the database is at schema {database.HEAD}, this program needs 9999" in refused.stderr
     assert "`ingest init`" in refused.stderr
-    assert version(database_url) == schema.HEAD
+    assert version(database_url) == database.HEAD
     assert next_release(database_url, "migrate").returncode == 0
     assert version(database_url) == "9999"
 

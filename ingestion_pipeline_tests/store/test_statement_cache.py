@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.engine import prepared
+from ingestion_pipeline.store.database import prepared
 from ingestion_pipeline.store.tables import settings
 from ingestion_pipeline_tests.builders import NOON
 

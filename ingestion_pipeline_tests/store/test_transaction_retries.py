@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.engine import ENDED_AT_MOST
+from ingestion_pipeline.store.database import ENDED_AT_MOST
 from ingestion_pipeline.store.tables import series
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.polling_runs import rows

@@ -12,8 +12,8 @@ from random import Random
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.errors import Transient, WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.task import (
     WORKER_LOST,
     Move,

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.statements import audit
 from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim

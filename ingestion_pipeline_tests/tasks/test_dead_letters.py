@@ -7,7 +7,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.dead_letters import (
+from ingestion_pipeline.tasks.ended_tasks import (
     DeadLetterEntry,
     DeadLetterFilter,
     add_dead_letters,

@@ -3,7 +3,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.tasks.run_heartbeats import LostRun, beat_run, begin_run, end_run, lost_runs
+from ingestion_pipeline.tasks.claims import LostRun, beat_run, begin_run, end_run, lost_runs
 
 pytestmark = pytest.mark.both_databases
 

@@ -6,11 +6,10 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter, set_stage
-from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters, discard
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, set_stage
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters, discard
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task, a_task
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,

@@ -16,9 +16,9 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import dead_letters, outbox, tasks
 from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Task, released
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 from ingestion_pipeline_tests.processes import POLLS, Child, finish_tasks

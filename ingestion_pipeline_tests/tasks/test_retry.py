@@ -4,8 +4,8 @@ from random import Random
 import pytest
 
 from ingestion_pipeline.settings import Work
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure, backoff
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.tasks.retry import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure, backoff
 from ingestion_pipeline.tasks.task import TaskStatus, failed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_task
 

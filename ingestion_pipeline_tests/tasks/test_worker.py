@@ -8,10 +8,9 @@ from sqlalchemy.exc import OperationalError
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import released
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task
 
 pytestmark = pytest.mark.both_databases

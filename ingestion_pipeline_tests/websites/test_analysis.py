@@ -11,7 +11,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
+from ingestion_pipeline.websites.business import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (

@@ -11,6 +11,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl
 from ingestion_pipeline.websites.business import (
     Business,
+    Informed,
     NamedBy,
     WebsiteConfig,
     business_key,
@@ -18,10 +19,8 @@ from ingestion_pipeline.websites.business import (
     home_url,
     parse_website_config,
 )
-from ingestion_pipeline.websites.information import information
+from ingestion_pipeline.websites.information import information, informative_links, named_competitors
 from ingestion_pipeline.websites.name_forms import Names
-from ingestion_pipeline.websites.site_facts import informative_links, named_competitors
-from ingestion_pipeline.websites.states import Informed
 from ingestion_pipeline_tests.websites.website_runs import ACME_PAGES, HOME, page_visitor, site_page
 
 

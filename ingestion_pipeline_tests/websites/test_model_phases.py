@@ -12,11 +12,11 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.websites.business import Informed, PromptedBy
 from ingestion_pipeline.websites.customer_prompts import prompts_for
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.name_forms import Names
-from ingestion_pipeline.websites.states import Informed, PromptedBy
-from ingestion_pipeline.websites.visibility import proved_sentiment
+from ingestion_pipeline.websites.provider_analysis import proved_sentiment
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 from ingestion_pipeline_tests.websites.provider_answers import ACME, always, run_analysis, settings_with_providers
 from ingestion_pipeline_tests.websites.website_runs import HOME, page_visitor, site_page

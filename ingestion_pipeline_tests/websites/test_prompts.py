@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.settings import Website
-from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.business import Business, Prompted, PromptedBy
 from ingestion_pipeline.websites.customer_prompts import (
     TEMPLATES,
     choose_prompts,
@@ -16,7 +16,6 @@ from ingestion_pipeline.websites.customer_prompts import (
     unique_prompts,
 )
 from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.states import Prompted, PromptedBy
 
 ACME = Business(
     url="https://acme.test",

@@ -10,8 +10,7 @@ import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel, in_turn
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
-from ingestion_pipeline.reading.llm.budgets import Billing
-from ingestion_pipeline.reading.llm.ledger import Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.llm.ledger import Billing, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.question import Usage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store

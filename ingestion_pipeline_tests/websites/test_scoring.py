@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestion_pipeline.websites.business import AnswerStatus, ProviderAnswer
 from ingestion_pipeline.websites.mentions import Mentions, find_mentions
 from ingestion_pipeline.websites.name_forms import Names
-from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
-from ingestion_pipeline.websites.visibility import (
+from ingestion_pipeline.websites.provider_analysis import (
     Ranking,
     mentions_in,
     ranking_of,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from ingestion_pipeline.websites.states import (
+from ingestion_pipeline.websites.business import (
     BY_KIND,
     PHASES,
     AnalysisStatus,

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.websites.analysis_reports import AnalysisReport, visibility_rows
-from ingestion_pipeline.websites.analysis_status import PhaseTask, why_it_waits
-from ingestion_pipeline.websites.states import AnalysisStatus
+from ingestion_pipeline.websites.analysis_reports import AnalysisReport, PhaseTask, visibility_rows, why_it_waits
+from ingestion_pipeline.websites.business import AnalysisStatus
 from ingestion_pipeline_tests.builders import NOON
 
 LATER, BEFORE = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)

@@ -8,15 +8,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.pages.visits.rendering import Renderer
-from ingestion_pipeline.reading.html.visible import read_page
+from ingestion_pipeline.pages.visits.page import Renderer
+from ingestion_pipeline.reading.html.markdown import read_page
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.websites.business import AnalysisStatus, FetchedPage, Visit
 from ingestion_pipeline.websites.phases import run_analyses
-from ingestion_pipeline.websites.states import AnalysisStatus, FetchedPage, Visit
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, fetch_async, rows
 

@@ -1,38 +1,209 @@
-"""Finish extractions: end rows and tasks, finish the dataset, update the source, and notify."""
+"""Finish extractions: count progress, decide completion every 2 minutes, end rows and tasks, update the source, notify.
 
+Everything is counted from stored rows, so that no crash can make a sum wrong.
+
+| looks | changed | waiting tasks | then |
+|---|---|---|---|
+| complete | not for `quiet_seconds` | none | COMPLETE (of an API at once) |
+| complete | | some | keeps running |
+| incomplete | not for `stale_seconds`, nor since the last retry was due | any | STALE |
+| only a root, which failed | | any | STALE |
+| of an API any failed page | | any | CANCELLED |
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, update
+from sqlalchemy import Connection, Row, and_, case, exists, func, null, or_, select, update
 
-from ingestion_pipeline.catalogs.datasets.carry_over import NOT_GOT
-from ingestion_pipeline.catalogs.datasets.item_rows import unpublished_dataset
-from ingestion_pipeline.catalogs.datasets.progress import progress, write_summaries
+from ingestion_pipeline.catalogs.datasets.dataset_items import KEPT, MISSING, NOT_GOT, UNCHANGED, unpublished_dataset
 from ingestion_pipeline.catalogs.datasets.publishing import FinishedDataset, finish_dataset, leave_incomplete
-from ingestion_pipeline.catalogs.extractions import update_extraction_tasks
+from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
+from ingestion_pipeline.catalogs.extraction_states import update_extraction_tasks
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    EXTRACTION_TASKS,
+    FETCH_PAGE,
+    OPEN_PAGES,
     UNFINISHED_PAGES,
     DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
+    lock_extraction_rows,
 )
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
-from ingestion_pipeline.reading.llm.ledger import costs
+from ingestion_pipeline.reading.llm.ledger import CostLine, costs, costs_of, saved_calls
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import crawls
+from ingestion_pipeline.settings.groups import Extraction
+from ingestion_pipeline.sources import poll_results
 from ingestion_pipeline.sources.poll_tasks import lock_polls
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.locking import lock_rows
-from ingestion_pipeline.store.tables import CRAWLING, audit_log, crawl_steps, extractions, pages, sources, tasks
+from ingestion_pipeline.store.statements import audit, lock_rows, row_source
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    FRONTIER,
+    audit_log,
+    crawl_steps,
+    extractions,
+    pages,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.store.types import Id, Json
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of one extraction; a page in progress counts as waiting, for it may wait again.
+
+    Counted apart, a page that is retried for ever would look like a change each time. `kept_items`
+    come from the dataset before, since their pages failed; `missing` pages stated records before,
+    and failed or state none.
+    """
+
+    steps: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    items: int = 0
+    methods: Counter[str] = field(default_factory=Counter[str])
+    carried: int = 0
+    kept_items: int = 0
+    missing: int = 0
+    costs: Sequence[CostLine] = ()
+    saved: int = 0
+
+    @property
+    def pages(self) -> dict[str, int]:
+        """The number of pages by state, over all steps."""
+        return dict(sum(self.steps.values(), Counter[str]()))
+
+    @property
+    def unfinished(self) -> int:
+        """The number of pages that were not fetched, or fetched and not extracted."""
+        return sum(count for state, count in self.pages.items() if state in UNFINISHED_PAGES)
+
+    def as_stored(self) -> dict[str, Any]:
+        """Return the summary for the extraction's row."""
+        return {
+            "pages": self.pages,
+            "steps": {key: _step(states) for key, states in sorted(self.steps.items())},
+            "items": self.items,
+            "rungs": dict(self.methods),
+            "carried": self.carried,
+            "kept": self.kept_items,
+            "missing": self.missing,
+            "cost": _cost(self.costs, self.saved),
+        }
+
+
+def _step(states: Mapping[str, int]) -> dict[str, Any]:
+    total = sum(states.values())
+    left = sum(count for state, count in states.items() if state in UNFINISHED_PAGES)
+    return {"pages": dict(states), "total": total, "finished": total - left}
+
+
+def _cost(lines: Sequence[CostLine], saved: int) -> dict[str, Any]:
+    return {
+        "calls": sum(line.calls for line in lines),
+        "saved_calls": saved,
+        "input_tokens": sum(line.input_tokens for line in lines),
+        "output_tokens": sum(line.output_tokens for line in lines),
+        "usd": _dollars(sum((line.cost_usd for line in lines), Decimal(0))),
+        "open_usd": _dollars(sum((line.open_usd for line in lines), Decimal(0))),
+        "by_call_site": [
+            {
+                "call_site": line.call_site,
+                "model": line.model,
+                "calls": line.calls,
+                "input_tokens": line.input_tokens,
+                "output_tokens": line.output_tokens,
+                "usd": _dollars(line.cost_usd),
+            }
+            for line in lines
+        ],
+    }
+
+
+def _dollars(amount: Decimal) -> str:
+    """Format as text: a float would not be the sum of its parts."""
+    return f"{amount.normalize():f}"
+
+
+def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[int, Progress]:
+    """Return the progress of each of these extractions."""
+    ids = list(extraction_ids)
+    by_id = {id_: Progress() for id_ in ids}
+    for row in connection.execute(_pages_by_step(ids)):
+        entry = by_id[row.extraction_id]
+        entry.steps[row.step][row.state] += row.pages
+        entry.items += int(row.items or 0)
+        entry.carried += row.carried
+        entry.kept_items += int(row.kept or 0)
+        entry.missing += row.missing
+        if row.extraction_method is not None:
+            entry.methods[row.extraction_method] += row.pages
+    for id_, lines in costs_of(connection, ids).items():
+        by_id[id_].costs = lines
+    for id_, count in saved_calls(connection, ids).items():
+        by_id[id_].saved = count
+    return by_id
+
+
+def _pages_by_step(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
+    waiting = PageStatus.WAITING.value
+    state = case((pages.c.status.in_(OPEN_PAGES), waiting), else_=pages.c.status).label("state")
+    counted = (
+        select(
+            pages.c.extraction_id,
+            pages.c.step_id,
+            state,
+            pages.c.extraction_method,
+            func.count().label("pages"),
+            func.sum(pages.c.item_count).label("items"),
+            func.count().filter(UNCHANGED).label("carried"),
+            func.sum(pages.c.item_count).filter(KEPT).label("kept"),
+            func.count().filter(MISSING).label("missing"),
+        )
+        .where(pages.c.extraction_id.in_(ids))
+        .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.extraction_method)
+        .subquery("counted")
+    )
+    query = select(counted, crawl_steps.c.key.label("step")).join(crawl_steps, crawl_steps.c.id == counted.c.step_id)
+    return query.order_by(counted.c.step_id, counted.c.state, counted.c.extraction_method)
+
+
+def running(
+    connection: Connection, *, source_ids: Collection[str] | None = None, extraction_id: int | None = None
+) -> Sequence[Row[Any]]:
+    """Return the rows of the running extractions, the oldest first."""
+    query = select(extractions).where(CRAWLING)
+    if source_ids is not None:
+        query = query.where(extractions.c.source_id.in_(list(source_ids)))
+    if extraction_id is not None:
+        query = query.where(extractions.c.id == extraction_id)
+    return connection.execute(query.order_by(extractions.c.id)).all()
+
+
+def write_summaries(connection: Connection, summaries: Mapping[int, Mapping[str, Any]], *, now: datetime) -> None:
+    """Write these summaries, which have changed, with the time of the change."""
+    if not summaries:
+        return
+    lock_extraction_rows(connection, summaries.keys())
+    rows = [(id_, dict(summary)) for id_, summary in sorted(summaries.items())]
+    new_summaries = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
+    connection.execute(
+        update(extractions)
+        .where(extractions.c.id == new_summaries.c.id)
+        .values(summary=new_summaries.c.summary, changed_at=now)
+    )
+
 
 REOPENED = ("extraction.resume", "extraction.retry")  # what an operator does to one that has ended
 
@@ -210,7 +381,7 @@ def _update_source(
         is_blocked_page = failure["code"] in BLOCKED_CODES
         kind = str(failure["code"]).replace("_", " ")
         result = "failed" if failure["class"] != ErrorClass.RESOURCE.value else ended.status.lower()
-        failed_crawl = crawls.FailedCrawl(
+        failed_crawl = poll_results.FailedCrawl(
             source_id=ended.source_id,
             outcome=f"extraction {ended.id} {result}: {failure['message']}",
             error_class=failure["class"],
@@ -218,11 +389,11 @@ def _update_source(
             is_strike=failure["class"] != ErrorClass.RESOURCE.value,
             blocked_reason=f"behind a {kind}: {failure['message']}" if is_blocked_page else None,
         )
-        crawls.fail(connection, failed_crawl, now=now, settings=settings, random=random)
+        poll_results.fail_crawl(connection, failed_crawl, now=now, settings=settings, random=random)
         return
     new, failed, left = counts
     fetched = ended.page_count - failed - left
-    crawls.complete(
+    poll_results.complete_crawl(
         connection,
         ended.source_id,
         outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed"
@@ -344,3 +515,128 @@ def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
         .limit(NAMED_PAGES)
     )
     return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
+
+
+CHECKED_AT_ONCE = 200  # extractions whose pages one statement counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionProgress:
+    """Everything that the decision about an extraction depends on."""
+
+    kind: ExtractionKind
+    unfinished: int
+    total: int
+    has_pending: bool
+    quiet_for: timedelta
+    since_retry: timedelta | None = None  # negative while a page waits for its next attempt
+    failure: Mapping[str, Any] | None = None
+
+
+def decide(state: ExtractionProgress, *, limits: Extraction) -> FinishReason | None:
+    """Return how the extraction finishes now; None if it keeps running."""
+    if state.failure is not None:
+        return failed_finish(state.kind, state.failure)
+    if not state.unfinished and state.total:
+        is_quiet = state.quiet_for >= timedelta(seconds=limits.quiet_seconds)
+        may_end = is_quiet or state.kind is ExtractionKind.API
+        return COMPLETE if may_end and not state.has_pending else None
+    stalled_for = state.quiet_for if state.since_retry is None else min(state.quiet_for, state.since_retry)
+    if stalled_for < timedelta(seconds=limits.stale_seconds):
+        return None
+    summary = f"{state.unfinished} of {state.total} pages were left and nothing changed for"
+    failure = {
+        "class": ErrorClass.RESOURCE.value,
+        "code": STALE_CODE,
+        "message": f"{summary} {state.quiet_for.total_seconds() / 3600:.1f} hours",
+    }
+    return FinishReason(status=ExtractionStatus.STALE, failure=failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completions:
+    """The result of a check of all running extractions."""
+
+    running: int
+    changed: int
+    ended: Sequence[Ended]
+
+
+def update_completions(ctx: RunContext, *, source_ids: Collection[str] | None = None) -> Completions:
+    """Update every running extraction's summary, and finish those that are over.
+
+    Pages that waited for a model become due again if there is one by now. One transaction covers
+    many summaries, but each finish has its own, so that a large dataset blocks no other.
+    """
+    wake_for_models(ctx)
+    with ctx.store.read() as connection:
+        active = running(connection, source_ids=source_ids)
+    changed, ended = 0, list[Ended]()
+    for first in range(0, len(active), CHECKED_AT_ONCE):
+        batch = active[first : first + CHECKED_AT_ONCE]
+        with ctx.store.begin() as connection:
+            now = ctx.store.clock.now(connection)
+            written, finishes = _check(connection, batch, now=now, settings=ctx.settings)
+            changed += written
+        for id_ in finishes:
+            ended += _finish(ctx, id_)
+    return Completions(running=len(active), changed=changed, ended=ended)
+
+
+def _finish(ctx: RunContext, extraction_id: int) -> list[Ended]:
+    """Finish the extraction if that is still right: pages may have been added meanwhile."""
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        lock_extraction_rows(connection, [extraction_id])
+        active = running(connection, extraction_id=extraction_id)
+        _, finishes = _check(connection, active, now=now, settings=ctx.settings)
+        return finish_extractions(connection, finishes, now=now, settings=ctx.settings, random=ctx.random)
+
+
+def _check(
+    connection: Connection, active: Sequence[Row[Any]], *, now: datetime, settings: Settings
+) -> tuple[int, dict[int, FinishReason]]:
+    """Write the summaries that have changed; return their number, and how each extraction that is over finishes."""
+    counts = progress(connection, [row.id for row in active])
+    stored = {id_: entry.as_stored() for id_, entry in counts.items()}
+    changed = {row.id: stored[row.id] for row in active if row.summary != stored[row.id]}
+    write_summaries(connection, changed, now=now)
+    pending = _pending(connection, active)
+    patience = timedelta(seconds=settings.crawl.longest_wait_seconds)
+    roots = root_failures(connection, [row.id for row in active])
+    finishes: dict[int, FinishReason] = {}
+    for row in active:
+        changed_at = now if row.id in changed else row.changed_at or row.created_at
+        retry_at = pending.get(row.id)
+        state = ExtractionProgress(
+            kind=ExtractionKind(row.kind),
+            unfinished=counts[row.id].unfinished,
+            total=sum(counts[row.id].pages.values()),
+            has_pending=row.id in pending,
+            quiet_for=now - changed_at,
+            since_retry=retry_at and now - min(retry_at, changed_at + patience),
+            failure=roots[row.id][1] if row.id in roots else None,
+        )
+        if (finish := decide(state, limits=settings.extraction)) is not None:
+            finishes[row.id] = finish
+    return len(changed), finishes
+
+
+def _pending(connection: Connection, active: Sequence[Row[Any]]) -> dict[int, datetime | None]:
+    """Return the extractions with a waiting or running task; by source, as the index has it.
+
+    The value is when the last page that waits to be fetched is due; a page that waits for a model
+    may wait for ever.
+    """
+    ids = {row.tracking_id: row.id for row in active}
+    retry_at = func.max(tasks.c.not_before).filter(
+        tasks.c.kind == FETCH_PAGE, tasks.c.status == TaskStatus.PENDING.value
+    )
+    query = select(tasks.c.tracking_id, retry_at).where(
+        FRONTIER,
+        tasks.c.kind.in_(EXTRACTION_TASKS),
+        tasks.c.source_id.in_({row.source_id for row in active}),
+        tasks.c.tracking_id.in_(list(ids)),
+    )
+    grouped = connection.execute(query.group_by(tasks.c.tracking_id))
+    return {ids[tracking_id]: due_at for tracking_id, due_at in grouped}

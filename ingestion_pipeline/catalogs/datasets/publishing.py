@@ -1,26 +1,164 @@
-"""Finish a dataset: confirm the last one, publish, quarantine, or leave it incomplete.
+"""Versions of a dataset: confirm the last one, publish, quarantine or leave incomplete; and how long old ones are kept.
 
-Exports and views show the newest published version. A version that the gates hold back is stored
-beside it until somebody accepts it, or the next extraction does better.
+Exports and views show the newest published version. The quality gates never change data: a version that
+they hold back is stored beside it until somebody accepts it, or the next extraction does better.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, null, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    null,
+    or_,
+    select,
+    union,
+    update,
+)
 
-from ingestion_pipeline.catalogs.datasets.carry_over import NO_LIST, NOT_GOT, copy_carried, is_unchanged, keep_failed
-from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, evaluate_gates, is_drop
-from ingestion_pipeline.catalogs.datasets.item_rows import create_dataset, unpublished_dataset
+from ingestion_pipeline.catalogs.datasets.dataset_items import (
+    NO_LIST,
+    NOT_GOT,
+    copy_carried,
+    create_dataset,
+    is_unchanged,
+    keep_failed,
+    unpublished_dataset,
+)
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
-from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
-from ingestion_pipeline.catalogs.extractions import published_dataset
+from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
+from ingestion_pipeline.catalogs.extraction_states import published_dataset
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
-from ingestion_pipeline.catalogs.states import EXPLORED, RECORD_PAGES, DatasetStatus, PageStatus, failure_code
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    EXPLORED,
+    RECORD_PAGES,
+    DatasetStatus,
+    PageStatus,
+    failure_code,
+)
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.tables import audit_log, crawl_steps, data_items, datasets, extractions, pages
+from ingestion_pipeline.settings.groups import Extraction
+from ingestion_pipeline.store.statements import delete_unlocked
+from ingestion_pipeline.store.tables import (
+    audit_log,
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    model_answers,
+    model_calls,
+    model_spending,
+    pages,
+)
+
+DROP_FLOOR = 5  # items; fewer lost ones are no drop
+LOST_FIELD_SHARE = 0.5
+FLAGGED_SHARE = 0.2  # of the items, with an unproved required field
+MOSTLY = 0.5  # of the pages of a first dataset
+NEARLY_ALL = 0.9  # a field that this share of the items had counts like a required one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetNumbers:
+    """The size of a dataset: items, how many are flagged, and how many have each field."""
+
+    items: int
+    flagged: int = 0
+    fields: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def share_with(self, name: str) -> float:
+        """Return the share of the items that have the field."""
+        return self.fields.get(name, 0) / self.items if self.items else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPages:
+    """How many pages should state records, and how many failed or stated none; how many `lists` lead to such pages."""
+
+    total: int
+    without: int
+    lists: int = 0
+    failed_lists: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """Why a dataset is held back: a code, and a message for people."""
+
+    code: str
+    message: str
+
+
+def evaluate_gates(
+    new: DatasetNumbers,
+    before: DatasetNumbers | None,
+    *,
+    required: Collection[str],
+    limits: Extraction,
+    failed: int = 0,
+    pages: RecordPages | None = None,
+    newer: int | None = None,
+) -> list[GateFinding]:
+    """Return all findings that hold the new dataset back; `before` is the last good one, if any.
+
+    `failed` is the number of earlier items on pages that failed this time. A first dataset is
+    evaluated by its own `pages`. `newer` is the published version of a newer crawl, if any.
+    """
+    findings: list[GateFinding] = []
+    if newer is not None:
+        message = f"its pages are older than those of version {newer}, which stays published"
+        findings.append(GateFinding("outdated", message))
+    if before is None and pages is not None:
+        findings += _first(new, pages)
+    if before is not None and before.items:
+        if not new.items:
+            return [GateFinding("empty_after_full", f"no items, previously {before.items}"), *findings]
+        if is_drop(new.items, before.items, limits):
+            findings.append(GateFinding("dropped", f"{new.items} items, previously {before.items}"))
+        elif is_drop(before.items - failed, before.items, limits):  # new items may hide it
+            message = f"pages failed that stated {failed} of the {before.items} previous items"
+            findings.append(GateFinding("failed_pages", message))
+        findings += _lost_fields(new, before, required)
+    if new.items and new.flagged > FLAGGED_SHARE * new.items:
+        message = f"{new.flagged} of {new.items} items have a required field that is not proved"
+        findings.append(GateFinding("unproved", message))
+    return findings
+
+
+def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
+    if not new.items:
+        yield GateFinding("empty_first", f"no items on {pages.total} pages, and none were ever found")
+    elif pages.without > MOSTLY * pages.total:
+        yield GateFinding("mostly_failed", f"{pages.without} of {pages.total} pages failed or gave no item")
+    elif pages.failed_lists > MOSTLY * pages.lists:
+        message = f"{pages.failed_lists} of {pages.lists} lists failed, and what they lead to is missing"
+        yield GateFinding("failed_lists", message)
+
+
+def is_drop(items: int, before: int, limits: Extraction) -> bool:
+    """Whether `items` are far fewer than before: by share, and by an absolute minimum."""
+    lost = before - items
+    return lost >= DROP_FLOOR and lost > limits.drop_share * before
+
+
+def _lost_fields(new: DatasetNumbers, before: DatasetNumbers, required: Collection[str]) -> Iterator[GateFinding]:
+    for name in sorted(before.fields):
+        share_before, share = before.share_with(name), new.share_with(name)
+        is_missed = name in required or share_before >= NEARLY_ALL
+        if is_missed and share_before and share_before - share > LOST_FIELD_SHARE * share_before:
+            message = f"{name} is stated by {share:.0%} of the items, previously {share_before:.0%}"
+            yield GateFinding("lost_field", message)
+
 
 RERUN = "extraction.rerun"  # in the audit log; with `publish` if an operator wants it shown
 
@@ -300,3 +438,95 @@ def fill_incomplete(connection: Connection, dataset_id: int, extraction: Row[Any
         copy_carried(connection, extraction.id, from_id=base, to_id=dataset_id, now=now)
     _mark_repeats(connection, dataset_id)
     return numbers(connection, dataset_id, None)
+
+
+MODEL_ROWS_FOR = timedelta(days=365)  # calls and answers, kept so that no answer is paid twice
+SWEPT_AT_ONCE = 50  # datasets or extractions; the rest follows at the next sweep
+
+
+def old_datasets(connection: Connection, settings: Settings, now: datetime) -> int:  # noqa: ARG001
+    """Delete versions beyond the newest `kept_versions` of their source, with their items.
+
+    Never the published one, nor one that an extraction builds or carries pages over from.
+    """
+    newest_first = datasets.c.version.desc()
+    by_source = func.row_number().over(partition_by=datasets.c.source_id, order_by=newest_first)
+    by_status = func.row_number().over(partition_by=(datasets.c.source_id, datasets.c.status), order_by=newest_first)
+    ranked = select(
+        datasets.c.id,
+        datasets.c.status,
+        datasets.c.extraction_id,
+        by_source.label("place"),
+        by_status.label("place_among_its_like"),
+    ).subquery()
+    is_shown = (ranked.c.status == DatasetStatus.PUBLISHED.value) & (ranked.c.place_among_its_like == 1)
+    is_in_use = exists().where(
+        extractions.c.status.in_(CRAWLING_STATES),
+        or_(extractions.c.id == ranked.c.extraction_id, extractions.c.base_dataset_id == ranked.c.id),
+    )
+    query = (
+        select(ranked.c.id)
+        .where(ranked.c.place > settings.extraction.kept_versions, ~is_shown, ~is_in_use)
+        .order_by(ranked.c.id)
+        .limit(SWEPT_AT_ONCE)
+    )
+    ids = _unlocked(connection, datasets.c.id, query)
+    connection.execute(delete(data_items).where(data_items.c.dataset_id.in_(ids)))
+    return connection.execute(delete(datasets).where(datasets.c.id.in_(ids))).rowcount
+
+
+def old_extractions(connection: Connection, settings: Settings, now: datetime) -> int:  # noqa: ARG001
+    """Delete extractions beyond the newest of their source, with their steps and pages.
+
+    Never a running one, nor one that built a dataset which is kept, or is being rerun.
+    """
+    place = func.row_number().over(partition_by=extractions.c.source_id, order_by=extractions.c.id.desc())
+    ranked = select(extractions.c.id, extractions.c.status, place.label("place")).subquery()
+    needed = union(
+        select(datasets.c.extraction_id),
+        select(extractions.c.rerun_of).where(
+            extractions.c.status.in_(CRAWLING_STATES), extractions.c.rerun_of.is_not(None)
+        ),
+    ).subquery()
+    query = (
+        select(ranked.c.id)
+        .where(
+            ranked.c.place > settings.retention.extractions_per_source,
+            ranked.c.status.not_in(CRAWLING_STATES),
+            ranked.c.id.not_in(select(needed)),
+        )
+        .order_by(ranked.c.id)
+        .limit(SWEPT_AT_ONCE)
+    )
+    ids = _unlocked(connection, extractions.c.id, query)
+    for column in (pages.c.extraction_id, crawl_steps.c.extraction_id, extractions.c.id):
+        connection.execute(delete(column.table).where(column.in_(ids)))
+    return len(ids)
+
+
+def _unlocked(connection: Connection, key: ColumnElement[int], old: Select[int]) -> list[int]:
+    """Return those of these ids that nobody has locked: an operator may just reopen one."""
+    query = select(key).where(key.in_(old)).order_by(key)
+    return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
+
+
+def old_model_calls(connection: Connection, _settings: Settings, now: datetime) -> int:
+    """Delete old rows of the model ledger; their sums are in each extraction's summary."""
+    before = now - MODEL_ROWS_FOR
+    is_running = model_calls.c.extraction_id.in_(
+        select(extractions.c.id).where(extractions.c.status.in_(CRAWLING_STATES))
+    )
+    old = delete_unlocked(
+        model_calls, model_calls.c.created_at < before, or_(model_calls.c.extraction_id.is_(None), ~is_running)
+    )
+    gone = connection.execute(old).rowcount
+    # Counters of a day, a month or an extraction without recent spending.
+    counters = delete_unlocked(model_spending, model_spending.c.updated_at < before)
+    return gone + connection.execute(counters).rowcount
+
+
+def old_model_answers(connection: Connection, _settings: Settings, now: datetime) -> int:
+    """Delete old cached answers; the same question would be asked and paid for again."""
+    before = now - MODEL_ROWS_FOR
+    statement = delete_unlocked(model_answers, model_answers.c.created_at < before)
+    return connection.execute(statement).rowcount

@@ -14,8 +14,7 @@ from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDe
 from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
-from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
+from ingestion_pipeline.catalogs.extraction.source_selectors import load_entity_config
 from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     DETECT,
     MESSAGE_LENGTH,
@@ -26,15 +25,15 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     is_by_hand,
     mark_recipes,
 )
-from ingestion_pipeline.catalogs.recipes.recipe import is_all_rendered
+from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, is_all_rendered
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.handler import TaskHandler
-from ingestion_pipeline.engine.outcomes import (
+from ingestion_pipeline.engine.handler import (
     Completed,
     EndedTask,
     Failed,
     Outcome,
     Skipped,
+    TaskHandler,
     completed,
     not_done,
     skipped,
@@ -43,23 +42,20 @@ from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.notices.message import RECIPE, write_notice
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.pages.visits.page import NewPage, PageVisit
+from ingestion_pipeline.pages.visits.page import NewPage, PageVisit, Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.reading.llm import ModelClient
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import lock_polls, make_due
-from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.database import SteadyClock
+from ingestion_pipeline.store.statements import lock_rows
 from ingestion_pipeline.store.tables import recipes
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.tasks.ended_tasks import Counts, DeadLetterTask
 from ingestion_pipeline.tasks.errors import FORBIDDEN, Permanent, Resource, Transient, storable
-from ingestion_pipeline.tasks.results import Counts
-from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import Task, TaskStatus, released
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import host_of
 
 

@@ -8,10 +8,15 @@ from typing import Any, Protocol
 
 from ingestion_pipeline.catalogs.detection.link_shapes import (
     COURSE_SHARE,
+    COURSEDOG,
     MANY_LINKS,
+    CatalogPlatform,
     Cluster,
     PagePurpose,
+    platform_clusters,
+    platform_of,
     purpose_of,
+    school_ids,
     usable_anchors,
     widen_cluster,
 )
@@ -22,18 +27,18 @@ from ingestion_pipeline.catalogs.detection.page_analysis import (
     PageAnalysis,
     find_paging,
 )
-from ingestion_pipeline.catalogs.detection.platforms import (
-    COURSEDOG,
-    CatalogPlatform,
-    platform_clusters,
-    platform_of,
-    school_ids,
-)
-from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE, catalog_ids, catalogs_url
-from ingestion_pipeline.catalogs.recipes.page_source import identity
+from ingestion_pipeline.catalogs.recipes.next_pages import identity
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
-from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, Recipe, recipe_of
-from ingestion_pipeline.settings.systems import Detection
+from ingestion_pipeline.catalogs.recipes.recipe import (
+    API_BASE,
+    BadRecipe,
+    PageType,
+    Recipe,
+    catalog_ids,
+    catalogs_url,
+    recipe_of,
+)
+from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 

@@ -26,7 +26,7 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.settings.systems import Detection
+from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent
 
 VERSION = "detection 1"

@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import NoRules, read_records
-from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
-from ingestion_pipeline.catalogs.recipes.page_source import identity
+from ingestion_pipeline.catalogs.extraction.pipeline import NoRules, read_records
+from ingestion_pipeline.catalogs.extraction.rules.course_words import read_heading
+from ingestion_pipeline.catalogs.recipes.next_pages import identity
+from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import (
     Clue,
     PageLink,
@@ -23,8 +24,7 @@ from ingestion_pipeline.reading.html.links import (
     following_pages,
     linked_page,
 )
-from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.reading.text.decoding import clean_text
+from ingestion_pipeline.reading.text.plain_text import clean_text
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode

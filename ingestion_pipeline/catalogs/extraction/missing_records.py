@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
+from ingestion_pipeline.catalogs.extraction.pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.record import PageContent
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, snapshot_columns_of, stored_content
-from ingestion_pipeline.catalogs.extractions import published_dataset
-from ingestion_pipeline.catalogs.recipes.page_source import identity
+from ingestion_pipeline.catalogs.extraction_states import published_dataset
+from ingestion_pipeline.catalogs.recipes.next_pages import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import (
     LINKS_MISSING,
@@ -32,9 +32,8 @@ from ingestion_pipeline.catalogs.states import (
     PageStatus,
 )
 from ingestion_pipeline.pages.content.store import ContentStore
-from ingestion_pipeline.reading.html.head import failure_notice
-from ingestion_pipeline.reading.html.links import page_links
-from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.links import failure_notice, page_links
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.errors import Permanent, WorkError

@@ -1,48 +1,358 @@
-"""Read a page by the cheapest sufficient method and build its records, problems and links."""
+"""Read a page by the cheapest sufficient method, rules before models, and build its records, problems and links.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+Rules read embedded data, selectors and layout. A saved page is read by rules alone: no network, database or model.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
-from ingestion_pipeline.catalogs.extraction.injected_instructions import (
-    blank_injected_instructions,
-    has_injected_instructions,
-)
+from ingestion_pipeline.catalogs.extraction.entity_type import COURSE, EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.model_methods import (
     ModelPage,
     ModelReader,
     PageModelClient,
+    PagePart,
     PlacedRecord,
+    blank_injected_instructions,
     gather_all,
+    has_injected_instructions,
+    missing_or_unproved,
+    parts_of,
+    presence_question,
 )
-from ingestion_pipeline.catalogs.extraction.prompts import PagePart, parts_of, presence_question
 from ingestion_pipeline.catalogs.extraction.record import (
+    LEARNED,
+    MAX_PAGE_RECORDS,
+    CandidateRecord,
     ExtractionMethod,
     ExtractionOverBudget,
     ExtractionResult,
     PageContent,
     Record,
+    announced_count,
+    embedded_evidence,
+    is_expected_count,
     item_key,
+    placed_evidence,
+    record_of,
+    spans_between,
 )
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import RuleResult, is_json, rule_reading
-from ingestion_pipeline.catalogs.extraction.rules.counting import is_expected_count, spans_between
+from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
+    courses_by_labels,
+    courses_by_layout,
+    courses_by_table,
+    courses_by_vendor,
+    items_by_list,
+    labels_of,
+    thing_by_title,
+)
 from ingestion_pipeline.catalogs.extraction.rules.course_words import has_phrase
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import content_lines
+from ingestion_pipeline.catalogs.extraction.rules.structured_records import (
+    courses_by_api,
+    courses_by_embedded,
+    courses_by_xml,
+    things_by_embedded,
+)
+from ingestion_pipeline.catalogs.extraction.source_selectors import (
+    EntityConfig,
+    Selectors,
+    records_by_learned,
+    records_by_selectors,
+    selectors_of,
+)
 from ingestion_pipeline.reading.evidence.grounding import ground
-from ingestion_pipeline.reading.html.cleaning import visible_tree
+from ingestion_pipeline.reading.html.cleaning import (
+    cleaned_text,
+    in_parser_thread,
+    parse_html,
+    refuse_bombs,
+    visible_tree,
+)
 from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
-from ingestion_pipeline.reading.html.parsing import in_parser_thread, parse_html
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
-from ingestion_pipeline.reading.structured.items import Problem
+from ingestion_pipeline.reading.structured.embedded import read_embedded
+from ingestion_pipeline.reading.structured.items import TOO_MANY, ParsedFeed, Problem, SavedBody, SavedBodyResult
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
+from ingestion_pipeline.urls import checked_url
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
+
+MAX_PROBLEMS = 50
+SUFFICIENT_SHARE = 0.8  # of the best method's records; then the cheaper one is taken
+# As above, for a known layout with complete records: other methods also read its term tables.
+KNOWN_LAYOUT_SHARE = 0.5
+NAME_FIELDS = 2  # fields of a record that only name it: its code and its title
+
+
+@dataclass(frozen=True, slots=True)
+class _RuleAnswer:
+    method: ExtractionMethod
+    rule_name: str
+    candidates: list[CandidateRecord]
+    text: str | None = None  # evidence of the fields; None where the source itself states them
+    reason: str = ""
+
+
+class NoRules(ValueError):
+    """Error: the entity can only be read by a model."""
+
+
+def read_records(
+    kind: EntityType,
+    text: str,
+    *,
+    only_embedded: bool = False,
+    url: str | None = None,
+    selectors: Selectors | None = None,
+) -> ParsedFeed[Record]:
+    """Return every record that rules find in a page or an API's answer; none is no error.
+
+    The cheapest method wins that finds nearly as many complete records as any.
+
+    Raises:
+        NoRules: no rules read this entity.
+        Permanent: the body is too large (`refuse_bombs`) or truncated.
+        Transient: it is empty.
+    """
+    if not text.strip():
+        raise Transient("the body is empty; fetch the page again", code="empty_body")
+    page = PageContent(url=url or "", body=text, text="" if is_json(text) else cleaned_text(text))
+    return read_by_rules(EntityConfig(kind=kind, selectors=selectors), page, only_embedded=only_embedded)
+
+
+def read_by_rules(config: EntityConfig, page: PageContent, *, only_embedded: bool = False) -> ParsedFeed[Record]:
+    """Return every record that rules find in a page with known text; see `read_records`."""
+    kind = config.kind
+    if not has_rules(kind, config.selectors or config.learned):
+        raise NoRules(
+            f"no rules read {kind.name} without a model; give its schema `embedded`, `titled` or"
+            " `listed`, or the source `selectors`"
+        )
+    best = _best(kind, list(_embedded(kind, page) if only_embedded else _answers(config, page)))
+    if best is None:
+        return ParsedFeed(records=[], notes=[f"no method found a {kind.name}"])
+    if len(best.candidates) > MAX_PAGE_RECORDS:  # a part of them would pass for all: the others vanish
+        raise Permanent(
+            f"the page states more than {MAX_PAGE_RECORDS} records of {kind.name}; none of them is"
+            " read: give the source a page or an address that lists fewer",
+            code=TOO_MANY,
+        )
+    required_keys = {name for name in kind.key_fields if kind.field(name).required}
+    unique: dict[object, Record] = {}  # pages repeat a block for small screens
+    for record in _records(kind, best):
+        if required_keys.isdisjoint(record.missing_fields):
+            unique.setdefault(tuple(record.fields[name] for name in kind.required), record)
+    problems = [
+        Problem(
+            where=str(record.fields[kind.key_fields[0]]),
+            message=f"required fields missing: {', '.join(record.missing_fields)}; not stored",
+            code="incomplete",
+            hides_record=False,
+        )
+        for record in unique.values()
+        if record.missing_fields
+    ]
+    note = f"read by {best.rule_name} ({best.method}), {len(unique)} records"
+    return ParsedFeed(records=list(unique.values()), problems=problems[:MAX_PROBLEMS], notes=[note])
+
+
+def has_rules(kind: EntityType, selectors: Selectors | None = None) -> bool:
+    """Return whether anything but a model can read the entity."""
+    return kind.name == COURSE or kind.has_rules or selectors is not None
+
+
+def is_json(text: str) -> bool:
+    """Return whether the text begins like a JSON document."""
+    return text.lstrip("\ufeff \r\n\t")[:1] in {"{", "["}
+
+
+def _records(kind: EntityType, answer: _RuleAnswer) -> list[Record]:
+    candidates, method = answer.candidates, answer.method
+    if answer.text is None:
+        return [record_of(kind, candidate, method=method) for candidate in candidates]
+    prove = embedded_evidence if method is ExtractionMethod.EMBEDDED else placed_evidence
+    proofs = prove(kind, candidates, answer.text)
+    return [
+        replace(record_of(kind, candidate, method=method, evidence=proof), reason=answer.reason)
+        for candidate, proof in zip(candidates, proofs, strict=True)
+    ]
+
+
+def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
+    """Yield what each method finds, the cheapest first."""
+    kind, is_course = config.kind, config.kind.name == COURSE
+    if is_json(page.body):
+        try:
+            document = json.loads(page.body.lstrip("\ufeff"))
+        except RecursionError as error:
+            raise Permanent("JSON nested too deeply; it is not read", code="not_json") from error
+        except ValueError as error:
+            raise Permanent(f"invalid JSON: {error}", code="not_json") from error
+        yield _RuleAnswer(ExtractionMethod.API, *(courses_by_api(document) if is_course else ("", [])))
+    elif is_course and (candidates := courses_by_xml(page.body)):
+        yield _RuleAnswer(ExtractionMethod.API, "xml", candidates)
+    else:
+        yield from _embedded(kind, page)
+        yield from _by_selectors(config, page)
+        if is_course:
+            yield from _course_layouts(page)
+        else:
+            items = items_by_list(kind, visible_tree(page.body))
+            yield _RuleAnswer(ExtractionMethod.LAYOUT, "lists", items, page.text)
+            titled = thing_by_title(kind, visible_tree(page.body), page.url)
+            yield _RuleAnswer(ExtractionMethod.LAYOUT, "title", titled, page.text)
+
+
+def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
+    """Yield what configured selectors find, else learned ones if every record is complete and proved."""
+    if config.selectors is not None:
+        candidates = records_by_selectors(config.kind, config.selectors, visible_tree(page.body))
+        yield _RuleAnswer(ExtractionMethod.SELECTORS, "configured selectors", candidates, page.text)
+    elif config.learned is not None:
+        candidates = records_by_learned(config.kind, config.learned, visible_tree(page.body))
+        answer = _RuleAnswer(ExtractionMethod.SELECTORS, "learned selectors", candidates, page.text, reason=LEARNED)
+        if candidates and not any(record.is_flagged for record in _records(config.kind, answer)):
+            yield answer
+
+
+def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
+    tree = visible_tree(page.body)
+    name, candidates = courses_by_vendor(tree)
+    yield _RuleAnswer(ExtractionMethod.SELECTORS, name, candidates, page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", courses_by_table(tree), page.text)
+    lines = content_lines(tree)  # last use of the tree: it removes what is no content
+    labels = list(labels_of(lines))
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", courses_by_labels(lines, labels), page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", courses_by_layout(lines), page.text)
+    by_any_sign = courses_by_labels(lines, labels, any_sign=True)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
+
+
+def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:
+    data = read_embedded(page.body)
+    stated = courses_by_embedded(data) if kind.name == COURSE else things_by_embedded(kind, data)
+    # Invisible text with instructions for machines is not trusted.
+    candidates = [
+        candidate
+        for candidate in stated
+        if not any(isinstance(value, str) and has_injected_instructions(value) for value in candidate.fields.values())
+    ]
+    yield _RuleAnswer(ExtractionMethod.EMBEDDED, "schema.org", candidates, page.text)
+    for state in data.states if kind.name == COURSE else ():
+        name, by_state = courses_by_api(state.data)
+        if by_state:
+            yield _RuleAnswer(ExtractionMethod.EMBEDDED, f"{state.name}: {name}", by_state, page.text)
+
+
+def _best(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
+    """Return the first answer that has nearly all that any answer has.
+
+    A vendor's layout also counts if its courses lack descriptions: layout alone would take the text
+    below them for one. Embedded data that the page does not show counts only where no other method
+    finds anything: it could hide the visible records.
+    """
+    visible = [answer for answer in answers if _is_visible(kind, answer)]
+    return _first_sufficient(kind, visible) or _first_sufficient(kind, answers)
+
+
+def _first_sufficient(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
+    complete = [_count_complete(kind, answer.candidates) for answer in answers]
+    most, count = max(complete, default=0), max((len(answer.candidates) for answer in answers), default=0)
+    for answer, own_complete in zip(answers, complete, strict=True):
+        own = len(answer.candidates)
+        is_known = answer.method is ExtractionMethod.SELECTORS and any(
+            sum(map(bool, candidate.fields.values())) > NAME_FIELDS for candidate in answer.candidates
+        )
+        share = KNOWN_LAYOUT_SHARE if own_complete == own > 1 else SUFFICIENT_SHARE
+        if own and (own_complete >= SUFFICIENT_SHARE * most or (is_known and own >= share * count)):
+            return answer
+    return None
+
+
+def _is_visible(kind: EntityType, answer: _RuleAnswer) -> bool:
+    if answer.method is not ExtractionMethod.EMBEDDED or not answer.candidates:
+        return True
+    flagged = sum(record.is_flagged for record in _records(kind, answer))
+    return flagged <= (1 - SUFFICIENT_SHARE) * len(answer.candidates)
+
+
+def _count_complete(kind: EntityType, candidates: Sequence[CandidateRecord]) -> int:
+    required = [name for name in kind.required if name not in kind.key_fields]
+    return sum(all(candidate.fields.get(name) for name in required) for candidate in candidates)
+
+
+MAX_INCOMPLETE_SHARE = 0.5  # of the rules' records; above it, models read the whole page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleResult:
+    """Result of the rules for a page; `reason` is why a model is needed, empty if none is.
+
+    `incomplete` are the positions of records that lack a required field or its proof;
+    `is_mostly_right` if only those are left open, and each can be asked about alone.
+    """
+
+    records: tuple[Record, ...]
+    notes: tuple[str, ...]
+    announced: int | None
+    incomplete: tuple[int, ...] = ()
+    reason: str = ""
+    is_mostly_right: bool = False
+
+
+def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) -> RuleResult:
+    """Return the records that rules find; none if the entity has no rules.
+
+    Raises:
+        Transient: the page is empty.
+        Permanent: it is too large (`refuse_bombs`) or truncated.
+    """
+    if not page.body.strip():
+        raise Transient("the body is empty; fetch the page again", code="empty_body")
+    kind, announced = config.kind, None
+    result: ParsedFeed[Record] = ParsedFeed(records=[])
+    if has_rules(kind, config.selectors or config.learned):
+        result = read_by_rules(config, page)
+    if not is_json(page.body):
+        refuse_bombs(page.body)  # not yet checked where no rule has parsed the page
+        announced = announced_count(kind, page.text, page.body, page.url)
+    records = tuple(result.records)
+    incomplete = tuple(place for place, record in enumerate(records) if missing_or_unproved(kind, record))
+    reason, is_mostly_right = _reason_for_model(records, announced, settings), False
+    if not reason and incomplete:
+        reason = f"{len(incomplete)} of {len(records)} records lack a required field or its proof"
+        is_mostly_right = len(incomplete) <= MAX_INCOMPLETE_SHARE * len(records)
+    return RuleResult(
+        records=records,
+        notes=tuple(result.notes),
+        announced=announced,
+        incomplete=incomplete,
+        reason=reason,
+        is_mostly_right=is_mostly_right,
+    )
+
+
+def _reason_for_model(records: Sequence[Record], announced: int | None, settings: Settings) -> str:
+    """Return why the page as a whole needs a model; empty if only single records are left open."""
+    if not records:
+        return "rules found no record"
+    if announced is not None and len(records) < announced and not is_expected_count(len(records), announced):
+        return f"rules found {len(records)} records where the page announces {announced}"
+    least = min(record.confidence for record in records)
+    if least < settings.extraction.low_confidence:
+        return f"rules have a confidence of only {least:.0%}"
+    return ""
 
 
 MAX_LINKS = 20  # per page; the crawl has its own limits of depth and pages
@@ -88,7 +398,6 @@ def _host(url: str) -> str:
     return urlsplit(url).netloc.casefold()
 
 
-MAX_PROBLEMS = 50
 PRESENCE_CHARACTERS = 40_000  # a list of the entity begins within these
 _BY_MODEL = {ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL}
 _METHODS_BY_COST = list(ExtractionMethod)
@@ -282,3 +591,38 @@ class _PageReader:
     def _parts(self, model_page: ModelPage) -> list[PagePart]:
         tree = visible_tree("" if is_json(self.page.body) else self.page.body)
         return parts_of(self.kind, model_page.text, tree, announced=self.by_rules.announced)
+
+
+PLATFORMS = ("catalog", "jsonld")
+
+
+class NoCatalogConfig(ValueError):
+    """A configuration key that reading a saved body does not accept."""
+
+
+def read_saved(
+    platform: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
+    config: Mapping[str, Any],
+    *,
+    entity: str | None = None,
+    entities: Path | None = None,
+) -> SavedBodyResult:
+    """Return the records that the rules find in a saved body, and the problems.
+
+    `entities` is a folder with the user's own schema files. A bad entity or config raises
+    ValueError.
+    """
+    if unknown := sorted(config.keys() - {"selectors"}):
+        raise NoCatalogConfig(f"{platform} takes no config but selectors; remove {', '.join(unknown)}")
+    if saved.url:
+        checked_url(saved.url)
+    record_type = entity_type(entity or COURSE, folder=entities)
+    selectors, only_embedded = selectors_of(config, record_type), platform == "jsonld"
+
+    def read() -> ParsedFeed[Record]:
+        body = decode(saved.body)
+        return read_records(record_type, body, only_embedded=only_embedded, url=saved.url, selectors=selectors)
+
+    return SavedBodyResult.of(read, Record.as_dict)

@@ -7,19 +7,17 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, select, update
 
-from ingestion_pipeline.catalogs.crawling.frontier import extraction_step
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
-from ingestion_pipeline.catalogs.learning.learned_selectors import LearnedSelectors
-from ingestion_pipeline.catalogs.recipes.page_source import content_of
+from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, LearnedSelectors
+from ingestion_pipeline.catalogs.frontier import extraction_step
+from ingestion_pipeline.catalogs.recipes.next_pages import content_of
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcomes import Outcome, Skipped
+from ingestion_pipeline.engine.handler import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
-from ingestion_pipeline.reading.html.cleaning import cleaned_text
-from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.html.cleaning import cleaned_text, parse_html
 from ingestion_pipeline.reading.llm import OverBudget
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.store.tables import (
     FRONTIER,
     crawl_steps,
@@ -30,8 +28,8 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
+from ingestion_pipeline.tasks.ended_tasks import Counts
 from ingestion_pipeline.tasks.errors import Permanent, Transient
-from ingestion_pipeline.tasks.results import Counts
 from ingestion_pipeline.tasks.task import Task, TaskStatus
 
 SNAPSHOT_COLUMNS = ("body_hash", "text_hash", "final_url", "content_type")  # of a page, in its snapshot

@@ -23,9 +23,7 @@ from sqlalchemy import Connection, and_, case, literal, null, or_, select, updat
 
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.lookup import list_sources
-from ingestion_pipeline.store.bulk import row_source
-from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.statements import insert_into, lock_rows, row_source
 from ingestion_pipeline.store.tables import ACTIVE, recipes, tasks
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.queue import insert_tasks

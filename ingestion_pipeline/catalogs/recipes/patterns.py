@@ -8,8 +8,8 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page
-from ingestion_pipeline.reading.html.parsing import parse_html
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionOptions

@@ -1,44 +1,44 @@
-"""The evaluation of listings as tasks, and the set-up of a run over them.
+"""Runs over listings: which are queued again, the rest of a listing from its own page, and the work loop's handler.
 
-Missing descriptions are fetched politely, host by host, while other listings are evaluated; a few
-model requests run at a time.
+Queued again are those that wait for a profile, those evaluated by other rules, and replayed dead letters. Missing
+descriptions are fetched politely, host by host, from the listing's page or the platform's API, while other
+listings are evaluated; a few model requests run at a time. Where the page has no structured data, the cheap model
+marks the first and last words of the description; the text between is cut out only if both appear on the page.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, RowMapping, TextClause, or_, select, update
 
-from ingestion_pipeline.companies.boards.closing import (
+from ingestion_pipeline.companies.boards.listing_rows import (
     close_expired,
     close_inactive_boards,
     expired_listings,
+    given_ids,
     has_inactive_boards,
 )
-from ingestion_pipeline.companies.company_states import JOB
-from ingestion_pipeline.companies.matching.details import (
-    FORBIDDEN,
-    GONE,
-    Detail,
-    DetailExtractor,
-    detail_of,
-    read_detail,
-    with_detail,
+from ingestion_pipeline.companies.job_listing import (
+    Listing,
+    Remote,
+    listing_as_dict,
+    salary_as_dict,
+    salary_in,
+    stated_company,
 )
-from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator, ModelScorer
-from ingestion_pipeline.companies.matching.listing_requeue import (
-    external_ids,
-    is_work_waiting,
-    make_due,
-    make_due_for_profile,
-    requeue_outdated,
+from ingestion_pipeline.companies.matching.evaluation import (
+    NO_PROFILE,
+    PAGE_GONE,
+    ListingEvaluator,
+    ListingWriter,
+    ModelScorer,
 )
-from ingestion_pipeline.companies.matching.match_rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.profile import (
     EMPTY_PROFILE,
     BadProfile,
@@ -47,8 +47,9 @@ from ingestion_pipeline.companies.matching.profile import (
     ProfileResult,
     load_profile,
 )
-from ingestion_pipeline.companies.matching.results import PAGE_GONE, ListingWriter
 from ingestion_pipeline.companies.matching.tasks import (
+    SCRAPED_COLUMNS,
+    SNAPSHOT,
     ListingItem,
     ListingOutcome,
     ListingStage,
@@ -58,26 +59,345 @@ from ingestion_pipeline.companies.matching.tasks import (
     next_stage,
     open_listings,
 )
+from ingestion_pipeline.companies.platforms import job_lists, platform
+from ingestion_pipeline.companies.records import JOB, ListingStatus, job_task
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.handler import TaskHandler
-from ingestion_pipeline.engine.outcomes import Completed, EndedTask, NotNeeded, Skipped
+from ingestion_pipeline.engine.handler import Completed, EndedTask, NotNeeded, Skipped, TaskHandler
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
-from ingestion_pipeline.pages.visits.page import NewPage
+from ingestion_pipeline.pages.visits.page import NewPage, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.evidence.grounding import ground
+from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.llm import (
+    Answered,
+    AnswerSchema,
+    Billing,
+    ModelClient,
+    ModelTier,
+    PageText,
+    Prompt,
+    Question,
+)
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.errors import Transient, WorkError
-from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.sources.status import Finding
+from ingestion_pipeline.store.database import SteadyClock
+from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.tasks.ended_tasks import requeue_task
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 from ingestion_pipeline.urls import host_of
+
+REQUEUED_AT_ONCE = 2_000  # the rest follows with the next run
+
+
+def make_due_for_profile(connection: Connection, *, now: datetime) -> int:
+    """Make listings due that wait for a profile; call when there is one."""
+    return _make_due(connection, *_waits_for_profile(), now=now)
+
+
+def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
+    """Make the waiting listings of these boards due, whatever they wait for."""
+    is_theirs = tasks.c.source_id.in_(list(source_ids))
+    return _make_due(connection, *_is_pending(), is_theirs, now=now)
+
+
+def _make_due(connection: Connection, *conditions: ColumnElement[bool] | TextClause, now: datetime) -> int:
+    waiting = (
+        select(tasks.c.id)
+        .where(*conditions, tasks.c.not_before > now)
+        .with_for_update(skip_locked=True)  # locked tasks are being worked on
+        .cte("waiting")
+    )
+    statement = update(tasks).where(tasks.c.id.in_(select(waiting.c.id)))
+    return connection.execute(statement.values(not_before=now)).rowcount
+
+
+def _is_pending() -> tuple[ColumnElement[bool] | TextClause, ...]:
+    return FRONTIER, tasks.c.kind == JOB, tasks.c.status == TaskStatus.PENDING.value
+
+
+def _waits_for_profile() -> tuple[ColumnElement[bool] | TextClause, ...]:
+    return *_is_pending(), tasks.c.error_code == NO_PROFILE
+
+
+def requeue_outdated(
+    connection: Connection,
+    rules: Rules,
+    *,
+    now: datetime,
+    source_ids: Collection[str] | None = None,
+    limit: int = REQUEUED_AT_ONCE,
+) -> int:
+    """Requeue open listings that were evaluated by other rules, at most `limit`; return how many."""
+    # This check uses the index; finding the oldest reads many more rows.
+    if not _has_outdated(connection, rules):
+        return 0
+    query = select(job_listings.c.id).where(LISTED, _has_other_rules(rules)).limit(limit)
+    if source_ids is not None:
+        query = query.where(job_listings.c.source_id.in_(list(source_ids)))
+    chosen = connection.execute(query.order_by(job_listings.c.id)).scalars().all()
+    return len(insert_tasks(connection, evaluation_tasks(connection, chosen, now=now), now=now))
+
+
+def evaluation_tasks(connection: Connection, listing_ids: Collection[int], *, now: datetime) -> list[NewTask]:
+    """Return an evaluation task for each of these listings that is open, in its lineage.
+
+    Listings of a board's first sync stay unreported, whatever profile they fit later: a new profile
+    is not news of the board.
+    """
+    requested = given_ids(connection, listing_ids)
+    names = ("id", "url", "url_key", "source_id", "tracking_id", "first_seen_at")
+    query = (
+        select(*(job_listings.c[name] for name in names), sources.c.synced_at)
+        .join(requested, requested.c.id == job_listings.c.id)
+        .outerjoin(sources, sources.c.id == job_listings.c.source_id)
+        .where(job_listings.c.status == ListingStatus.OPEN.value)
+        .order_by(job_listings.c.id)
+    )
+    return [
+        job_task(
+            row["id"],
+            row["url"] if row["url_key"] else None,  # a shared URL is not the listing's own
+            row["source_id"],
+            now=now,
+            is_first_sync=row["synced_at"] is None or row["first_seen_at"] <= row["synced_at"],
+            tracking_id=row["tracking_id"],
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def _has_other_rules(rules: Rules) -> ColumnElement[bool]:
+    """Select listings evaluated by other rules; those never evaluated are not selected."""
+    own = rules.rules_hash("")
+    judged = job_listings.c.rules_hash
+    return or_(judged < own, judged >= own[:-1] + ";")  # ";" is the character after ":"
+
+
+def is_work_waiting(connection: Connection, rules: Rules | None, *, now: datetime) -> bool:
+    """Return whether a listing is due, waits for a profile, or has outdated rules."""
+    is_due = select(tasks.c.id).where(
+        ACTIVE,
+        tasks.c.kind == JOB,
+        or_(
+            (tasks.c.status == TaskStatus.PENDING.value) & (tasks.c.not_before <= now),
+            (tasks.c.status == TaskStatus.PROCESSING.value) & (tasks.c.lease_until < now),
+        ),
+    )
+    if connection.execute(is_due.limit(1)).first() is not None:
+        return True
+    if rules is None:
+        return False
+    sleeping = select(tasks.c.id).where(*_waits_for_profile()).limit(1)
+    return connection.execute(sleeping).first() is not None or _has_outdated(connection, rules)
+
+
+def _has_outdated(connection: Connection, rules: Rules) -> bool:
+    others = select(job_listings.c.id).where(LISTED, _has_other_rules(rules)).limit(1)
+    return connection.execute(others).first() is not None
+
+
+def external_ids(connection: Connection, listings: Sequence[tuple[int, str]]) -> dict[int, str]:
+    """Return the platform's own id of each of these listings on its first board."""
+    query = select(listing_sources.c.listing_id, listing_sources.c.source_id, listing_sources.c.external_id).where(
+        listing_sources.c.listing_id.in_([listing_id for listing_id, _ in listings])
+    )
+    boards = dict(listings)
+    return {
+        row.listing_id: row.external_id
+        for row in connection.execute(query)
+        if row.external_id and boards[row.listing_id] == row.source_id
+    }
+
+
+CLOSED = "no board lists it any more"
+
+
+def requeue_job(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
+    """Requeue the task, or insert a new one if it was deleted or has ended since."""
+    listing_id = dead_letter["payload"].get("listing_id")
+    again = evaluation_tasks(connection, [] if listing_id is None else [listing_id], now=now)
+    if not again:
+        return CLOSED
+    status = connection.execute(select(tasks.c.status).where(tasks.c.id == dead_letter["task_id"])).scalar()
+    if status not in {None, TaskStatus.SKIPPED.value, TaskStatus.CANCELLED.value}:
+        return requeue_task(connection, dead_letter, now)
+    made = insert_tasks(connection, again, now=now)
+    return "queued" if made else "already queued"
+
+
+CALL_SITE = "scrape_listing"
+MIN_CUT_CHARACTERS = 100
+_FIELDS = ("first_words", "last_words", "company", "location", "salary")
+SCHEMA = AnswerSchema(
+    name="listing_detail",
+    schema={
+        "type": "object",
+        "properties": {name: {"type": ["string", "null"]} for name in _FIELDS},
+        "required": list(_FIELDS),
+        "additionalProperties": False,
+    },
+)
+PROMPT = Prompt(
+    name=CALL_SITE,
+    version=1,
+    instructions="""\
+The page is the page of one job. first_words and last_words: the first and the last eight words of
+the description of the job (tasks, requirements, benefits), exactly as they stand on the page; not
+menus, other jobs or the form to apply. company, location, salary: as the page states them.""",
+)
+
+
+class DetailExtractor:
+    """Extractor of a posting from its page with the cheap model."""
+
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
+
+    async def columns(self, text: str, *, source_id: str | None) -> Mapping[str, Any]:
+        """Return the listing's columns that the page proves; the whole text if nothing helps."""
+        question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1")
+        billing = Billing(call_site=CALL_SITE, source_id=source_id)
+        answer = await self._client.ask(question, billing, tiers=[ModelTier.CHEAP])
+        if not isinstance(answer, Answered):
+            return {"description": text}
+        return proved_columns(answer.data, text)
+
+
+def proved_columns(answer: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return the parts of an answer that appear in the text, as columns."""
+    stated = {"company_name": stated_company(answer["company"]), "location": answer["location"]}
+    columns: dict[str, Any] = {
+        column: value for column, value in stated.items() if value and ground(value, text).is_proof
+    }
+    columns["description"] = _cut(answer, text)
+    if answer["salary"] and ground(answer["salary"], text).is_proof:
+        salary = salary_in(answer["salary"])
+        columns |= {"salary": dict(salary_as_dict(salary))} if salary else {}
+    return columns
+
+
+def _cut(answer: Mapping[str, Any], text: str) -> str:
+    first, last = (ground(answer[name], text) for name in ("first_words", "last_words"))
+    if first.start is None or last.end is None or last.end - first.start < MIN_CUT_CHARACTERS:
+        return text
+    return text[first.start : last.end]
+
+
+MIN_CHARACTERS = 100  # a shorter text is not a job description
+MAX_CHARACTERS = 60_000
+GONE = frozenset({"http_404", "http_410", "soft_not_found"})
+FORBIDDEN = "blocked_by_robots"
+_PARTS = ("main", "[role=main]", "article")
+_SAME_NAMED = ("description", "employment_type", "salary", "posted_at", "valid_until")  # in a listing and its columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """Where the rest of a listing is, and whether its board's own adapter parses it."""
+
+    visit: PageVisit
+    honours_robots: bool
+    is_from_platform: bool
+
+
+def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> Detail | None:
+    """Return the platform's API request for the listing, else its page; None if it has neither."""
+    listing = work.listing
+    request = None
+    try:
+        adapter = platform(source.platform or "")
+        board = adapter.configure(source.url, source.config)
+        stated = Listing(external_id=external_id, title=listing.title, url=listing.url)
+        request = board.detail_request(stated)
+        honours_robots = adapter.honours_robots and not source.ignores_robots
+    except ValueError:  # a bad source config; the page can still be fetched
+        honours_robots = True
+    if request is not None and request.body is None:
+        visit = PageVisit(url=request.url, is_data=True)
+        return Detail(visit=visit, honours_robots=honours_robots, is_from_platform=True)
+    if listing.url is None or not work.has_own_page:
+        return None
+    honours_robots = not source.ignores_robots
+    return Detail(visit=PageVisit(url=listing.url), honours_robots=honours_robots, is_from_platform=False)
+
+
+async def read_detail(
+    answer: NewPage, detail: Detail, source: Source, *, now: datetime, extractor: DetailExtractor | None = None
+) -> Mapping[str, Any]:
+    """Return the columns that the response fills; fields it does not state are left out."""
+    listing = _stated(answer, detail, source, now)
+    if listing is not None:
+        return _columns(listing)
+    text = main_text(decode(answer.body, answer.content_type), url=answer.final_url)
+    if len(text.strip()) < MIN_CHARACTERS:
+        raise Transient(
+            f"{answer.url} has {len(text.strip())} characters of text: no description; it may need"
+            " a browser, or a board of another platform",
+            code="no_description",
+        )
+    if extractor is not None:
+        return await extractor.columns(text, source_id=source.id)
+    return {"description": text}
+
+
+def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> Listing | None:
+    """Return the posting as the platform or embedded data states it; None if neither does."""
+    if detail.is_from_platform:
+        board = platform(source.platform or "").configure(source.url, source.config)
+    else:
+        board = job_lists.configure_json_ld(answer.final_url, {})
+    try:
+        reading = board.read([answer.body], content_types=[answer.content_type], urls=[answer.final_url], now=now)
+    except WorkError as error:
+        if detail.is_from_platform or not isinstance(error, Permanent):
+            raise
+        return None
+    if len(reading.records) != 1 and not detail.is_from_platform:
+        return None  # several postings: it is unknown which one is meant
+    return next((record for record in reading.records if record.description), None)
+
+
+def _columns(listing: Listing) -> dict[str, Any]:
+    stated = {**listing_as_dict(listing), "company_name": stated_company(listing.company)}
+    stated |= {"posted_at": listing.posted_at, "valid_until": listing.valid_until}
+    return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
+
+
+def main_text(html: str, *, url: str | None = None) -> str:
+    """Return the main part of a page as Markdown, or the whole page if none is marked."""
+    tree = parse_html(html)
+    for selector in _PARTS:
+        nodes = tree.css(selector)
+        if len(nodes) == 1 and (part := nodes[0].html):
+            text = to_markdown(part, url=url)
+            if len(text.strip()) >= MIN_CHARACTERS:
+                return text[:MAX_CHARACTERS]
+    return to_markdown(html, url=url)[:MAX_CHARACTERS]
+
+
+def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
+    """Return the work with the page's values where its list had none; it has its data now."""
+    listing = work.listing
+    remote = scraped.get("remote")
+    location = scraped.get("location")
+    merged = replace(
+        listing,
+        company=listing.company or scraped.get("company_name"),
+        locations=listing.locations or ((location,) if location else ()),
+        remote=listing.remote or (Remote(remote) if remote else None),
+        **{name: getattr(listing, name) or scraped.get(name) for name in _SAME_NAMED},
+    )
+    return replace(work, listing=merged, scraped=dict(scraped), state=replace(work.state, has_data=True))
 
 
 class ListingHandler(TaskHandler[ListingItem, ListingWork]):

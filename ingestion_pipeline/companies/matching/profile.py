@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, cast
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConstraints, ValidationInfo, field_validator
 
-from ingestion_pipeline.sources.file_model import BadField, FileModel, expect, quoted, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, expect, quoted, validated
 from ingestion_pipeline.sources.files import FileProblem, compose, construct, located, repeated_keys, unreadable
 
 EXAMPLE = "profile.example.yaml"

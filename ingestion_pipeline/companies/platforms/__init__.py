@@ -7,14 +7,14 @@ URLs are recognised by `sources/boards.yaml`.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingestion_pipeline.companies.platforms import configured_lists, jsonld
+from ingestion_pipeline.companies.platforms import job_lists
 from ingestion_pipeline.companies.platforms.api_boards import API_PLATFORMS
-from ingestion_pipeline.companies.platforms.protocol import JobBoard, JobPlatform
-from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
+from ingestion_pipeline.companies.platforms.job_board import JobBoard, JobPlatform
+from ingestion_pipeline.sources.source import BadConfig, UnknownPlatform
 
 __all__ = ["PLATFORMS", "BadConfig", "JobBoard", "JobPlatform", "UnknownPlatform", "platform"]
 
-_LISTS = (jsonld.PLATFORM, configured_lists.RSS, configured_lists.JSON, configured_lists.HTML)
+_LISTS = (job_lists.JSON_LD, job_lists.RSS, job_lists.JSON, job_lists.HTML)
 PLATFORMS: Mapping[str, JobPlatform] = MappingProxyType(
     {adapter.name: adapter for adapter in (*API_PLATFORMS, *_LISTS)}
 )

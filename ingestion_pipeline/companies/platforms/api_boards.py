@@ -8,33 +8,30 @@ from datetime import datetime
 from decimal import Decimal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from ingestion_pipeline.companies.job_listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.fields import (
-    ListingFields,
-    date_of,
-    description_of,
-    is_relative,
-    joined,
-    list_of,
-    remote_in,
-)
-from ingestion_pipeline.companies.platforms.json_api import (
+from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary, salary_in, stated_salary
+from ingestion_pipeline.companies.platforms.job_board import (
     ApiBoard,
     ApiPage,
+    JobPlatform,
+    ListingFields,
     ListingPaths,
     PagedApiBoard,
     count_of,
+    date_of,
+    description_of,
     detail_of,
+    is_relative,
+    joined,
+    list_of,
     page_of,
+    remote_in,
     salary_at,
 )
-from ingestion_pipeline.companies.platforms.protocol import JobPlatform
-from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
-from ingestion_pipeline.reading.text.dates import DateReader
-from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.platforms import recognize_platform
+from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 
 _LOCALE = re.compile(r"[A-Za-z]{2}(?:[-_][A-Za-z]{2,4})?")
 _COUNTED = re.compile(r"[0-9]+ \w+", re.IGNORECASE)  # "3 Locations" is no place

@@ -9,26 +9,29 @@ from enum import StrEnum
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from ingestion_pipeline.companies.company_names import company_slug
-from ingestion_pipeline.companies.job_listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.fields import (
+from ingestion_pipeline.companies.job_listing import Listing, Remote, company_slug, salary_in, stated_salary
+from ingestion_pipeline.companies.platforms.job_board import (
     MAX_TITLE_CHARACTERS,
+    JobBoard,
     date_of,
     description_of,
     is_relative,
     one_line,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.protocol import JobBoard
-from ingestion_pipeline.companies.salary import salary_in, stated_salary
-from ingestion_pipeline.pages.http.request import Request, Secret, SecretPlace
-from ingestion_pipeline.pages.http.secrets import is_usable
+from ingestion_pipeline.pages.http.request import Request, Secret, SecretPlace, is_usable
 from ingestion_pipeline.reading.html.links import absolute_link
-from ingestion_pipeline.reading.structured.html_items import BadSelector
-from ingestion_pipeline.reading.structured.items import Item, ParsedFeed, Problem
-from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, read_document
-from ingestion_pipeline.reading.text.dates import DateReader
-from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.reading.structured.items import (
+    BadJsonPath,
+    BadSelector,
+    Item,
+    JsonPath,
+    ParsedFeed,
+    Problem,
+    read_document,
+)
+from ingestion_pipeline.reading.text.values import DateReader
+from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import host_of, without_credentials
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.platforms.linked_pages import NO_ITEMS, ListedPage, PageReader
-from ingestion_pipeline.reading.html.cleaning import visible_tree
+from ingestion_pipeline.reading.html.cleaning import parse_html, visible_tree
 from ingestion_pipeline.reading.html.links import absolute_link, next_page, shows_a_part
-from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.reading.structured.items import Item
-from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.reading.text.plain_text import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent
 
 if TYPE_CHECKING:

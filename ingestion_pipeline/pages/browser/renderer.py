@@ -16,17 +16,18 @@ from ingestion_pipeline.pages.browser.chromium import (
     CLOSE_SECONDS,
     BrowserLost,
     Chromium,
+    GuardedProxy,
     NoBrowser,
+    Pass,
     find_browser,
     has_sandbox,
     start_chromium,
 )
 from ingestion_pipeline.pages.browser.document import Check, Document, Traffic
-from ingestion_pipeline.pages.browser.proxy import GuardedProxy, Pass
 from ingestion_pipeline.pages.http.fetcher import wire_url
 from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts
 from ingestion_pipeline.pages.http.request import Fetched
-from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, Rendered, RenderingOptions, RenderWait
+from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, Rendered, RenderingOptions, RenderWait
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.urls import without_credentials

@@ -17,14 +17,12 @@ from sqlalchemy import Connection, RowMapping, literal, select, true, update
 
 from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, SamePage
+from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import page_links
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
-from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.bulk import columns_of, row_source
-from ingestion_pipeline.store.inserts import insert_into
-from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.statements import columns_of, insert_into, lock_rows, row_source
 from ingestion_pipeline.store.tables import snapshots
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.urls import without_secrets

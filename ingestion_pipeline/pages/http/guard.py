@@ -1,13 +1,23 @@
-"""The address guard: one lookup per name, and every address must be public."""
+"""Where a connection may lead: one lookup per name, every address public, and the names a local server answers for.
+
+`.test` is reserved (RFC 6761, section 6.2): nobody can register a name under it, so an entry in the home, which every
+process that shares it honours, redirects no real name; URLs stay the same whatever port the server was given.
+"""
 
 import asyncio
+import json
+import os
 import socket
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from ingestion_pipeline.tasks.errors import Permanent, Unreachable
 from ingestion_pipeline.urls import is_refused_address
@@ -134,3 +144,98 @@ class Guard:
 
 def _host_and_port(name: str, port: int) -> str:
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+LOOPBACK = "127.0.0.1"
+RESERVED = ".test"
+LAST_PORT = 65_535
+CONNECT_SECONDS = 0.5  # loopback answers or refuses at once
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class LocalServer:
+    """An entry: where the server listens, the names it answers for, and settings that apply while it runs."""
+
+    port: int
+    pid: int
+    suffix: str
+    providers: str = ""  # `website.providers`, where neither a provider nor a model is configured
+    prices: str = ""  # added to `models.prices` with them
+
+    def answers_for(self, host: str) -> bool:
+        """Return whether `host` is one of its names; case and a trailing dot do not matter."""
+        return host.lower().rstrip(".").endswith(self.suffix)
+
+
+def publish(home: Path, port: int, *, suffix: str, providers: str = "", prices: str = "") -> None:
+    """Write where this process runs the server, for every process that shares `home`."""
+    server = LocalServer(port=port, pid=os.getpid(), suffix=suffix, providers=providers, prices=prices)
+    entry = _entry(home)
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    draft = entry.with_suffix(f".{server.pid}")
+    draft.write_text(json.dumps({name: value for name, value in asdict(server).items() if value}) + "\n")
+    draft.replace(entry)
+
+
+def withdraw(home: Path) -> None:
+    """Remove the entry if it is this process's own."""
+    server = _read_entry(home)
+    if server is not None and server.pid == os.getpid():
+        _entry(home).unlink(missing_ok=True)
+
+
+def running_server(home: Path) -> LocalServer | None:
+    """Return the running server; None without an entry, or for a stale one.
+
+    A killed server leaves its entry behind, and its process id may have been reused.
+    """
+    server = _read_entry(home)
+    if server is None or not _is_alive(server.pid) or not _accepts(server.port):
+        return None
+    return server
+
+
+def local_resolver(server: LocalServer, fallback: Resolver) -> Resolver:
+    """Return a resolver of the server's names to its port on loopback; `fallback` resolves the rest."""
+
+    async def resolve(host: str, port: int) -> Sequence[Endpoint]:
+        if server.answers_for(host):
+            return [Endpoint(LOOPBACK, server.port, is_exempt=True)]
+        return await fallback(host, port)
+
+    return resolve
+
+
+_ENTRY = TypeAdapter(LocalServer)
+
+
+def _entry(home: Path) -> Path:
+    return home / "local_server.json"
+
+
+def _read_entry(home: Path) -> LocalServer | None:
+    """Return the entry; None if it is missing or unusable (the next server overwrites it)."""
+    try:
+        server = _ENTRY.validate_json(_entry(home).read_bytes(), strict=True)
+    except (FileNotFoundError, ValidationError):
+        return None
+    is_usable = 0 < server.port <= LAST_PORT and server.pid > 0 and server.suffix.endswith(RESERVED)
+    return server if is_usable else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # signal 0 is not sent: it only asks whether the process exists
+    except PermissionError:
+        return True  # it exists and belongs to somebody else
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

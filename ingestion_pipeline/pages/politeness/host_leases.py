@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.http.network import Network
 from ingestion_pipeline.pages.http.request import Answer, Request
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import (
@@ -23,6 +22,7 @@ from ingestion_pipeline.pages.politeness.hosts import (
     HostBusy,
     HostHealth,
     Leased,
+    Network,
     Pace,
     RateLimiter,
     await_turn,
@@ -39,9 +39,9 @@ from ingestion_pipeline.pages.politeness.robots import (
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError, classify
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.urls import BadUrl, host_of, request_url, without_credentials
 
 LONGEST_TURN = timedelta(seconds=5)  # how long a redirect may wait for another host

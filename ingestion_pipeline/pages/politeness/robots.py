@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from string import ascii_letters, digits
 from typing import Any, NamedTuple
 
-from ingestion_pipeline.tasks.retry import http_date, retry_after
+from ingestion_pipeline.tasks.ended_tasks import http_date, retry_after
 
 MAX_BYTES = 500 * 1024  # RFC 9309, 2.5: what is beyond need not be read
 MAX_LINE_CHARACTERS = 2083 * 8  # Google's own limit; the rest of such a line is ignored

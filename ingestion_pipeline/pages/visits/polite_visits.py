@@ -1,33 +1,47 @@
-"""Fetching pages politely, by HTTP or in a browser, and recognising unchanged ones."""
+"""Fetching pages politely, by HTTP or in a browser, recognising unchanged ones, and reading saved ones.
+
+A saved page is read as a fetched one would be, without network or database.
+"""
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.http.fetcher import HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch, host_turn
-from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage, unless_known
-from ingestion_pipeline.pages.visits.rendering import Rendered, Renderer, RenderingOptions
-from ingestion_pipeline.pages.visits.response_class import (
+from ingestion_pipeline.pages.visits.page import (
+    Content,
     EmptyShell,
+    KnownPage,
+    NewPage,
+    PageAnswer,
+    PageVisit,
+    Rendered,
+    Renderer,
+    RenderingOptions,
+    SamePage,
+    WrongType,
     classify_parsed,
     classify_raw,
+    classify_response,
     error_for,
     needs_browser,
+    unless_known,
 )
 from ingestion_pipeline.reading.html.links import canonical_or_none
-from ingestion_pipeline.reading.html.visible import VisiblePage, visible_page
-from ingestion_pipeline.reading.text.decoding import decode, decoded
-from ingestion_pipeline.reading.text.fingerprint import clean_content_hash
+from ingestion_pipeline.reading.html.markdown import VisiblePage, WebPage, read_page, visible_page
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
+from ingestion_pipeline.reading.text.plain_text import clean_content_hash, decode, decoded
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.tasks.errors import Permanent, Transient
-from ingestion_pipeline.urls import host_of, without_credentials
+from ingestion_pipeline.urls import checked_url, host_of, without_credentials
 
 ACCEPT_DATA = "application/json,*/*;q=0.5"
 
@@ -346,3 +360,46 @@ class _PoliteRenderer:
 
         async with host_turn(self._host, url, clock=self._clock):
             return await self._renderer.render(url, rendering, check_url=check)
+
+
+class NoPageConfig(ValueError):
+    """A config was passed to a parser that takes none."""
+
+
+def read_saved(
+    platform: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
+    config: Mapping[str, Any],
+) -> SavedBodyResult:
+    """Return the page as one record, with problems; a bad URL or config raises ValueError."""
+    if config:
+        raise NoPageConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
+    if saved.url:
+        checked_url(saved.url)
+    return SavedBodyResult.of(lambda: _reading(saved), page_as_dict)
+
+
+def page_as_dict(page: WebPage) -> dict[str, Any]:
+    """Return the page in plain values, as `ingest read` prints it."""
+    return {
+        "title": page.title,
+        "canonical_url": page.canonical_url,
+        "language": page.language,
+        "links": list(page.links),
+        "markdown": page.markdown,
+        "text": page.text,
+    }
+
+
+def _reading(saved: SavedBody) -> ParsedFeed[WebPage]:
+    if not saved.body.strip(b"\0\t\n\r "):
+        raise Transient("the body is empty; fetch the page again", code="empty_body")
+    page = read_page(decode(saved.body), url=saved.url or None)
+    response_class = classify_response(saved.url, 200, {}, saved.body, text=page.text)
+    if isinstance(response_class, WrongType):
+        raise Permanent(f"{response_class.reason}; only web pages are read", code="not_html")
+    if isinstance(response_class, Content):
+        return ParsedFeed(records=[page])
+    problem = Problem(where="body", message=response_class.reason, code=response_class.code, hides_record=False)
+    return ParsedFeed(records=[page], problems=[problem])

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.reading.evidence.values import DateFinder, NumberFinder, stated_date, stated_number
+from ingestion_pipeline.reading.text.values import DateFinder, NumberFinder, stated_date, stated_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

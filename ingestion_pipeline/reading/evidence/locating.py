@@ -15,9 +15,9 @@ from html import escape, unescape
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.reading.evidence.values import MOST_CHARACTERS, find_date, means
 from ingestion_pipeline.reading.structured.embedded import BadJson, read_json
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
+from ingestion_pipeline.reading.text.values import MOST_CHARACTERS, find_date, means
 
 QUOTED = 80  # characters of a quote
 _TAGS = re.compile(r"<[^<>]*>")

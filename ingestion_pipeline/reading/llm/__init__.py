@@ -4,11 +4,13 @@ The configured model is called only if no answer is cached, under budgets, and w
 the ledger. Grounding the values of an answer, and using them, does not belong here.
 """
 
-from ingestion_pipeline.reading.llm.budgets import Billing
 from ingestion_pipeline.reading.llm.client import BOTH, ModelClient, ModelTier
+from ingestion_pipeline.reading.llm.ledger import Billing
 from ingestion_pipeline.reading.llm.question import (
     Answer,
     Answered,
+    AnswerSchema,
+    BadSchema,
     Fault,
     NoAnswer,
     OverBudget,
@@ -18,7 +20,6 @@ from ingestion_pipeline.reading.llm.question import (
     Unanswered,
     Usage,
 )
-from ingestion_pipeline.reading.llm.schema import AnswerSchema, BadSchema
 
 __all__ = [
     "BOTH",

@@ -18,32 +18,45 @@ from weakref import WeakValueDictionary
 from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.llm import wire
-from ingestion_pipeline.reading.llm.budgets import Billing, estimated_usage
-from ingestion_pipeline.reading.llm.ledger import CACHE, Ledger, NewCall, Reserved, cache_answer, cached_answers
+from ingestion_pipeline.reading.llm.ledger import (
+    CACHE,
+    Billing,
+    Ledger,
+    NewCall,
+    Reserved,
+    cache_answer,
+    cached_answers,
+    estimated_usage,
+)
 from ingestion_pipeline.reading.llm.question import (
     Answer,
     Answered,
     Conversation,
     Fault,
     NoAnswer,
+    NotJson,
     OverBudget,
     Question,
     Unanswered,
     Usage,
     conversation,
+    parsed_object,
     without_strange_urls,
 )
-from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
-from ingestion_pipeline.reading.llm.server import Deadline, ModelServer, RetryTimer, as_error, deadline
 from ingestion_pipeline.reading.llm.wire import (
     AnswerFormat,
     BadModelRequest,
+    Deadline,
     Denied,
     Exchange,
+    ModelServer,
+    RetryTimer,
     ServerBusy,
     ServerReply,
     Unsupported,
     arguments,
+    as_error,
+    deadline,
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, cast
 
-from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.structured.items import Problem
 
 if TYPE_CHECKING:

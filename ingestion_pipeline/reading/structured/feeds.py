@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import cast
 
-from ingestion_pipeline.reading.html.head import feeds_named
+from ingestion_pipeline.reading.html.links import feeds_named
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
-from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.reading.text.plain_text import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
 _HEAD_CHARACTERS = 100_000  # of a page in a feed's place: it names its feeds at its beginning

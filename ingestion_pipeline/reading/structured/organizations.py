@@ -1,23 +1,267 @@
-"""Facts about organizations: what a page and its schema.org data state: name, place, size, year.
+"""Facts about the organization behind a page: names without legal forms, language, keywords, place, size, year.
 
-The values may be texts, numbers, lists or nested things; what is not stated is None. The caller
+What is not stated is None. A name is never emptied: one that is nothing but a legal form stays whole. The caller
 decides which organization a page belongs to, and what a fact is worth.
 """
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import cast
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.reading.html.cleaning import remove_unseen, visible_text
-from ingestion_pipeline.reading.html.head import language_of, title_of
-from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.html.cleaning import parse_html, remove_unseen, visible_text
+from ingestion_pipeline.reading.html.links import language_of, title_of
 from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of, types_of
-from ingestion_pipeline.reading.text.business_names import MAX_NAME_CHARACTERS
-from ingestion_pipeline.reading.text.decoding import clean_text, without_references
-from ingestion_pipeline.reading.text.topics import guessed_language, stated_keywords
+from ingestion_pipeline.reading.text.plain_text import clean_text, without_references
+
+# ruff: noqa: RUF001 - the letters of other scripts are meant
+
+
+MAX_NAME_CHARACTERS = 120
+
+# Longer ones first where one is the beginning of another. A dot may stand after each letter.
+_AFTER = (
+    "gmbh & co. kgaa|gmbh & co. kg|gmbh & co. ohg|gmbh & co|ug (haftungsbeschränkt)|ag & co. kgaa"
+    "|ag & co. kg|gesellschaft mit beschränkter haftung|aktiengesellschaft|ggmbh|gmbh|mbh|kgaa|ohg"
+    "|gbr|ug|ag|kg|e.v.|eg|e.k.|e.u.|se"
+    "|incorporated|inc|corporation|corp|limited liability company|limited|ltd|llc|l.l.c.|llp|lllp"
+    "|lp|plc|pbc|p.c.|pty ltd|pty|pvt ltd|pvt. ltd|private limited|pte ltd|pte|co. ltd"
+    "|company limited"
+    "|s.a. de c.v.|s. de r.l. de c.v.|s.a.b. de c.v.|sapi de cv|s.a.u.|s.l.u.|s.l.|s.a.s.|s.a.r.l."
+    "|s.à r.l.|s.a.|s.c.|sarlu|sasu|eurl|snc|scop|s.coop|ltda|ltd.a.|eireli|mei|s.r.l.s.|s.r.l."
+    "|s.p.a.|s.n.c.|s.a.s. di|b.v.|n.v.|c.v.|v.o.f.|bvba|cvba|sprl|vzw|asbl"
+    "|sp. z o.o. sp.k.|sp. z o.o. sp. k.|sp. z o. o.|sp. z o.o.|sp.k.|sp. k.|sp.j.|s.k.a."
+    "|spółka akcyjna|spółka z o.o.|s.r.o.|spol. s r.o.|a.s.|v.o.s.|z.s.|d.o.o.|d.d.|j.d.o.o.|d.n.o."
+    "|kft|zrt|nyrt|bt|e.o.o.d.|o.o.d.|eood|ood|s.r.l.-d|uab|sia|oü|mtü|ab (publ)|aktiebolag|ab|hb"
+    "|oyj|oy|ky|ry|a/s|aps|i/s|p/s|asa|as|ehf|hf|ans|da|a.ş.|ltd. şti.|limited şirketi|a.e.|ε.π.ε."
+    "|α.ε.|ι.κ.ε.|sdn. bhd.|bhd|tbk|persero|joint stock company|jsc|pjsc|ooo|zao|oao|pao|ооо|оао"
+    "|зао|пао|ао|нпао|ип|тоо|тов|прат|ат|еоод|оод|ад|k.k.|g.k.|kabushiki kaisha|co., ltd"
+)
+_BEFORE = (
+    "ооо|оао|зао|пао|нпао|ао|ип|тоо|тов|прат|пат|еоод|оод|pt|cv|ud|ab|as|oy|sia|uab|oü|firma"
+    "|общество с ограниченной ответственностью|акционерное общество"
+)
+_CJK = (
+    "株式会社|有限会社|合同会社|合資会社|一般社団法人|（株）|\\(株\\)|㈱|㈲|股份有限公司|有限责任公司"
+    "|有限責任公司|股份公司|集团有限公司|有限公司|주식회사|유한회사|\\(주\\)|（주）|㈜"
+)
+_ARTICLES = {
+    "": "the",
+    "de": "der|die|das",
+    "fr": "le|la|les",
+    "es": "el|la|los|las",
+    "it": "il|lo|la|gli|le",
+    "nl": "de|het",
+    "pt": "os|as",
+}
+_QUOTES = "\"'«»“”„‚‘’《》「」『』"
+_LEAST_LEFT = 2
+
+
+def _alternatives(forms: str) -> str:
+    """Return a pattern of the forms, with dots and blanks optional."""
+    signs = {".": r"\.?\s?", " ": r"\s*"}
+    patterns = (
+        "".join(signs.get(sign) or re.escape(sign) for sign in form) + ("" if form.endswith((".", ")")) else r"\.?")
+        for form in forms.split("|")
+    )
+    return "|".join(patterns)
+
+
+_AFTER_NAME = re.compile(rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives(_AFTER)})\s*+$", re.IGNORECASE)
+_COMPANY = re.compile(
+    r"(?:(?:(?<!\s)\s++)?+&\s*+|(?<!\s)\s++and\s++|(?<![\s,])[\s,]++)"
+    r"(?:co|company|cie|companhia)\.?\s*+$",
+    re.IGNORECASE,
+)
+_ABBREVIATED = re.compile(r"[^&\s,][\s,]++co\.?\s*+$", re.IGNORECASE)  # not `Tiffany & Co.`
+_BEFORE_NAME = re.compile(rf"^(?:{_alternatives(_BEFORE)})\s+(?=[^\s])", re.IGNORECASE)
+_AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*+|(?:(?<!\s)\s++)?+(?:{_CJK})$")
+
+
+def bare_name(name: str, *, language: str | None = None) -> str:
+    """Return the name as people say it: no legal form, no article of English or of `language`."""
+    whole = _trimmed(unicodedata.normalize("NFC", name))[:MAX_NAME_CHARACTERS]
+    return without_legal_form(_without_article(whole, language))
+
+
+def without_legal_form(name: str) -> str:
+    """Return the name without its legal form, before or behind; an article stays."""
+    while (shorter := _without_form(name)) != name:
+        name = shorter
+    return name
+
+
+def _without_form(name: str) -> str:
+    for pattern in (_AROUND_NAME, _AFTER_NAME, _BEFORE_NAME, _COMPANY):
+        left = _trimmed(pattern.sub("", name, count=1))
+        if left != name and len(left) >= _LEAST_LEFT and not _is_part(pattern, name, left):
+            return left
+    return name
+
+
+def _is_part(pattern: re.Pattern[str], name: str, left: str) -> bool:
+    """Return whether what looks like a form belongs to the name: Pizza Company, As Good As New."""
+    if pattern is _BEFORE_NAME:
+        return name.startswith(("As ", "as "))
+    is_one_word = len(left.split()) < _LEAST_LEFT and "," not in name
+    return pattern is _COMPANY and is_one_word and _ABBREVIATED.search(name) is None
+
+
+def _without_article(name: str, language: str | None) -> str:
+    primary = (language or "").partition("-")[0].lower()
+    articles = "|".join(filter(None, (_ARTICLES[""], _ARTICLES.get(primary, ""))))
+    # An article that is elided is part of the word that people say: L'Oréal stays.
+    left = re.sub(rf"^(?:{articles})\s+(?=\S{{2}})", "", name, flags=re.IGNORECASE)
+    return left if len(left) > _LEAST_LEFT else name
+
+
+def _trimmed(name: str) -> str:
+    """Return the name with single blanks, without surrounding quotes and punctuation."""
+    trimmed = " ".join(name.split()).strip(" ,;:|–—-®™©")
+    inner = trimmed.strip(_QUOTES)
+    return inner if inner and (trimmed[0] in _QUOTES) == (trimmed[-1] in _QUOTES) else trimmed
+
+
+# ruff: noqa: RUF001 - the letters of other scripts are meant
+
+
+SAMPLE_CHARACTERS = 20_000  # a language is known long before
+MOST_KEYWORDS = 5
+_LEAST_CONFIDENCE = 0.5  # names and single words reach 0.15, sentences 0.88
+_CODE_CHARACTERS = 2
+MAX_KEYWORD_CHARACTERS = 60
+_HEADING_WEIGHT = 4
+_LEAST_CHARACTERS = 4
+_LEAST_TIMES = 2
+
+_WORDS_BY_LANGUAGE = {
+    "en": "the and of to in is for with on that are as your you our we from by at or be this it an"
+    " have has can will more all not us about how what who their they was were get new when which"
+    " into than also any do use using used make makes one out up so if no over",
+    "de": "der die das und in ist für mit auf ein eine einen einer den dem des von zu sie wir ihr"
+    " ihre ihren uns unsere unser nicht auch sich als bei aus werden wird sind hat haben mehr zum"
+    " zur oder wie was nach über durch alle kann können um am im an es ich noch nur vom",
+    "fr": "le la les des de du et en un une pour avec sur dans est vous nous votre vos notre nos"
+    " qui que au aux par plus ou ce cette ces sont pas il elle ils être avoir tout tous toute"
+    " comme mais si leur leurs sans son sa ses depuis",
+    "es": "el la los las de del y en un una para con por que es su sus nuestro nuestra nuestros se"
+    " al lo más como o son no tu te nos desde todo todos esta este sin sobre ya hay muy también",
+    "it": "il lo la i gli le di del della dei delle e in un una per con che è su al alla dal dalla"
+    " nostro nostra nostri vostro più come o sono non si tutto tutti questo questa anche da nel",
+    "pt": "o a os as de do da dos das e em um uma para com por que é no na nos nas seu sua nosso"
+    " nossa mais como ou são não se ao à todos você também sobre desde muito",
+    "nl": "de het een en van in is voor met op dat die zijn wij u uw je jouw ons onze niet ook als"
+    " bij uit of te aan naar meer kan worden wordt hebben heeft door om over al hoe wat",
+    "pl": "i w na z do się jest nie to dla o że jak po przez od oraz za są nasz nasze naszych twój"
+    " więcej lub który która które tym co już może być ze przy",
+    "ru": "и в на с по для не что это как от из к за мы вы наш наши ваш ваши или у о же при до он"
+    " она они был быть более также все всё но если так его",
+    "sv": "och i att det en ett som för med på är av till den vi du din vår våra inte har kan om"
+    " från eller mer så du oss era",
+    "da": "og i at det en et som for med på er af til den vi du din vores ikke har kan om fra eller mere så os jeres",
+    "fi": "ja on ei se että sekä tai kun niin myös mutta ovat meidän me te oma kanssa joka mitä",
+    "cs": "a v na se je s z do pro to že jako od po za jsou naše váš nebo více který která však",
+    "tr": "ve bir için ile bu da de en çok daha olarak olan gibi ne kadar sizin bizim veya",
+}
+_STOP_WORDS = {language: frozenset(words.split()) for language, words in _WORDS_BY_LANGUAGE.items()}
+# Words of every site, whatever it is about.
+_OF_EVERY_SITE = """
+about account accept agb alle amp aktuelles angebot anmelden best blog book buy cart click company
+contact content cookie cookies copyright datenschutz demo download email english faq free gratis
+home hier impressum info jetzt kontakt learn legal link login mehr menu newsletter online page phone
+policy press pricing privacy products read register reserved rights search service services shop
+sign site start support team terms today unsere welcome website willkommen www accueil bienvenue
+contacto inicio contatti contato kontakt politique produkte leistungen über unternehmen solutions
+company learn more
+"""
+_EVERYWHERE = frozenset(_OF_EVERY_SITE.split())
+_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
+_SPLIT_KEYWORDS = re.compile(r"[,;|、，；]")
+
+
+def guessed_language(text: str) -> str | None:
+    """Return the language of a text as a code of two letters; None if it is not clear."""
+    language, confidence = _identifier().classify(text[:SAMPLE_CHARACTERS])
+    return language if confidence >= _LEAST_CONFIDENCE else None
+
+
+@cache
+def _identifier() -> Any:  # noqa: ANN401 - py3langid has no types
+    """Load the model on first use: half a second, a hundred megabytes."""
+    langid: Any = import_module("py3langid.langid")
+    identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    # Lists of English names are taken for a language of three letters, Nigerian Pidgin.
+    identifier.set_languages([language for language in identifier.labels if len(language) == _CODE_CHARACTERS])
+    return identifier
+
+
+def stated_keywords(content: str | None) -> list[str]:
+    """Return the keywords of a meta tag, as written, each once."""
+    parts = (" ".join(part.split()) for part in _SPLIT_KEYWORDS.split(content or ""))
+    unique = {part.lower(): part for part in parts if 1 < len(part) <= MAX_KEYWORD_CHARACTERS}
+    return list(unique.values())
+
+
+def frequent_words(
+    text: str,
+    *,
+    headings: Sequence[str] = (),
+    language: str | None = None,
+    most: int = MOST_KEYWORDS,
+) -> list[str]:
+    """Return the most frequent words without stop words; those in headings count four times.
+
+    A pair of words that stands together at least half as often as the commoner one comes as a pair.
+    """
+    primary = (language or "").partition("-")[0].lower()
+    excluded = _STOP_WORDS.get(primary, _STOP_WORDS["en"]) | _EVERYWHERE
+    counts: Counter[str] = Counter()
+    pairs: Counter[tuple[str, str]] = Counter()
+    for passage, weight in [(text[:SAMPLE_CHARACTERS], 1), *((heading, _HEADING_WEIGHT) for heading in headings)]:
+        for line in passage.lower().splitlines():
+            words = _WORD.findall(line)
+            counts.update({word: weight * times for word, times in Counter(words).items()})
+            for pair in pairwise(words):
+                pairs[pair] += weight
+    significant = {
+        word: count
+        for word, count in counts.items()
+        if word not in excluded and (len(word) >= _LEAST_CHARACTERS or not word.isascii())
+    }
+    return _joined(Counter(significant), pairs)[:most]
+
+
+def _joined(counts: Counter[str], pairs: Counter[tuple[str, str]]) -> list[str]:
+    """Return the words by frequency, pairs that belong together as one."""
+    phrases: list[str] = []
+    used: set[str] = set()
+    for word, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])):
+        if word in used or count < _LEAST_TIMES:
+            continue
+        partner = _partner(word, counts, pairs)
+        used |= {word, *(partner or ())}
+        phrases.append(" ".join(partner) if partner else word)
+    return phrases
+
+
+def _partner(word: str, counts: Counter[str], pairs: Counter[tuple[str, str]]) -> tuple[str, str] | None:
+    candidates = [
+        (number, pair)
+        for pair, number in pairs.items()
+        if word in pair and number >= _LEAST_TIMES and all(member in counts for member in pair)
+    ]
+    number, pair = max(candidates, default=(0, ("", "")))
+    commoner = max(counts[member] for member in pair)
+    return pair if number and 2 * number >= commoner and pair[0] != pair[1] else None
+
 
 MAX_CHARACTERS = 200
 

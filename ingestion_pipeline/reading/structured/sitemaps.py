@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from ingestion_pipeline.reading.html.links import linked_page
 from ingestion_pipeline.reading.structured.items import Problem
-from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.reading.text.plain_text import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
 MAX_BYTES = 20_000_000  # inflated; 50,000 addresses of 200 characters are half of that

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingestion_pipeline.series.platforms import configured_lists, mangadex, rss
+from ingestion_pipeline.series.platforms import chapter_lists, mangadex
 from ingestion_pipeline.series.platforms.protocol import SeriesFeed, SeriesPlatform
-from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
+from ingestion_pipeline.sources.source import BadConfig, UnknownPlatform
 
 __all__ = ["PLATFORMS", "BadConfig", "SeriesFeed", "SeriesPlatform", "UnknownPlatform", "platform"]
 
-_ADAPTERS = (mangadex.PLATFORM, rss.PLATFORM, configured_lists.JSON, configured_lists.HTML)
+_ADAPTERS = (mangadex.PLATFORM, chapter_lists.RSS, chapter_lists.JSON, chapter_lists.HTML)
 PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType({adapter.name: adapter for adapter in _ADAPTERS})
 
 

@@ -13,13 +13,11 @@ from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.pages.politeness.hosts import Pace
-from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
-from ingestion_pipeline.reading.structured.json_items import read_document
-from ingestion_pipeline.reading.text.decoding import clean_text
-from ingestion_pipeline.series.chapter import Release
-from ingestion_pipeline.series.numbers import chapter_number
+from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, read_document
+from ingestion_pipeline.reading.text.plain_text import clean_text
+from ingestion_pipeline.series.chapter import Release, chapter_number
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
-from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 CHAPTER_PAGE = "https://mangadex.org/chapter/"

@@ -16,8 +16,8 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import outbox, recipes, tasks
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import a_catalog
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, rows

@@ -17,7 +17,7 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     recipe_facts,
 )
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcomes import Failed, end_tasks
+from ingestion_pipeline.engine.handler import Failed, end_tasks
 from ingestion_pipeline.notices.message import message_of
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.sources import Source
@@ -25,11 +25,10 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline.tasks.retry import DeadLetterTask
 from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, a_catalog, crawl_all, crawled_pages, poll_catalogs
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import (

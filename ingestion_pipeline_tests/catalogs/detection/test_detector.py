@@ -10,11 +10,9 @@ import pytest
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
 from ingestion_pipeline.catalogs.detection.model_votes import NotDetected
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
-from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
-from ingestion_pipeline.catalogs.recipes.next_pages import follow_page, steps_of
-from ingestion_pipeline.catalogs.recipes.page_source import PageSource
-from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.settings.systems import Detection
+from ingestion_pipeline.catalogs.recipes.next_pages import PageSource, follow_page, steps_of
+from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, recipe_of
+from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, CategorizedSite, SavedPages

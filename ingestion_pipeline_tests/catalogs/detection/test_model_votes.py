@@ -21,7 +21,7 @@ from ingestion_pipeline.catalogs.recipes.patterns import simplified_markdown
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.settings.systems import Detection
+from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import model_calls
 from ingestion_pipeline_tests.catalogs.detection import sites

@@ -2,9 +2,8 @@
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.link_shapes import clusters_of, purpose_of
+from ingestion_pipeline.catalogs.detection.link_shapes import clusters_of, platform_of, purpose_of
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page, find_paging
-from ingestion_pipeline.catalogs.detection.platforms import platform_of
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline_tests.catalogs.course_pages import PAGES_WITH_COURSES, PAGES_WITHOUT_COURSES, saved_body
 from ingestion_pipeline_tests.catalogs.detection import sites

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.model_methods import answer_schema
 from ingestion_pipeline.catalogs.extraction.pipeline import read_page
-from ingestion_pipeline.catalogs.extraction.prompts import answer_schema
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
-from ingestion_pipeline.catalogs.extraction.selectors import Selectors
-from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
+from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, Selectors
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, Script, ScriptedModel, blank
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.reading.llm import Billing, ModelClient

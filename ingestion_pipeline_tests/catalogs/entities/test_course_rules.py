@@ -2,14 +2,13 @@
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction.rules.course_building import own_lines
-from ingestion_pipeline.catalogs.extraction.rules.course_code import (
+from ingestion_pipeline.catalogs.extraction.rules.course_building import own_lines, read_parts
+from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     read_code,
     read_heading,
     reversed_heading,
     split_heading,
 )
-from ingestion_pipeline.catalogs.extraction.rules.course_parts import read_parts
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, content_lines
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction.rules.credits import (
+from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     leading_credits,
     read_credits,
     slot_credits,

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.extraction import prompts
-from ingestion_pipeline.catalogs.extraction.cost import predicted_cost
+from ingestion_pipeline.catalogs.extraction import model_methods
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, Record, item_key, item_keys
-from ingestion_pipeline.catalogs.extraction.selectors import BadSelectors, selectors_of
-from ingestion_pipeline.catalogs.extraction.source_config import (
+from ingestion_pipeline.catalogs.extraction.source_selectors import (
+    BadSelectors,
     EntityConfig,
     entity_config_problems,
     load_entity_config,
+    selectors_of,
 )
+from ingestion_pipeline.catalogs.reruns import predicted_cost
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.page_readings import (
@@ -275,7 +276,7 @@ def test_the_reader_hash_changes_with_the_prompt_version(monkeypatch: pytest.Mon
     plain, with_model = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
     before = EntityConfig(kind=COURSE).reader_hash(plain), EntityConfig(kind=COURSE).reader_hash(with_model)
 
-    monkeypatch.setattr(prompts, "PROMPT_VERSION", prompts.PROMPT_VERSION + 1)
+    monkeypatch.setattr(model_methods, "PROMPT_VERSION", model_methods.PROMPT_VERSION + 1)
 
     assert EntityConfig(kind=COURSE).reader_hash(plain) == before[0]
     assert EntityConfig(kind=COURSE).reader_hash(with_model) != before[1]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.extraction.injected_instructions import (
+from ingestion_pipeline.catalogs.extraction.model_methods import (
     INJECTED_INSTRUCTIONS,
     blank_injected_instructions,
     has_injected_instructions,

@@ -8,7 +8,7 @@ are in docs/features.md.
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
+from ingestion_pipeline.catalogs.extraction.pipeline import read_records
 from ingestion_pipeline_tests.catalogs.course_pages import layout_pages, score_page
 
 LEAST_SHARE = 0.98  # the bar is 0.9; this is what was measured, rounded down

@@ -9,8 +9,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
-from ingestion_pipeline.catalogs.extraction.selectors import Selectors
-from ingestion_pipeline.catalogs.extraction.source_config import load_entity_config
+from ingestion_pipeline.catalogs.extraction.source_selectors import Selectors, load_entity_config
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.page_readings import field_values, page_content, read_without_model

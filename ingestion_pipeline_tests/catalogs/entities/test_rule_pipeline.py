@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.pipeline import NoRules, read_records
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS
-from ingestion_pipeline.catalogs.extraction.rule_pipeline import NoRules, read_records
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.catalogs.course_pages import (

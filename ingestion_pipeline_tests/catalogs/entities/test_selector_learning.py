@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.selectors import Selectors
-from ingestion_pipeline.catalogs.learning.learned_selectors import records_by_learned
-from ingestion_pipeline.catalogs.learning.selector_learning import TrainingPage, learn_selectors
+from ingestion_pipeline.catalogs.extraction.selector_learning import TrainingPage, learn_selectors
+from ingestion_pipeline.catalogs.extraction.source_selectors import Selectors, records_by_learned
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 
 COURSE = entity_type("course")

@@ -5,9 +5,14 @@ import re
 import pytest
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
-from ingestion_pipeline.catalogs.extraction.model_methods import MAX_CONCURRENT_QUESTIONS
-from ingestion_pipeline.catalogs.extraction.prompts import LONG_TOKENS, next_part, parts_of, tokens_of
-from ingestion_pipeline.catalogs.extraction.rules.counting import announced_count, is_expected_count
+from ingestion_pipeline.catalogs.extraction.model_methods import (
+    LONG_TOKENS,
+    MAX_CONCURRENT_QUESTIONS,
+    next_part,
+    parts_of,
+    tokens_of,
+)
+from ingestion_pipeline.catalogs.extraction.record import announced_count, is_expected_count
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, ScriptedModel, in_turn
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.settings import Settings

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.boards import boards_in
-from ingestion_pipeline.companies.analysis.company_facts import CompanyPage
+from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role
 from ingestion_pipeline.companies.analysis.findings import (
     Findings,
     collect_findings,
     is_remote_first,
     parse_company_page,
 )
-from ingestion_pipeline.companies.analysis.site_pages import Role
+from ingestion_pipeline.companies.board_discovery import boards_in
 from ingestion_pipeline_tests.samples import sample
 
 HOME = "https://www.acme.test/"

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ingestion_pipeline.companies.analysis.company_facts import FIELDS
+from ingestion_pipeline.companies.analysis.company_pages import FIELDS
 from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import model_calls

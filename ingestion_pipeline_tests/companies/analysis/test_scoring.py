@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.company_score import (
+from ingestion_pipeline.companies.analysis.findings import (
     Completeness,
     Employees,
     completeness,
@@ -13,7 +13,7 @@ from ingestion_pipeline.companies.analysis.company_score import (
     tech_alignment,
     tier_of,
 )
-from ingestion_pipeline.settings.systems import Company
+from ingestion_pipeline.settings.groups import Company
 
 RULES = Company()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.site_pages import (
+from ingestion_pipeline.companies.analysis.company_pages import (
     Role,
     SiteLink,
     guessed_pages,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.company_facts import technologies_in
-from ingestion_pipeline.companies.technologies import (
+from ingestion_pipeline.companies.analysis.company_pages import technologies_in
+from ingestion_pipeline.companies.job_listing import (
     DATABASES,
     FRONTEND,
     INFRASTRUCTURE,

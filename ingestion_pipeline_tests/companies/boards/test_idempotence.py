@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Connection, text, update
 
 from ingestion_pipeline.companies.boards.board_plan import BoardListing
-from ingestion_pipeline.companies.boards.board_writes import ingest_boards
+from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.job_listing import Listing
-from ingestion_pipeline.engine.polling.protocol import IngestResult
+from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import sources

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.companies.boards.closing import close_inactive_boards, has_inactive_boards
+from ingestion_pipeline.companies.boards.listing_rows import close_inactive_boards, has_inactive_boards
 from ingestion_pipeline.sources.registry import disable, enable, remove
 from ingestion_pipeline.store.tables import audit_log, job_matches
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_match, jobs

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.companies.boards.board_writes import ListingToEvaluate, spawn_jobs
-from ingestion_pipeline.companies.boards.closing import close_expired
-from ingestion_pipeline.sources.operator_changes import accept_drop
+from ingestion_pipeline.companies.boards.board_polls import ListingToEvaluate, spawn_jobs
+from ingestion_pipeline.companies.boards.listing_rows import close_expired
+from ingestion_pipeline.sources.files import accept_drop
 from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
 from ingestion_pipeline_tests.polling_runs import rows, task_row

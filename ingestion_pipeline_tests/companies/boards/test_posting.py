@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.boards.posting import content_hash, feed_from_bytes, feed_to_bytes, quality_of
-from ingestion_pipeline.companies.job_listing import Listing, Remote
-from ingestion_pipeline.companies.salary import salary_in
+from ingestion_pipeline.companies.boards.board_plan import content_hash, feed_from_bytes, feed_to_bytes, quality_of
+from ingestion_pipeline.companies.job_listing import Listing, Remote, salary_in
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 
 POSTED = datetime(2026, 3, 1, tzinfo=UTC)

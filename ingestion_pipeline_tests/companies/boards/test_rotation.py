@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.companies.boards.rotation import (
+from ingestion_pipeline.companies.boards.board_polls import (
     BOARDS_AT_ONCE,
     ScrapeRequest,
     drain_scrapes,
@@ -20,10 +20,9 @@ from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import job_matches, sources, tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.queue import Refusal
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb

@@ -11,21 +11,21 @@ from typing import Any
 
 from sqlalchemy import Table, insert, select, update
 
-from ingestion_pipeline.companies.company_states import job_task
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.listing_runs import ListingHandler, MatchRunResult, match_listings
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork, Rules
+from ingestion_pipeline.companies.records import job_task
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.outcomes import Completed, Skipped
+from ingestion_pipeline.engine.handler import Completed, Skipped
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.sources.source import Definition, Kind
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import job_listings, listing_sources
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources
 

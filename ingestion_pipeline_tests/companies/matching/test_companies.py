@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.companies.company_states import COMPANY, JOB
+from ingestion_pipeline.companies.records import COMPANY, JOB
 from ingestion_pipeline.store.tables import audit_log, companies, job_listings, tasks
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.job_listing import Remote
-from ingestion_pipeline.companies.matching.filtering import filter_listing
+from ingestion_pipeline.companies.job_listing import Remote, salary_in_description
 from ingestion_pipeline.companies.matching.listed_job import places_in_text, work_mode_in
+from ingestion_pipeline.companies.matching.listing_rules import filter_listing
 from ingestion_pipeline.companies.matching.profile import Allowed, WorkModes
-from ingestion_pipeline.companies.salary import salary_in_description
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, a_listing, a_profile

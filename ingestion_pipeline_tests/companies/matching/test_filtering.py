@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.job_listing import Remote
-from ingestion_pipeline.companies.matching.filtering import FilterResult, filter_listing, stopped, years_required
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.listing_rules import FilterResult, filter_listing, stopped, years_required
 from ingestion_pipeline.companies.matching.profile import EMPTY_PROFILE, Profile, Seniority, StopLists, Technologies
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON

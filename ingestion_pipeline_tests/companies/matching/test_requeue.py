@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, update
 
-from ingestion_pipeline.companies.company_states import JOB
-from ingestion_pipeline.companies.matching.listing_requeue import CLOSED, is_work_waiting, requeue_outdated
-from ingestion_pipeline.companies.matching.listing_runs import rules_of
+from ingestion_pipeline.companies.matching.listing_runs import CLOSED, is_work_waiting, requeue_outdated, rules_of
+from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, outbox, sources, tasks
 from ingestion_pipeline_tests.companies.matching.listings import PLAIN_PAGE, PROFILE, Listings

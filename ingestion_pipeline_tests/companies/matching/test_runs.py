@@ -5,15 +5,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.companies.company_states import JOB
 from ingestion_pipeline.companies.matching.listing_runs import rules_of
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, Rules, open_listings
+from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.companies.reports import list_matches
-from ingestion_pipeline.engine.outcomes import Failed
+from ingestion_pipeline.engine.handler import Failed
 from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Transient
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import (
     BOARD,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.matching.listed_job import hours_apart, is_home
-from ingestion_pipeline.companies.matching.scoring import (
+from ingestion_pipeline.companies.matching.listing_rules import (
     BaseScore,
     adjustments,
     clamped,

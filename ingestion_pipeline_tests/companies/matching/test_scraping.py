@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.boards.posting import content_hash
-from ingestion_pipeline.companies.company_names import fingerprint
-from ingestion_pipeline.companies.company_states import JOB
-from ingestion_pipeline.companies.matching.details import main_text, proved_columns
+from ingestion_pipeline.companies.boards.board_plan import content_hash
+from ingestion_pipeline.companies.job_listing import fingerprint
+from ingestion_pipeline.companies.matching.listing_runs import main_text, proved_columns
 from ingestion_pipeline.companies.matching.tasks import same_content
+from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, snapshots, tasks
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, MATCHING_TEXT, PLAIN_PAGE, POSTING, Listings

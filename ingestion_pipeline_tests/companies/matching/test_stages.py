@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult
-from ingestion_pipeline.companies.matching.scoring import BaseScore, match_result
+from ingestion_pipeline.companies.matching.listing_rules import BaseScore, FilterItem, FilterResult, match_result
 from ingestion_pipeline.companies.matching.tasks import (
     JobState,
     ListingStage,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingestion_pipeline.companies.matching.terms import Text, find, find_phrase, places
+from ingestion_pipeline.companies.matching.listed_job import Text, find, find_phrase, places
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline_tests.samples import sample
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from ingestion_pipeline.companies import Listing, Remote
-from ingestion_pipeline.companies.platforms.fields import description_of
+from ingestion_pipeline.companies.platforms.job_board import description_of
 from ingestion_pipeline.reading.structured.items import MAX_RECORDS
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body, parse_board
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, JobBoard, platform
-from ingestion_pipeline.engine.polling.protocol import ChangedFeed, FetchState, fetch_feed
+from ingestion_pipeline.engine.context import ChangedFeed, FetchState, fetch_feed
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.tasks.errors import Permanent
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ingestion_pipeline.engine.polling.protocol import ChangedFeed, FetchState, UnchangedFeed, feed_hash, fetch_feed
+from ingestion_pipeline.engine.context import ChangedFeed, FetchState, UnchangedFeed, feed_hash, fetch_feed
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.tasks.errors import Permanent
 

@@ -13,11 +13,10 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import batch_items, dead_letters, metadata, sources, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Suspicion
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.builders import a_definition, a_new_task
 from ingestion_pipeline_tests.fakes import ConcurrencyProbe, FakeWeb, Reply, drop, redirect

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.polling.poll_handler import PollCounts
+from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition
@@ -26,8 +26,8 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     tasks,
 )
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Fatal
-from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import (

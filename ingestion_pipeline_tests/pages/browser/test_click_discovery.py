@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions
+from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, browser_session

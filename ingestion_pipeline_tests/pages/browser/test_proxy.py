@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.pages.browser.proxy import BadHead, GuardedProxy, Head, Pass
+from ingestion_pipeline.pages.browser.chromium import BadHead, GuardedProxy, Head, Pass
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Reply, closed_port, endless, garbage, raw_answer
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.browser import BrowserRenderer
-from ingestion_pipeline.pages.visits.rendering import Click, RenderingOptions, RenderWait
+from ingestion_pipeline.pages.visits.page import Click, RenderingOptions, RenderWait
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, a_certificate, endless, redirect

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.http.body import LimitedBody
+from ingestion_pipeline.pages.http.fetcher import LimitedBody
 from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 

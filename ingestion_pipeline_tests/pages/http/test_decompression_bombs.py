@@ -11,7 +11,7 @@ import brotli
 import pytest
 
 from ingestion_pipeline.pages import FetchLimits
-from ingestion_pipeline.pages.http.body import LimitedBody
+from ingestion_pipeline.pages.http.fetcher import LimitedBody
 from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply

@@ -13,8 +13,15 @@ import yaml
 
 from ingestion_pipeline import demo
 from ingestion_pipeline.demo import DEMO_SUFFIX
-from ingestion_pipeline.pages.http.guard import Endpoint, Resolver
-from ingestion_pipeline.pages.http.local_server import LocalServer, local_resolver, publish, running_server, withdraw
+from ingestion_pipeline.pages.http.guard import (
+    Endpoint,
+    LocalServer,
+    Resolver,
+    local_resolver,
+    publish,
+    running_server,
+    withdraw,
+)
 
 ELSEWHERE = Endpoint("192.0.2.7", 443)
 SERVER = LocalServer(port=8123, pid=1, suffix=DEMO_SUFFIX)

@@ -7,8 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from ingestion_pipeline.pages import Answer, FetchLimits, Guard, HttpFetcher, Request
-from ingestion_pipeline.pages.http.request import Fetched, Secret, SecretPlace
-from ingestion_pipeline.pages.http.secrets import Secrets, is_usable
+from ingestion_pipeline.pages.http.request import Fetched, Secret, SecretPlace, Secrets, is_usable
 from ingestion_pipeline.tasks.errors import Resource, WorkError
 from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, Reply, garbage, redirect
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW

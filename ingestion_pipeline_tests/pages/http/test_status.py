@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages.http.request import status_error
+from ingestion_pipeline.tasks.ended_tasks import retry_after
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.tasks.retry import retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 URL = "http://user:hunter2@a.test/x"

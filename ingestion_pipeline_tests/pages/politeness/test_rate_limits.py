@@ -13,15 +13,15 @@ import pytest
 from sqlalchemy import event, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.polling.poll_handler import PollHandler, PollRunResult
+from ingestion_pipeline.engine.poll_handler import PollHandler, PollRunResult
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, dripping_answer
 from ingestion_pipeline_tests.polling_runs import (

@@ -16,7 +16,7 @@ from ingestion_pipeline.pages.politeness.robots import (
     rules_when_unreachable,
 )
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.urls import canonical_url
 from ingestion_pipeline_tests.polling_runs import a_fetcher

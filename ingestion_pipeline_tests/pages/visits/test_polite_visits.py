@@ -4,8 +4,7 @@ import hashlib
 
 import pytest
 
-from ingestion_pipeline.pages.visits.page import PageVisit
-from ingestion_pipeline.pages.visits.rendering import RenderingOptions, RenderWait
+from ingestion_pipeline.pages.visits.page import PageVisit, RenderingOptions, RenderWait
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait, rendering_of
+from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions, RenderWait, rendering_of
 
 
 def test_a_config_without_options_gives_the_defaults() -> None:

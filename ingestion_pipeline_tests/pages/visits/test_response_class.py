@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.visits.response_class import (
+from ingestion_pipeline.pages.visits.page import (
     BlockedPage,
     Content,
     EmptyShell,

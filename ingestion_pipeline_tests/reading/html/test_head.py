@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from ingestion_pipeline.reading.html.head import (
+from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.links import (
     ADDRESS_SELECTOR,
     PageAddresses,
     Refresh,
@@ -13,8 +14,7 @@ from ingestion_pipeline.reading.html.head import (
     page_addresses,
     title_of,
 )
-from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/shop/list"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import (
     absolute_link,
     absolute_links,
@@ -16,7 +17,6 @@ from ingestion_pipeline.reading.html.links import (
     links_from,
     page_links,
 )
-from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline.urls import BadUrl, canonical_url
 from ingestion_pipeline_tests.samples import sample
 

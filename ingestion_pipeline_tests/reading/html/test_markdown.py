@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import cleaned_text, decode, to_markdown
-from ingestion_pipeline.reading.html.cleaning import body_html, visible_tree
+from ingestion_pipeline.reading.html.cleaning import body_html, parse_html, visible_tree
 from ingestion_pipeline.reading.html.links import absolute_link, links_from
 from ingestion_pipeline.reading.html.markdown import (
     MARKDOWN_VERSION,
@@ -21,7 +21,6 @@ from ingestion_pipeline.reading.html.markdown import (
     _options_for,
     _prepared,
 )
-from ingestion_pipeline.reading.html.parsing import parse_html
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
 
 URL = "https://a.test/shop/list?page=1"

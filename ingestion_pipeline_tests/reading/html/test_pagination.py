@@ -1,5 +1,5 @@
+from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import Clue, following_pages
-from ingestion_pipeline.reading.html.parsing import parse_html
 
 URL = "https://a.test/courses?page=1"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text, to_markdown
-from ingestion_pipeline.reading.html.parsing import (
+from ingestion_pipeline.reading.html.cleaning import (
     MAX_CHARACTERS,
     MAX_OPTIONS,
     MAX_ROOTS,
@@ -25,7 +25,7 @@ from ingestion_pipeline.reading.html.parsing import (
     refuse_bombs,
 )
 from ingestion_pipeline.reading.html.trial import MAX_MEMORY_BYTES, TrialProcess, TrialResult
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.processes import Child
 from ingestion_pipeline_tests.samples import sample

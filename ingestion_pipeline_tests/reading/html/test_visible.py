@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.html.cleaning import body_html
+from ingestion_pipeline.reading.html.cleaning import body_html, parse_html
 from ingestion_pipeline.reading.html.links import page_links
-from ingestion_pipeline.reading.html.parsing import parse_html
-from ingestion_pipeline.reading.html.visible import visible_page
+from ingestion_pipeline.reading.html.markdown import visible_page
 
 URL = "https://a.test/shop/list"
 

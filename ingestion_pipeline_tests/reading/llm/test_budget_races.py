@@ -7,9 +7,8 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel, in_turn
-from ingestion_pipeline.reading.llm import Answered, Billing, Usage, budgets
-from ingestion_pipeline.reading.llm.budgets import Overrun, Scope
-from ingestion_pipeline.reading.llm.ledger import Ledger, Reserved
+from ingestion_pipeline.reading.llm import Answered, Billing, Usage, ledger
+from ingestion_pipeline.reading.llm.ledger import Ledger, Overrun, Reserved, Scope
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.tasks.errors import Resource
@@ -96,12 +95,12 @@ def test_a_reservation_that_waits_for_another_sees_it(store: Store, now: datetim
 
     def second() -> None:
         with store.begin() as connection:
-            overruns.append(budgets.reserve(connection, scopes, Decimal("0.6"), now=now))
+            overruns.append(ledger.reserve_counters(connection, scopes, Decimal("0.6"), now=now))
 
     with store.begin() as connection:
-        assert budgets.reserve(connection, scopes, Decimal("0.1"), now=now) is None
+        assert ledger.reserve_counters(connection, scopes, Decimal("0.1"), now=now) is None
     with store.begin() as connection:
-        assert budgets.reserve(connection, scopes, Decimal("0.6"), now=now) is None
+        assert ledger.reserve_counters(connection, scopes, Decimal("0.6"), now=now) is None
         waiting = threading.Thread(target=second)
         waiting.start()
         waiting.join(0.3)

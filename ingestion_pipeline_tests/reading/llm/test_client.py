@@ -16,8 +16,7 @@ from ingestion_pipeline.reading.llm import (
     ModelTier,
     Unanswered,
 )
-from ingestion_pipeline.reading.llm.server import deadline
-from ingestion_pipeline.reading.llm.wire import AnswerFormat, Exchange, ServerBusy, exchange, open_client
+from ingestion_pipeline.reading.llm.wire import AnswerFormat, Exchange, ServerBusy, deadline, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient

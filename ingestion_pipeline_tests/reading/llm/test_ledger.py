@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, ScriptedModel, in_turn
-from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget, PageText, Usage, budgets
+from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget, PageText, Usage, ledger
 from ingestion_pipeline.reading.llm.ledger import FIRST_OUTPUT_TOKENS, InFlight, Ledger, Reserved, costs
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
@@ -232,7 +232,7 @@ def test_a_failed_call_costs_nothing_where_the_server_refused_it(store: Store, s
 def test_a_model_without_a_price_is_logged_once_and_its_tokens_are_counted(
     store: Store, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    budgets._warned.clear()
+    ledger._warned.clear()
     with ScriptedModel(in_turn(a_reply())) as model, caplog.at_level(logging.WARNING):
         model_settings = settings_with_model(model.base_url, settings, INGESTION_MODELS__PRICES="other=1/1/1")
         for text in ("one page", "another page"):

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.reading.llm import AnswerSchema, BadSchema
-from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
+from ingestion_pipeline.reading.llm.question import NotJson, parsed_object
 from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.reading.structured.embedded import EmbeddedData, read_embedded, types_of
-from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline_tests.samples import sample
 
 FOLDER = "html_tricky/structured_data"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.structured.html_items import (
+from ingestion_pipeline.reading.structured.items import (
     MAX_BYTES,
     BadSelector,
     FieldSelector,

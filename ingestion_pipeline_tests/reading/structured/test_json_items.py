@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, JsonReader
+from ingestion_pipeline.reading.structured.items import BadJsonPath, JsonPath, JsonReader
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 BODY = b"""{"data": {"list": [

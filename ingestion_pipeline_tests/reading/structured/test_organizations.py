@@ -5,8 +5,15 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.reading.structured.organizations import Stated, copyright_name, organization_facts, title_parts
-from ingestion_pipeline.reading.text.topics import frequent_words, guessed_language, stated_keywords
+from ingestion_pipeline.reading.structured.organizations import (
+    Stated,
+    copyright_name,
+    frequent_words,
+    guessed_language,
+    organization_facts,
+    stated_keywords,
+    title_parts,
+)
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 

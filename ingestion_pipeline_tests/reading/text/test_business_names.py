@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.text.business_names import bare_name
+from ingestion_pipeline.reading.structured.organizations import bare_name
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 

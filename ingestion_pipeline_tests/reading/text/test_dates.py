@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.text import dates
-from ingestion_pipeline.reading.text.dates import DateReader, read_date
+from ingestion_pipeline.reading.text import values
+from ingestion_pipeline.reading.text.values import DateReader, read_date
 
 NOW = datetime(2026, 3, 10, 12, 34, 56, tzinfo=UTC)
 
@@ -85,12 +85,12 @@ def test_a_date_one_day_ahead_is_accepted() -> None:
 
 def test_a_field_without_dates_is_cheap_and_does_not_hide_a_plain_date() -> None:
     reader = DateReader(now=NOW)
-    before = dates._worded.cache_info().misses
+    before = values._worded.cache_info().misses
 
     dates_read = [reader.read(f"Chapter {number}") for number in range(2_000) for _ in range(2)]
 
     assert set(dates_read) == {None}
-    assert dates._worded.cache_info().misses - before == dates.MAX_UNREAD
+    assert values._worded.cache_info().misses - before == values.MAX_UNREAD
     assert reader.read("2026-03-01") == datetime(2026, 3, 1, tzinfo=UTC)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import clean_text, decode
-from ingestion_pipeline.reading.text.decoding import declared_encoding, encoding_of, guessed_encoding
+from ingestion_pipeline.reading.text.plain_text import declared_encoding, encoding_of, guessed_encoding
 from ingestion_pipeline_tests.samples import sample
 
 CYRILLIC = "Первая глава"

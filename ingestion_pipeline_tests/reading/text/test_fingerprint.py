@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import content_hash
-from ingestion_pipeline.reading.text.fingerprint import _in_one_spelling, _without_the_day
+from ingestion_pipeline.reading.text.plain_text import _in_one_spelling, _without_the_day
 
 SAME = [
     ("Seats as of March 1, 2026: 12", "Seats as of April 22, 2026: 12"),

@@ -6,7 +6,7 @@ import pytest
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
-from ingestion_pipeline.sources.config_reader import ConfigReader
+from ingestion_pipeline.sources.source import ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/series/feed.xml"

@@ -8,7 +8,7 @@ import pytest
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import platform
-from ingestion_pipeline.series.platforms.configured_lists import THEMES
+from ingestion_pipeline.series.platforms.chapter_lists import THEMES
 from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/manga/salt/"

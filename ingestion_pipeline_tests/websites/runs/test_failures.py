@@ -13,7 +13,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import dead_letters, model_calls, tasks, website_analyses, website_answers
-from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.websites.phases import run_analyses
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import (

@@ -15,8 +15,8 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import tasks, website_analyses
-from ingestion_pipeline.websites.analysis_status import phase_metrics
-from ingestion_pipeline.websites.states import PHASES
+from ingestion_pipeline.websites.analysis_reports import phase_metrics
+from ingestion_pipeline.websites.business import PHASES
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import (
     RunningClock,

@@ -10,7 +10,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
-from ingestion_pipeline.websites.analysis_starts import FIRST, requeue_phase
+from ingestion_pipeline.websites.analysis_rows import FIRST, requeue_phase
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, rows_locked_while_waiting
 from ingestion_pipeline_tests.polling_runs import add_sources
 from ingestion_pipeline_tests.websites.website_runs import a_website

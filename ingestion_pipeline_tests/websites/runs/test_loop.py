@@ -21,10 +21,9 @@ from ingestion_pipeline.store.tables import (
     website_answers,
     website_rankings,
 )
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline.tasks.worker import Worker
-from ingestion_pipeline.websites.analysis_starts import NotAWebsite, request_analyses, start_first_analyses
+from ingestion_pipeline.websites.analysis_rows import NotAWebsite, request_analyses, start_first_analyses
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import SHELL, FakeBrowser

@@ -10,7 +10,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.retention import maintain
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.websites.analysis_status import KINDS, PhaseMetrics, phase_metrics
+from ingestion_pipeline.websites.analysis_reports import KINDS, PhaseMetrics, phase_metrics
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, with_settings
 from ingestion_pipeline_tests.websites.website_runs import (

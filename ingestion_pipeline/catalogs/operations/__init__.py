@@ -1,1 +1,0 @@
-"""Operator actions on extractions: cancel, resume, retry, rerun, accept, requeue; retention."""

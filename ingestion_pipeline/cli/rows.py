@@ -1,0 +1,284 @@
+"""`ingest export` and `ingest explain`: write rows to a file, and print the lineage of one row."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingestion_pipeline.cli.output import CommandRefused, cell, echo, print_facts, print_json, print_table, shortened
+from ingestion_pipeline.cli.session import environment, json_option, opened, reading
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ingestion_pipeline.exports.explaining import Field, Lineage
+    from ingestion_pipeline.exports.export_request import ExportRequest
+    from ingestion_pipeline.exports.exporting import ExportResult
+    from ingestion_pipeline.exports.formats import Format
+
+FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.files.Format
+READERS = {
+    "csv": "pandas.read_csv({path})",
+    "jsonl": "pandas.read_json({path}, lines=True)",
+    "parquet": "pandas.read_parquet({path})",
+}
+
+
+@click.command()
+@click.argument("name")
+@click.option("--source", "source_id", metavar="ID", help="Only rows of this source.")
+@click.option("--version", type=click.IntRange(min=1), help="Version of the dataset, published or not.")
+@click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
+@click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, else parquet.")
+@click.option("--out", type=click.Path(path_type=Path), help="File or folder; default: INGESTION_HOME/exports.")
+@click.option("--evidence", is_flag=True, help="Add columns with the evidence of each field.")
+@click.option("--with-flagged", is_flag=True, help="Include ungrounded and repeated items.")
+@click.option(
+    "--since-last", is_flag=True, help="Only changes since the last export, into a new file in the folder --out."
+)
+@click.option(
+    "--cursor",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
+    help="Changes since this moment (UTC); no cursor is stored.",
+)
+@click.option("--columns", is_flag=True, help="Show the columns and their meaning; write nothing.")
+@json_option
+def export(  # noqa: PLR0913 - one for each option
+    *,
+    name: str,
+    source_id: str | None,
+    version: int | None,
+    dataset_id: int | None,
+    form: str | None,
+    out: Path | None,
+    evidence: bool,
+    with_flagged: bool,
+    since_last: bool,
+    cursor: datetime | None,
+    columns: bool,
+    as_json: bool,
+) -> None:
+    """Write rows to a file: CSV, JSON lines or Parquet.
+
+    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
+    companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
+    website_rankings, website_answers), an entity type (course, learning_program, competency,
+    credential, or one of your own), or data_items for the items of all types. Items are those of
+    the newest published dataset of each source, each once, and of their values those that are
+    proved. A file of the same name is replaced when the new one is whole.
+    """
+    from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
+    from ingestion_pipeline.exports.export_request import ExportRequest
+    from ingestion_pipeline.exports.exporting import export as export_rows
+    from ingestion_pipeline.settings import load_settings
+
+    request = ExportRequest(
+        entities=entity_folder(load_settings(environment())),
+        name=name,
+        source_id=source_id,
+        version=version,
+        dataset_id=dataset_id,
+        evidence=evidence,
+        with_flagged=with_flagged,
+        since=cursor.replace(tzinfo=UTC) if cursor is not None else None,
+    )
+    request.check()
+    if columns:
+        _print_columns(request, as_json=as_json)
+        return
+    chosen = _format(form, out)
+    if since_last or cursor is not None:
+        _export_changes(request, chosen, out, since_last=since_last, as_json=as_json)
+        return
+    with opened() as (settings, store):
+        path = _path(out, settings.home / "exports", request, chosen)
+        exported = export_rows(store, request, chosen, path)
+    if as_json:
+        print_json(_facts(exported, name))
+    else:
+        _print(exported)
+
+
+def _print_columns(request: ExportRequest, *, as_json: bool) -> None:
+    from ingestion_pipeline.exports.exporting import describe_columns
+
+    descriptions = [asdict(description) for description in describe_columns(request)]
+    if as_json:
+        print_json(descriptions)
+    else:
+        rows = [list(description.values()) for description in descriptions]
+        print_table(("column", "type", "meaning"), rows, flexible={"meaning"})
+
+
+def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool) -> None:
+    from ingestion_pipeline.exports.exporting import export_changes
+
+    if since_last and request.since is not None:
+        raise CommandRefused("--since-last and --cursor exclude each other: use one of them")
+    if request.version is not None or request.dataset_id is not None:
+        raise CommandRefused("changes of a version cannot be exported: leave out --version and --dataset")
+    if out is not None and not out.is_dir():
+        raise CommandRefused(f"--out {out} is no folder; changes go to new files in one: make it first")
+    with opened() as (settings, store):
+        folder = out or make_folder(settings.home / "exports")
+        done = export_changes(store, request, form, folder, since_last=since_last)
+    exported = done.exported
+    if as_json:
+        nothing = {"name": request.name, "path": None, "format": form.value, "rows": 0}
+        facts = _facts(exported, request.name) if exported else nothing
+        print_json(facts | {"since": done.since, "cursor": done.until})
+    elif exported is None:
+        echo(f"nothing of {request.name} has changed since {cell(done.since)}; no file was written")
+    else:
+        _print(exported)
+
+
+def _format(form: str | None, out: Path | None) -> Format:
+    from ingestion_pipeline.exports.formats import Format
+
+    if form is not None:
+        return Format(form)
+    suffix = out.suffix.removeprefix(".").lower() if out is not None else ""
+    return Format(suffix) if suffix in FORMATS else Format.PARQUET
+
+
+def _path(out: Path | None, folder: Path, request: ExportRequest, form: Format) -> Path:
+    from ingestion_pipeline.exports.exporting import file_name
+
+    if out is not None:
+        return out / file_name(request, form) if out.is_dir() else out
+    return make_folder(folder) / file_name(request, form)
+
+
+def make_folder(folder: Path) -> Path:
+    """Create the folder if needed and return it."""
+    from ingestion_pipeline.exports.formats import private_folder
+
+    try:
+        return private_folder(folder)
+    except OSError as error:
+        raise CommandRefused(f"cannot create the folder {folder}: {error.strerror}; use --out") from error
+
+
+def _facts(exported: ExportResult, name: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "path": str(exported.path),
+        "format": exported.form.value,
+        "rows": exported.rows,
+        "bytes": exported.path.stat().st_size,
+        "columns": list(exported.columns),
+        "datasets": [
+            {"source_id": dataset.source_id, "version": dataset.version, "status": dataset.status}
+            for dataset in exported.datasets
+        ],
+        "query": query(exported),
+    }
+
+
+def query(exported: ExportResult) -> str:
+    """Return a shell command that prints the first rows of the file."""
+    # in double quotes, since the shell's are single
+    reader = READERS[exported.form.value].format(path=json.dumps(str(exported.path)))
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(f'import pandas; print({reader})')}"
+
+
+def _print(exported: ExportResult) -> None:
+    facts: dict[str, object] = {"file": exported.path, "rows": exported.rows}
+    facts |= {dataset.source_id: f"version {dataset.version}, {dataset.status}" for dataset in exported.datasets[:20]}
+    print_facts(facts)
+    echo(f"\n{query(exported)}")
+
+
+def print_evaluation(row: Mapping[str, Any]) -> None:
+    """Print the filter's items and the score's parts, or that it was not evaluated."""
+    if row["decision"] is None:
+        echo("\nnot evaluated yet; `ingest dead-letters list` shows whether it failed")
+    _print_filter(row["filter_result"] or {})
+    _print_match(row["match_result"] or {})
+
+
+def _print_filter(result: Mapping[str, Any]) -> None:
+    if not result:
+        return
+    passed = "passed" if result["passed"] else f"rejected by {result['rejected_by']}"
+    echo(f"\nfilter: {passed}, {result.get('strikes', 0)} strikes")
+    items: list[dict[str, Any]] = result["items"]
+    if items:
+        names = ("category", "name", "points", "reason", "detail")
+        rows = [[item.get(name, "") for name in names] for item in items]
+        print_table(names, rows, numbers={"points"}, flexible={"reason", "detail"})
+
+
+def _print_match(result: Mapping[str, Any]) -> None:
+    if not result:
+        return
+    conclusion = "a match" if result["is_match"] else "no match"
+    echo(f"\nscore: {result['score']} of 100, {conclusion} (from {result['threshold']} on)")
+    echo(result["reason"])
+    for adjustment in result["adjustments"]:
+        echo(f"  {adjustment['points']:+d} {adjustment['name']}: {adjustment['reason']}")
+
+
+BY_VALUE = "value"  # the quote is worded differently
+SHOWN = 60  # characters of a value
+
+
+@click.command()
+@click.argument("row", metavar="ROW")
+@json_option
+def explain(*, row: str, as_json: bool) -> None:
+    """Show the lineage of ROW, hop by hop.
+
+    And how a listing was evaluated. ROW is chapters:ID, chapter_sources:ID, job_listings:ID,
+    job_matches:ID or data_items:ID, with the id that exports and lists show (item_id of an item). A
+    hop that is not known says why.
+    """
+    explain_row(row, as_json=as_json)
+
+
+def explain_row(row: str, *, as_json: bool) -> None:
+    """Print the lineage of the row."""
+    from ingestion_pipeline.exports import explaining
+    from ingestion_pipeline.pages.content.store import ContentStore
+
+    with reading() as (settings, connection, _):
+        lineage = explaining.explain_row(connection, ContentStore(settings.home / "content"), row)
+    if as_json:
+        print_json(asdict(lineage))
+    else:
+        _print_lineage(lineage)
+
+
+def _print_lineage(lineage: Lineage) -> None:
+    facts = ", ".join(f"{name} {cell(value)}" for name, value in lineage.facts.items())
+    echo(f"{lineage.row}: {shortened(facts, 400)}")
+    if lineage.fields:
+        headings = ("field", "value", "location", "quote")
+        print_table(headings, [_field_cells(field) for field in lineage.fields], flexible=headings[1:])
+    for hop in lineage.hops:
+        facts_known = {name: value for name, value in hop.facts.items() if value is not None}
+        hop_facts = ", ".join(f"{name} {cell(value)}" for name, value in facts_known.items())
+        mark = "" if hop.is_known else "unknown: "
+        echo(f"-> {hop.name}: {mark}{hop.said}{f' ({hop_facts})' if hop_facts else ''}")
+    if lineage.judgement is not None:
+        print_evaluation(lineage.judgement)
+
+
+def _field_cells(field: Field) -> list[str]:
+    value = shortened(cell(field.value), SHOWN)
+    if field.place is None:
+        return [field.name, value, field.why or "-", "-"]
+    place = field.place
+    span = f"{place['start']}-{place['end']}" if place.get("start") is not None else ""
+    by = "by its value" if place.get("by") == BY_VALUE else None
+    of = f"of snapshot {place['snapshot']}" if "snapshot" in place else f"of {place['of']}"
+    where = " ".join(str(part) for part in (place.get("path"), span, of, by) if part)
+    return [field.name, value, where, shortened(cell(place.get("quote")), SHOWN)]

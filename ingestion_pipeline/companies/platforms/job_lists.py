@@ -1,0 +1,416 @@
+"""Job lists on any site: feeds, JSON and HTML whose places the source's config names, and schema.org/JobPosting data.
+
+JobPosting data may be JSON-LD, microdata or a JSON document.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+
+from ingestion_pipeline.companies.job_listing import Listing, Salary, stated_salary
+from ingestion_pipeline.companies.platforms.job_board import (
+    MAX_PLACE_CHARACTERS,
+    MAX_TITLE_CHARACTERS,
+    JobBoard,
+    JobPlatform,
+    ListingFields,
+    as_list,
+    date_of,
+    description_of,
+    joined,
+    one_line,
+    other_places,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.linked_pages import (
+    FIELDS,
+    MAX_PAGES,
+    BoardDefaults,
+    ListedBoard,
+    ListedPage,
+    PageReader,
+    RequestBuilder,
+    T,
+    checked,
+    read_defaults,
+    read_request_builder,
+    read_secret,
+    required_fields,
+)
+from ingestion_pipeline.companies.platforms.recognition import RecognisedReader, next_page_of, shows_part_of_list
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json, things_in, types_of
+from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.structured.items import (
+    MAX_PROBLEMS,
+    FieldSelector,
+    HtmlReader,
+    Item,
+    ItemReader,
+    JsonPath,
+    JsonReader,
+    ParsedFeed,
+    Problem,
+    checked_css,
+)
+from ingestion_pipeline.reading.structured.organizations import is_profile
+from ingestion_pipeline.reading.text.plain_text import decode
+from ingestion_pipeline.reading.text.values import DateReader
+from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.tasks.errors import Permanent, Transient
+
+RECOGNISE = "recognise"  # config key for lists without selectors
+FEED_ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
+JSON_ACCEPT = "application/json, */*;q=0.5"
+HTML_ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedReader(PageReader):
+    """Reader of an RSS or Atom feed; an entry without a title is a problem.
+
+    `fields` name elements of an entry that replace or complete the standard ones.
+    """
+
+    fields: Mapping[str, Sequence[str]]
+
+    def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
+        """Return every entry that has a title; raise if none has."""
+        elements = [name for names in self.fields.values() for name in names]
+        reading = read_feed(body, content_type=content_type, elements=elements)
+        named = [entry for entry in reading.records if entry.title]
+        if reading.records and not named:
+            raise Permanent("no entry of the feed has a title", code="no_fields")
+        untitled = [
+            Problem(where=f"entry {n}", message="it has no title; the rest counts")
+            for n, entry in enumerate(reading.records)
+            if not entry.title
+        ]
+        return ListedPage(
+            items=[self._item(entry) for entry in named], base_url=url, problems=[*reading.problems, *untitled]
+        )
+
+    def _item(self, entry: FeedEntry) -> Item:
+        own = {
+            name: text
+            for name, elements in self.fields.items()
+            if (text := next(filter(None, map(entry.elements.get, elements)), None))
+        }
+        stated = {
+            "title": entry.title,
+            "url": entry.url,
+            "external_id": entry.id,
+            "posted_at": entry.published_at.isoformat() if entry.published_at else None,
+            "description": entry.summary,
+            "department": next(iter(entry.categories), None),
+        }
+        return {name: text for name, text in stated.items() if text} | own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenericReader(PageReader):
+    """Reader of pages by paths or selectors; `script` names the data inside a page to use.
+
+    `follows_pager` if the config does not say how to find the next page: the page's own links do.
+    """
+
+    items: ItemReader
+    script: str | None = None
+    follows_pager: bool = False
+
+    def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
+        """Return every item of the page."""
+        if self.script is not None:
+            body, content_type = _state(body, content_type, self.script), None
+        page = self.items.read(body, url=url, content_type=content_type)
+        following = next_page_of(body, url=url) if self.follows_pager else page.next_url
+        return ListedPage(
+            items=page.reading.records,
+            base_url=page.base_url,
+            problems=page.reading.problems,
+            next_url=following,
+            is_part=self.follows_pager and shows_part_of_list(body),
+        )
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Return the URL of the next page, as the page states it."""
+        if self.script is not None:
+            body = _state(body, None, self.script)
+        return next_page_of(body, url=url) if self.follows_pager else self.items.next_url(body, url=url)
+
+
+def _state(body: bytes, content_type: str | None, name: str) -> bytes:
+    """Return the data that a script of the page assigns to that name, as JSON."""
+    states = read_embedded(decode(body, content_type)).states
+    match = next((state for state in states if state.name == name), None)
+    if match is None:
+        names = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
+        raise Permanent(f"no script of the page sets {name!r}; the page has: {names}", code="no_items")
+    try:
+        return orjson.dumps(match.data)
+    except TypeError as error:  # a lone surrogate, or a number beyond 64 bits
+        raise Permanent(f"the data of {name!r} is no JSON: {error}", code="not_json") from error
+
+
+def configure_feed(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """Configure the feed at `url` or `api_base`; without either it only parses bodies."""
+    reader = ConfigReader("rss", config)
+    defaults = read_defaults(url, reader, is_window=True)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    requests = RequestBuilder(accept=FEED_ACCEPT, secret=read_secret(reader))
+    reader.finish()
+    return ListedBoard(platform="rss", requests=requests, defaults=defaults, reader=FeedReader(fields=fields))
+
+
+def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """Configure the list at `items` and its `fields`; `script` if it is inside a page."""
+    reader = ConfigReader("json", config)
+    defaults = read_defaults(url, reader, is_window=True)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    accept = HTML_ACCEPT if config.get("script") else JSON_ACCEPT
+    requests = read_request_builder(reader, accept=accept, has_cursors=True)
+    items = JsonReader(
+        items=checked(reader, "items", reader.text("items"), JsonPath.of) or JsonPath.of(""),
+        fields=_checked_fields(reader, fields, JsonPath.of),
+        required=required_fields(fields, reader),
+        next=checked(reader, "next", reader.text("next"), JsonPath.of),
+    )
+    script = reader.text("script")
+    reader.finish()
+    return ListedBoard(
+        platform="json", requests=requests, defaults=defaults, reader=GenericReader(items=items, script=script)
+    )
+
+
+def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """Configure the elements of `items` and their `fields`, or a list that is recognised by its repetition."""
+    reader = ConfigReader("html", config)
+    defaults = read_defaults(url, reader, is_window=False)
+    requests = read_request_builder(reader, accept=HTML_ACCEPT, has_cursors=False)
+    may_be_empty = reader.flag("may_be_empty", default=False)
+    if reader.flag(RECOGNISE, default=False):
+        page_reader = RecognisedReader(may_be_empty=may_be_empty)
+    else:
+        page_reader = _selected(reader, has_paging=requests.paging is not None, may_be_empty=may_be_empty)
+    reader.finish()
+    return ListedBoard(platform="html", requests=requests, defaults=defaults, reader=page_reader)
+
+
+def _selected(reader: ConfigReader, *, has_paging: bool, may_be_empty: bool) -> GenericReader:
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    items, following = reader.text("items"), reader.text("next")
+    if items is None:
+        reader.reject("items", f"needed: a CSS selector, one match for each job; or {RECOGNISE}: true")
+    html_reader = HtmlReader(
+        items=checked(reader, "items", items, checked_css) or "",
+        fields=_checked_fields(reader, fields, FieldSelector.of),
+        required=required_fields(fields, reader),
+        next=checked(reader, "next", following, checked_css),
+        may_be_empty=may_be_empty,
+    )
+    return GenericReader(items=html_reader, follows_pager=following is None and not has_paging)
+
+
+def _checked_fields(
+    reader: ConfigReader, fields: Mapping[str, Sequence[str]], parse: Callable[[str], T]
+) -> dict[str, list[T]]:
+    """Return the paths or selectors of each field."""
+    parsed = {
+        name: [checked(reader, f"fields.{name}", text, parse) for text in texts] for name, texts in fields.items()
+    }
+    return {name: [path for path in paths if path is not None] for name, paths in parsed.items()}
+
+
+RSS = JobPlatform(name="rss", version=2, honours_robots=True, configure=configure_feed)
+JSON = JobPlatform(name="json", version=2, honours_robots=True, configure=configure_json)
+HTML = JobPlatform(name="html", version=3, honours_robots=True, configure=configure_html)
+
+
+ACCEPT = "text/html, application/ld+json;q=0.9, */*;q=0.5"
+POSTING = "JobPosting"
+_MARKS = ("@value", "name", "value", "@id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonLdBoard(JobBoard):
+    """A page, or a JSON-LD document."""
+
+    defaults: BoardDefaults
+    may_be_empty: bool
+
+    def first_request(self) -> Request:
+        """Return the request for the page itself."""
+        if not self.defaults.requested_url:
+            raise BadConfig("a source of jsonld needs an address; without one it reads bodies only")
+        return Request(url=self.defaults.requested_url, accept=ACCEPT)
+
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
+        """Return the page that the page's own pager links to; None at the end or limit."""
+        address = _following(body, url or previous.url)
+        if address is None or previous.page >= MAX_PAGES:
+            return None
+        if previous.page > 1 and not self._postings(decode(body), [], is_first=False):
+            return None
+        return Request(url=address, accept=ACCEPT, page=previous.page + 1)
+
+    def read(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        urls: Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> ParsedFeed[Listing]:
+        """Return one listing per posting, in page order; duplicates on a page count once."""
+        where = list(urls) or [self.defaults.url] * len(bodies)
+        dates = DateReader(now=now, day_first=self.defaults.day_first)
+        listings: list[Listing] = []
+        problems: list[Problem] = []
+        is_last_empty = False
+        for n, (body, content_type, url) in enumerate(zip(bodies, content_types, where, strict=True)):
+            postings = self._postings(decode(body, content_type), problems, is_first=n == 0)
+            page_url = url if len(postings) == 1 else None
+            parsed = [self._listing(ListingFields(posting), url, page_url, dates) for posting in postings]
+            if parsed and all(listing is None for listing in parsed):
+                raise Permanent(f"none of {len(parsed)} job postings has a title", code="no_fields")
+            problems += [
+                Problem(where=f"posting {n}", message="it has no title; the rest counts")
+                for n, listing in enumerate(parsed)
+                if listing is None
+            ]
+            listings += [listing for listing in parsed if listing is not None]
+            is_last_empty = n > 0 and not parsed
+        return ParsedFeed(
+            records=list(dict.fromkeys(listings)),
+            problems=problems[:MAX_PROBLEMS],
+            is_complete=(
+                bool(bodies)
+                and not problems
+                and not is_last_empty  # a linked page may have failed
+                and not shows_part_of_list(bodies[-1])
+                and _following(bodies[-1], where[-1]) in {None, *where}
+                and self.defaults.holds_all(listings)
+            ),
+        )
+
+    def _postings(self, text: str, problems: list[Problem], *, is_first: bool) -> list[Mapping[str, object]]:
+        if not text.strip():
+            raise Transient("the body is empty; it is fetched again", code="truncated")
+        if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
+            postings = list(_stated(text))
+        else:
+            embedded = read_embedded(text)
+            postings = list(embedded.things(POSTING))
+            problems += embedded.problems
+        if not postings and is_first and not self.may_be_empty:
+            broken = f"; {problems[0].where}: {problems[0].message}" if problems else ""
+            raise Permanent(
+                f"the page states no {POSTING}{broken}; read it with the platform html, or set may_be_empty"
+                " if it lists jobs only at times",
+                code="no_job_posting",
+            )
+        return postings
+
+    def _listing(self, item: ListingFields, url: str, page_url: str | None, dates: DateReader) -> Listing | None:
+        title = one_line(_text(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
+        if title is None:
+            return None
+        address = absolute_link(url, _text(item, "url", "@id", "sameAs")) or page_url
+        places = [place for entry in _listed(item, "jobLocation") if (place := _place(entry))]
+        location = next(iter(places), None)
+        return Listing(
+            external_id=_text(item, "identifier") or address,
+            title=title,
+            url=address,
+            location=location,
+            posted_at=date_of(_text(item, "datePosted"), dates),
+            description=description_of(item.markup("description", "description.@value")),
+            company=_text(item, "hiringOrganization") or self.defaults.company,
+            department=_text(item, "employmentUnit", "occupationalCategory", "industry"),
+            employment_type=joined(*item.texts("employmentType")),
+            remote=remote_in(*item.texts("jobLocationType"), location),
+            salary=_salary(item),
+            other_locations=other_places(location, places[1:]),
+            # No board states a deadline relative to now.
+            valid_until=date_of(_text(item, "validThrough"), DateReader(now=None, day_first=self.defaults.day_first)),
+            company_website=_website(item, url),
+        )
+
+
+def _following(body: bytes, url: str) -> str | None:
+    """Return the next page of a list; a JSON-LD document has none."""
+    is_document = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"["}
+    return None if is_document else next_page_of(body, url=url)
+
+
+def _stated(text: str) -> Iterator[Mapping[str, object]]:
+    try:
+        document = read_json(text)
+    except BadJson as error:
+        raise Permanent(f"neither a page nor JSON-LD: {error}", code="not_json") from error
+    things = things_in(as_list(document))
+    yield from (thing for thing in things if POSTING in types_of(thing))
+
+
+def _text(item: ListingFields, *names: str) -> str | None:
+    """Return the first non-empty value: text, a number, a list of them, or a thing with a name."""
+    for name in names:
+        for value in as_list(item.values.get(name)):
+            inside = ListingFields.of(value)
+            marks = ("value", "name", "@id") if name == "identifier" else _MARKS
+            text = inside.text(*marks) if inside.values else one_line(value)
+            if text:
+                return text
+    return None
+
+
+def _listed(item: ListingFields, name: str) -> list[ListingFields]:
+    return [ListingFields.of(value) for value in as_list(item.values.get(name)) if value]
+
+
+def _place(place: ListingFields) -> str | None:
+    address = place.value("address")
+    if isinstance(address, str):
+        return one_line(address, most=MAX_PLACE_CHARACTERS)
+    fields = ListingFields.of(next(iter(as_list(address)), None))
+    stated = (_text(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry"))
+    return joined(*stated) or _text(place, "name")
+
+
+def _website(item: ListingFields, url: str) -> str | None:
+    """Return the hiring company's website: `url` before `sameAs`, without network profiles."""
+    companies = _listed(item, "hiringOrganization")
+    stated = (_text(company, name) for company in companies for name in ("url", "sameAs"))
+    sites = (absolute_link(url, address) for address in stated)
+    return next((site for site in sites if site and not is_profile(site)), None)
+
+
+def _salary(item: ListingFields) -> Salary | None:
+    for entry in _listed(item, "baseSalary"):
+        value = ListingFields.of(entry.value("value"))
+        inside = value if value.values else entry
+        low = _text(inside, "minValue") or _text(inside, "value")
+        salary = stated_salary(
+            low,
+            _text(inside, "maxValue"),
+            currency=_text(entry, "currency") or _text(inside, "currency"),
+            period=_text(inside, "unitText") or _text(entry, "unitText"),
+        )
+        if salary:
+            return salary
+    return None
+
+
+def configure_json_ld(url: str, config: Mapping[str, object]) -> JsonLdBoard:
+    """Configure the page at `url`, or at `api_base` if that is set."""
+    reader = ConfigReader("jsonld", config)
+    defaults = read_defaults(url, reader, is_window=False)
+    board = JsonLdBoard(defaults=defaults, may_be_empty=reader.flag("may_be_empty", default=False))
+    reader.finish()
+    return board
+
+
+JSON_LD = JobPlatform(name="jsonld", version=3, honours_robots=True, configure=configure_json_ld)

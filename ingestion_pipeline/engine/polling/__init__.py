@@ -1,1 +1,0 @@
-"""Polling: fetch the feeds of due sources, read them, ingest them in batches."""

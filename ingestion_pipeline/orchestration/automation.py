@@ -1,0 +1,353 @@
+"""The schedules and sensors: what starts runs without a person.
+
+Schedules poll each tier and start `maintain`. A sensor uses no network and one or two indexed queries, and gives a
+reason for every skipped tick.
+"""
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.notices.queries import is_work_waiting
+from ingestion_pipeline.notices.subscriptions import declare
+from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
+from ingestion_pipeline.orchestration import runs
+from ingestion_pipeline.orchestration.assets import DRAINING_JOBS, POLL_JOBS, WORK_JOBS
+from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices, extraction_completion, maintain
+from ingestion_pipeline.orchestration.runs import SETS, SOURCES, RunContextParam, declared, differences
+from ingestion_pipeline.registry import declared as begin_declared
+from ingestion_pipeline.registry import definition_check
+from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.sources.files import fingerprints, import_files, partition_keys
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.poll_tasks import (
+    backlog,
+    due_counts,
+    known_pace,
+    new_shards,
+    shard_count,
+    shards_of,
+    source_counts,
+    unscheduled_shards,
+)
+from ingestion_pipeline.sources.scheduling.tiers import load_measurements
+from ingestion_pipeline.store.statements import audit
+from ingestion_pipeline.tasks.claims import lost_runs
+
+# A tick may come more often than its tier is polled: sources/ decides what is due. The slower
+# ticks avoid the minutes of the HOT one: on a shared host they would find it busy.
+NOT_STARTED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * * * *"}
+
+
+def run_for(tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
+    """Return the request for a run of one shard, of `shards` if the load decides; a run key works only once."""
+    return dg.RunRequest(
+        job_name=POLL_JOBS[tier].name,
+        run_key=f"{tier.value}:{shard}:{key}",
+        tags={
+            runs.TIER: tier.value,
+            runs.SHARD: f"{tier.value}:{shard}",
+            runs.PRIORITY: str(-tier.priority),
+            **({} if shards is None else {runs.SHARDS: str(shards)}),
+        },
+    )
+
+
+def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
+    @dg.schedule(
+        name=f"{tier.value}_polling",
+        cron_schedule=TICKS[tier],
+        job=POLL_JOBS[tier],
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"One run per shard that has a {tier.value.upper()} source due.",
+    )
+    def poll(
+        context: dg.ScheduleEvaluationContext, run_context: RunContextParam
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        tick: datetime = context.scheduled_execution_time
+        with run_context.store.read() as connection:
+            limits = run_context.settings.polling
+            now = run_context.store.clock.now(connection)
+            held_up = backlog(connection, now=now, limit=limits.backlog_limit)
+            due = due_counts(connection, tier, now=now)
+            pace = known_pace(load_measurements(connection), tier.value)
+        if held_up is not None:
+            yield dg.SkipReason(str(held_up))
+            return
+        count = shard_count(sum(due.values()), pace=pace, limits=limits)
+        shards_tag = None if count == limits.shards else count
+        # an in-memory instance, as in tests, cannot be opened a second time
+        queued = _queued_shards(context.instance, tier) if context.instance_ref else set[str]()
+        requests = [
+            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=shards_tag) for shard in shards_of(due, count)
+        ]
+        if not due:
+            yield dg.SkipReason(f"no {tier.value.upper()} source is due")
+        elif all(request.tags[runs.SHARD] in queued for request in requests):
+            yield dg.SkipReason(f"{sum(due.values())} sources are due, and their runs are queued already")
+        yield from (request for request in requests if request.tags[runs.SHARD] not in queued)
+
+    return poll
+
+
+def _queued_shards(instance: dg.DagsterInstance, tier: Tier) -> set[str]:
+    """Return the shards whose last run has not started: it will claim what became due since."""
+    waiting = dg.RunsFilter(statuses=NOT_STARTED, tags={runs.TIER: tier.value})
+    return {run.tags.get(runs.SHARD, "") for run in instance.get_runs(waiting)}
+
+
+maintenance = dg.ScheduleDefinition(
+    name="maintenance",
+    job=maintain,
+    cron_schedule="*/5 * * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Retention, tiers, health, alerts and checks, every five minutes.",
+)
+
+SCHEDULES = [*(_polling_schedule(tier) for tier in Tier), maintenance]
+
+
+# Dagster warns about a parameter that is not passed.
+warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
+RUNNING = dg.DefaultSensorStatus.RUNNING
+# The daemon evaluates sensors every five seconds. A sensor with an interval of five is skipped
+# whenever an evaluation comes a moment early, and waits ten.
+AT_EVERY_LOOK_SECONDS = 3
+# Counts may miss changes (one enabled and one removed between two ticks, a key that was added by
+# hand): the partitions are compared this often in any case.
+MIRROR_MINUTES = 5
+
+
+@dg.sensor(
+    name="new_sources",
+    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values()],
+    minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
+    default_status=RUNNING,
+    description="Rows and source files become partitions, and are polled for the first time.",
+)
+def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SensorResult | dg.SkipReason:
+    """Import changed files, sync the partitions, request a run per shard with new sources."""
+    before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+    files = fingerprints(run_context.settings.sources)
+    if files != before.get("files") or _has_lost_sources(run_context, before):
+        _import(context, run_context)
+    with run_context.store.read() as connection:
+        total, disabled, newest = source_counts(connection)
+        now = run_context.store.clock.now(connection)
+    after = {
+        "files": files,
+        "census": [total, disabled, newest and newest.isoformat()],
+        "mirrored": f"{now:%Y%m%dT%H}{now.minute // MIRROR_MINUTES:02}",
+    }
+    nothing = f"nothing new among {total} sources"
+    if after == before:
+        return dg.SkipReason(nothing)
+    requests = _first_work(context.instance, run_context, now) + _first_runs(run_context, now)
+    partitions = _mirror(context, run_context)
+    return dg.SensorResult(
+        run_requests=requests,
+        dynamic_partitions_requests=partitions,
+        asset_events=_declared(run_context, partitions),
+        cursor=json.dumps(after),
+        skip_reason=None if requests or partitions else nothing,
+    )
+
+
+def _has_lost_sources(ctx: RunContext, before: dict[str, Any]) -> bool:
+    """Return whether the store holds fewer sources than before: another database."""
+    with ctx.store.read() as connection:
+        return source_counts(connection)[0] < before["census"][0]
+
+
+def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
+    result = import_files(ctx.store, ctx.settings.sources, check=definition_check(ctx.settings.sources))
+    for problem in result.problems:
+        context.log.warning("not imported: %s", problem)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        begin_declared(connection, now=now)
+        recipients = declare(connection, result.recipients, now=now)
+    sources = result.registered
+    if sources.added or sources.updated or recipients.added or recipients.updated:
+        context.log.info(
+            "source files imported sources_added=%d sources_updated=%d recipients_added=%d recipients_updated=%d",
+            *(sources.added, sources.updated, recipients.added, recipients.updated),
+        )
+
+
+def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
+    """Start what new sources need and request runs for it, unless one is running already."""
+    started = [job for job in WORK_JOBS.values() if job.start_new is not None and job.start_new(ctx)]
+    return [
+        dg.RunRequest(job_name=job.name, run_key=f"{job.name}:new:{now:%Y%m%dT%H%M%S}")
+        for job in started
+        if not _is_queued(instance, job.name, *WORKING)
+    ]
+
+
+def _first_runs(ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
+    """Return a run request per shard with a never polled source, which would wait for its tier's next tick."""
+    with ctx.store.read() as connection:
+        shards = new_shards(connection, now=now, shards=ctx.settings.polling.shards)
+    return [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
+
+
+def _mirror(context: dg.SensorEvaluationContext, ctx: RunContext) -> list[Any]:
+    """Return the requests that make Dagster's partition sets equal to the store."""
+    with ctx.store.read() as connection:
+        by_kind = partition_keys(connection, limit=ctx.settings.polling.partition_limit)
+    expected = {SOURCES: [key for keys in by_kind.values() for key in keys]}
+    expected |= {SETS[kind]: by_kind.get(kind, []) for kind in Kind if kind in SETS}
+    requests: list[Any] = []
+    for definition, keys in expected.items():
+        registered = context.instance.get_dynamic_partitions(definition.name or "")
+        missing, gone = differences(keys, registered)
+        if missing:
+            requests.append(definition.build_add_request(missing))
+        if gone:
+            requests.append(definition.build_delete_request(gone))
+    return requests
+
+
+def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterialization]:
+    """Return events of `sources` for new partitions, at most as many as a run reports."""
+    added = [
+        key
+        for request in requests
+        if isinstance(request, dg.AddDynamicPartitionsRequest) and request.partitions_def_name == SOURCES.name
+        for key in request.partition_keys
+    ]
+    with ctx.store.read() as connection:
+        sources = sources_by_id(connection, added[: ctx.settings.polling.reported_events])
+    return [
+        dg.AssetMaterialization("sources", partition=key, metadata=declared(source, problems=0))
+        for key, source in sorted(sources.items())
+    ]
+
+
+@dg.sensor(
+    name="pending_work",
+    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values(), deliver_notices],
+    minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
+    default_status=RUNNING,
+    description=(
+        "Claimable work that no schedule covers soon: retries, claims of dead runs, the work of the"
+        " systems, and notices."
+    ),
+)
+def pending_work(
+    context: dg.SensorEvaluationContext, run_context: RunContextParam
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """Request at most one run a minute per tier and shard with pending work, one for notices.
+
+    A shard has one crawling run at a time, which also takes work that arrives meanwhile.
+    """
+    with run_context.store.read() as connection:
+        now = run_context.store.clock.now(connection)
+        held_up = backlog(connection, now=now, limit=run_context.settings.polling.backlog_limit)
+        waiting: list[tuple[Tier, int]] = (
+            [] if held_up else unscheduled_shards(connection, now=now, shards=run_context.settings.polling.shards)
+        )
+        is_news_waiting = is_work_waiting(connection, now=now)
+        pending = {name: job.pending(connection, run_context.settings, now) for name, job in WORK_JOBS.items()}
+    if not (waiting or is_news_waiting or any(pending.values())):
+        yield dg.SkipReason(str(held_up or "no retry is due and no claim has expired"))
+    for tier, shard in waiting:
+        request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
+        if not _is_queued(context.instance, request.tags[runs.SHARD]):
+            yield request
+    for name, work in pending.items():
+        yield from _draining_runs(context.instance, name, now, work=work)
+    # One delivery run at a time takes all notices, also those that arrive meanwhile.
+    if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
+        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now))
+
+
+def _draining_runs(
+    instance: dg.DagsterInstance, name: str, now: datetime, *, work: bool | Sequence[int]
+) -> Iterator[dg.RunRequest]:
+    """Yield a run request for the job, or for each shard of it, that has work and no active run."""
+    if isinstance(work, bool):
+        if work and not _is_queued(instance, name, *WORKING):
+            yield dg.RunRequest(job_name=name, run_key=f"{name}:{now:%Y%m%dT%H%M%S}")
+        return
+    for shard in (f"{name}:{number}" for number in work):
+        if not _is_queued(instance, shard, *WORKING):
+            yield dg.RunRequest(job_name=name, run_key=f"{shard}:{now:%Y%m%dT%H%M}", tags={runs.SHARD: shard})
+
+
+def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
+    """Return a run key: immediate delivery, but one run a minute after a failure."""
+    last = instance.get_runs(dg.RunsFilter(tags={runs.SHARD: NOTICES_SHARD}), limit=1)
+    has_failed = bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
+    return f"notices:{now:%Y%m%dT%H%M}" + ("" if has_failed else f"{now:%S}")
+
+
+WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
+
+
+def _is_queued(instance: dg.DagsterInstance, shard: str, *also: dg.DagsterRunStatus) -> bool:
+    """Return whether a run that will drain the shard waits already; another would find nothing."""
+    waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *also]
+    return instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={runs.SHARD: shard})) > 0
+
+
+ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING}
+
+
+@dg.sensor(
+    name="stale_runs",
+    minimum_interval_seconds=30,
+    default_status=RUNNING,
+    description="Runs without a heartbeat are reported as failed and their claims released.",
+)
+def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SkipReason:
+    """Fail runs without a heartbeat and release their claims, without a run slot; record the daemon's heartbeat."""
+    with run_context.store.begin() as connection:
+        record_heartbeat(connection, run_context.settings, now=run_context.store.clock.now(connection))
+    with run_context.store.read() as connection:
+        lost = lost_runs(connection, now=run_context.store.clock.now(connection))
+    for lost_run in lost:
+        run = context.instance.get_run_by_id(lost_run.run_id)
+        if run is not None and run.status in ALIVE:
+            message = f"no heartbeat since {lost_run.lease_until:%H:%M:%S} UTC"
+            context.instance.report_run_failed(run, message=message)
+        runs.release_run(run_context.store, run_id=lost_run.run_id)
+    return dg.SkipReason(f"{len(lost)} lost runs ended" if lost else "every run is alive")
+
+
+@dg.run_failure_sensor(
+    name="run_failures",
+    default_status=RUNNING,
+    minimum_interval_seconds=10,
+    description=(
+        "Claims of a failed run are released at once; the failure is in the audit log, and the"
+        " first of a job in an hour is notified."
+    ),
+)
+def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextParam) -> None:
+    """Release the failed run's claims and hosts, and record the failure."""
+    run = context.dagster_run
+    freed = runs.release_run(run_context.store, run_id=run.run_id)
+    with run_context.store.begin() as connection:
+        now = run_context.store.clock.now(connection)
+        audit(
+            connection,
+            actor="system",
+            action=RUN_FAILED,
+            subject=f"run:{run.run_id}",
+            now=now,
+            detail={"job": run.job_name, "freed": freed},
+        )
+        notify_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
+
+
+SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]

@@ -1,0 +1,317 @@
+"""Runs of Dagster: start one here, open its context, keep its heartbeat, check its keys, form its events.
+
+A run's claims live as long as its heartbeat. The partition sets mirror the store, which is the truth about sources.
+"""
+
+import logging
+import threading
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
+from dagster_shared.error import SerializableErrorInfo
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from ingestion_pipeline.bootstrap import open_run_context
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.poll_handler import PollCounts
+from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, Markdown, Url
+from ingestion_pipeline.pages.politeness import hosts
+from ingestion_pipeline.pages.politeness.hosts import repair_clock_step
+from ingestion_pipeline.registry import kind_specs
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings.logs import logging_for
+from ingestion_pipeline.sources import Kind, Source, SourceStatus
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.scheduling.tiers import REPEATED, PollingBudget, current_budget, expectation
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import Worker
+
+# Errors are returned; Dagster's own log would also show the traceback of Ctrl-C.
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+INTERRUPT = DagsterExecutionInterruptedError.__name__
+
+
+def run_job(definitions: dg.Definitions, name: str) -> tuple[bool, list[str]]:
+    """Run the job; return whether it succeeded, and its errors; raise KeyboardInterrupt after Ctrl-C."""
+    try:
+        instance = dg.DagsterInstance.get()
+    except DagsterHomeNotSetError:
+        instance = dg.DagsterInstance.ephemeral()
+    with instance:
+        job = definitions.resolve_job_def(name)
+        result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+    errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
+    if any(_is_interrupt(error) for error in errors):
+        raise KeyboardInterrupt
+    return result.success, [error.to_string() for error in errors]
+
+
+def _error_of(event: dg.DagsterEvent) -> SerializableErrorInfo | None:
+    if event.is_step_failure:
+        return event.step_failure_data.error
+    return event.job_failure_data.error if event.is_job_failure else None
+
+
+def _is_interrupt(error: SerializableErrorInfo) -> bool:
+    return error.cls_name == INTERRUPT or (error.cause is not None and _is_interrupt(error.cause))
+
+
+SOURCES = dg.DynamicPartitionsDefinition(name="sources")
+# The set of each kind, besides `sources`.
+SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
+    kind: dg.DynamicPartitionsDefinition(name=spec.partitions) for kind, spec in kind_specs().items()
+}
+
+
+def set_names(kind: Kind) -> list[str]:
+    """Return the names of the sets that a source of this kind belongs to."""
+    sets = [SOURCES, *([SETS[kind]] if kind in SETS else [])]
+    return [definition.name for definition in sets if definition.name]
+
+
+def register_keys(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> None:
+    """Add the keys that the instance does not have; a temporary instance starts without any."""
+    missing = _unknown(instance, name, keys)
+    while missing:
+        try:
+            instance.add_dynamic_partitions(name, missing)
+        except IntegrityError:
+            # On SQLite Dagster selects, then inserts: another run registered one in between.
+            if (still := _unknown(instance, name, missing)) == missing:
+                raise
+            missing = still
+        else:
+            return
+
+
+def _unknown(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> list[str]:
+    registered = set(instance.get_dynamic_partitions(name))  # one query, however many keys
+    return [key for key in dict.fromkeys(keys) if key not in registered]
+
+
+def differences(expected: Collection[str], registered: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return which keys to add and which to remove."""
+    expected, registered = set(expected), set(registered)
+    return sorted(expected - registered), sorted(registered - expected)
+
+
+PARTITION = "dagster/partition"
+RunContextParam = dg.ResourceParam[RunContext]
+
+
+@dg.resource(description="The run context: database, settings, content store and systems, for the whole run.")
+def run_context(context: dg.InitResourceContext) -> Generator[RunContext]:
+    """Yield the run context; settings are read once per run, or per tick of a sensor."""
+    with open_run_context(run_id=context.run.run_id if context.run else None) as ctx:
+        _register_partition(context, ctx)
+        yield ctx
+
+
+def _register_partition(context: dg.InitResourceContext, ctx: RunContext) -> None:
+    """Register the run's partition: Dagster checks it first, and no sensor may have registered it yet."""
+    key = context.run.tags.get(PARTITION) if context.run else None
+    if key is None or context.instance is None:
+        return
+    with ctx.store.read() as connection:
+        sources = sources_by_id(connection, [key])
+    for source in sources.values():
+        for name in set_names(source.kind):
+            register_keys(context.instance, name, [source.id])
+
+
+TIER = "ingestion/tier"
+SHARD = "ingestion/shard"  # tier:number, so that a cold run never blocks a hot one; or the name of a job
+SHARDS = "ingestion/shards"  # number of shards, if it differs from the settings
+PRIORITY = "dagster/priority"
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def working(ctx: RunContext, *, run_id: str, job: str, owner: str | None = None) -> Generator[Worker]:
+    """Yield the worker of this step; a thread renews the run and its claims meanwhile."""
+    worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds, owner=owner)
+    lease = timedelta(seconds=ctx.settings.runs.lease_seconds)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        repair_clock_step(connection, now=now, longest_lease=max(worker.lease, lease))
+        claims.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
+    stop = threading.Event()
+    thread = threading.Thread(target=_send_heartbeats, args=(ctx, worker, run_id, stop), daemon=True)
+    thread.start()
+    try:
+        try:
+            with logging_for(run=run_id, job=job):
+                yield worker
+        finally:  # before claims are released: a late heartbeat would renew them
+            stop.set()
+            thread.join()
+    except BaseException:
+        release_run(ctx.store, run_id=run_id)
+        raise
+
+
+@contextmanager
+def whole_run(ctx: RunContext, *, run_id: str, job: str) -> Generator[None]:
+    """Keep a run of one step alive, and end it."""
+    with working(ctx, run_id=run_id, job=job):
+        yield
+    end_run(ctx.store, run_id=run_id)
+
+
+def _send_heartbeats(ctx: RunContext, worker: Worker, run_id: str, stop: threading.Event) -> None:
+    lease = timedelta(seconds=ctx.settings.runs.lease_seconds)
+    while not stop.wait(min(lease.total_seconds(), worker.lease.total_seconds()) / 3):
+        try:
+            with ctx.store.begin() as connection:
+                now = ctx.store.clock.now(connection)
+                claims.beat_run(connection, run_id=run_id, now=now, lease=lease)
+            worker.renew()
+        except SQLAlchemyError:  # the next heartbeat may succeed
+            log.warning("heartbeat failed; the lease stays until it expires", exc_info=True)
+
+
+def end_run(store: Store, *, run_id: str) -> None:
+    """Mark the run as ended; it holds nothing."""
+    with store.begin() as connection:
+        claims.end_run(connection, run_id=run_id, now=store.clock.now(connection))
+
+
+def release_run(store: Store, *, run_id: str) -> int:
+    """Free the claims and hosts of a dead run; return how many claims it still had."""
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        owner = claims.end_run(connection, run_id=run_id, now=now)
+        if owner is None:
+            return 0
+        freed = claims.expire(connection, owner=owner, now=now)  # tasks before hosts: the lock order
+        hosts.release_owner(connection, owner=owner, now=now)
+        return freed
+
+
+def materialization(event: AssetEvent) -> dg.AssetMaterialization:
+    """Return the event as Dagster takes it."""
+    metadata = {name: metadata_value(value) for name, value in event.metadata.items()}
+    return dg.AssetMaterialization(event.asset, partition=event.partition, metadata=metadata)
+
+
+def metadata_value(value: EventValue) -> EventValue:
+    """Return the value in the type that the UI shows it by; Dagster knows numbers, text and JSON."""
+    match value:
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case Url():
+            return dg.MetadataValue.url(value)
+        case DataTable():
+            schema = dg.TableSchema(columns=[dg.TableColumn(name, kind) for name, kind in value.columns.items()])
+            return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in value.rows], schema=schema)
+        case _:
+            return value
+
+
+def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
+    """Return the poll schedule of a source as metadata: numbers to plot and a reason."""
+    stated = {name: fact for name, fact in facts.items() if fact is not None}
+    return {
+        name: dg.MetadataValue.text(fact) if isinstance(fact, str) else dg.MetadataValue.float(float(fact))
+        for name, fact in stated.items()
+    }
+
+
+def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
+    """Return the declaration and status of a source as metadata."""
+    metadata: dict[str, dg.MetadataValue] = {
+        "url": dg.MetadataValue.url(source.url),
+        "tier": dg.MetadataValue.text(source.tier.value + " (pinned)" * source.tier_pinned),
+        "state": dg.MetadataValue.text(source.status.value),
+        "declared_in": dg.MetadataValue.text(source.origin),
+        "problems": dg.MetadataValue.int(problems),
+        "records": dg.MetadataValue.int(source.record_count),
+        "failures_in_a_row": dg.MetadataValue.int(source.failure_count),
+    }
+    texts = {"platform": source.platform, "why": source.status_reason, "last_outcome": source.last_outcome}
+    metadata |= {name: dg.MetadataValue.text(text) for name, text in texts.items() if text}
+    moments = {"next_check": source.next_check_at, "last_success": source.last_success_at}
+    metadata |= {name: dg.MetadataValue.timestamp(at) for name, at in moments.items() if at}
+    return metadata
+
+
+def run_numbers(counts: PollCounts, *, new: int, requests: int) -> dict[str, int]:
+    """Return what a poll run did, for the page of the run."""
+    polled = counts.changed + counts.unchanged + counts.started + counts.failed
+    return {"polled": polled, "new": new, **asdict(counts), "requests": requests}
+
+
+def is_fresh(source: Source, *, since: datetime) -> bool:
+    """Return whether the source was checked successfully since then."""
+    return source.last_success_at is not None and source.last_success_at >= since
+
+
+def why_late(source: Source, *, since: datetime) -> str:
+    """Return why the source has not succeeded since then; an older outcome is not a reason."""
+    if source.last_checked_at is not None and source.last_checked_at >= since:
+        return f"{source.id}: {source.last_outcome or 'failed'}"
+    why = "another run has it or its host at this moment, or it waits for a retry"
+    return f"{source.id}: {why}; `ingest sources show {source.id}` shows which"
+
+
+def refuse_unknown(keys: Collection[str], sources: Mapping[str, Source]) -> None:
+    """Fail the run if a key is no source, so that no partition is made for a typo."""
+    missing = [key for key in keys if key not in sources]
+    if missing:
+        raise dg.Failure(
+            f"there is no source {', '.join(missing[:5])}: declare it in a source file, or"
+            " `ingest sources add`; `ingest sources list` shows all",
+            allow_retries=False,
+        )
+
+
+_OFF = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
+
+
+def refuse_unusable(keys: Collection[str], sources: Mapping[str, Source]) -> None:
+    """Fail the run if it was requested only for sources that cannot be polled."""
+    refuse_unknown(keys, sources)
+    off = [source for source in sources.values() if source.status in _OFF]
+    if sources and len(off) == len(sources):
+        details = "; ".join(f"{source.id} ({source.status_reason or 'disabled'})" for source in off[:5])
+        word = "disabled" if off[0].status is SourceStatus.DISABLED else "waiting for approval"
+        raise dg.Failure(f"{word}: {details}; `ingest sources enable ID` enables one", allow_retries=False)
+
+
+def with_expectations(
+    connection: Connection, events: Iterable[AssetEvent], *, now: datetime, settings: Settings
+) -> list[dg.AssetMaterialization]:
+    """Return the events with the poll schedule of their source, if it still exists."""
+    events, prices = list(events), current_budget(connection, settings)
+    sources = sources_by_id(connection, [event.partition for event in events])
+    return [
+        materialized.with_metadata({**materialized.metadata, **expected(_facts(source, prices, now))})
+        if (source := sources.get(event.partition))
+        else materialized
+        for event in events
+        for materialized in [materialization(event)]
+    ]
+
+
+def with_current_expectations(ctx: RunContext, events: Iterable[AssetEvent]) -> list[dg.AssetMaterialization]:
+    """Return the events with the current poll schedule of their source."""
+    with ctx.store.read() as connection:
+        now = ctx.store.clock.now(connection)
+        return with_expectations(connection, events, now=now, settings=ctx.settings)
+
+
+def _facts(source: Source, prices: PollingBudget, now: datetime) -> Mapping[str, Any]:
+    """Return the schedule facts; only the reason for kinds whose changes are not learned."""
+    facts = expectation(source, prices, now=now)
+    if source.kind not in REPEATED:
+        return facts
+    return {"checked_when": facts["checked_when"]}

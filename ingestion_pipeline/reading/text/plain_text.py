@@ -1,0 +1,527 @@
+"""Text of a body: decoded by declaration or guess, cleaned, and fingerprinted without the date of the day.
+
+A fingerprint leaves out only what a page says of itself: "as of", "last updated", a copyright year, a clock. A date
+that stands for anything else is content, and so is every other number.
+"""
+
+import codecs
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from html import unescape
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+_SAMPLE_BYTES = 200_000
+_FEWEST = 12  # bytes beyond ASCII; fewer prove nothing
+_LEAST_WORD_BYTES = 3  # on average; western text has 2: one letter, and the one after it
+_GUESSED = (
+    *("big5hkscs", "cp932", "cp949", "euc-jp", "gb18030", "koi8-r"),
+    *(f"cp125{number}" for number in range(7)),
+    "cp874",
+)
+_BLANKS_BEYOND_ASCII = re.compile(rb"\xa0{2,}")
+_ASCII = bytes(range(128))
+# Letters of other scripts, some of which have an ASCII byte in their second half.
+_WORDS_BEYOND_ASCII = re.compile(rb"[\x80-\xff](?:[\x30-\x7e]?[\x80-\xff])*+[\x30-\x7e]?")
+
+
+def guessed_encoding(body: bytes) -> str | None:
+    """Return the codec that the bytes clearly indicate; None if there is none."""
+    head = _BLANKS_BEYOND_ASCII.sub(b" ", body[:_SAMPLE_BYTES])
+    if len(head.translate(None, _ASCII)) < _FEWEST:
+        return None
+    import chardet  # few bodies need it
+
+    words = _WORDS_BEYOND_ASCII.findall(head)
+    if sum(map(len, words)) >= _LEAST_WORD_BYTES * len(words):
+        head = b" ".join(words)  # among much markup the library takes them for western letters
+    codec = chardet.detect(head, include_encodings=_GUESSED, compat_names=False, prefer_superset=True)["encoding"]
+    return {FALLBACK: None, "euc_jis_2004": "euc_jp"}.get(codec or FALLBACK, codec)
+
+
+# Browsers look at 1024 bytes; real pages declare later, so we look as far as html5lib's tests go.
+HEAD_BYTES = 16_384
+
+FALLBACK = "cp1252"
+
+# A byte order mark, longest first: UTF-32's begins like UTF-16's.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+# Names that browsers know and Python does not, or knows as something else.
+_LABELS = {
+    label: codec
+    for codec, labels in {
+        "big5hkscs": "cn-big5 x-x-big5",
+        "cp1250": "x-cp1250",
+        "cp1251": "x-cp1251",
+        "cp1252": "iso88591 x-cp1252",
+        "cp1253": "x-cp1253",
+        "cp1254": "iso88599 x-cp1254",
+        "cp1255": "x-cp1255",
+        "cp1256": "x-cp1256",
+        "cp1257": "x-cp1257",
+        "cp1258": "x-cp1258",
+        "cp874": "dos-874 iso885911 tis-620 windows-874",
+        "cp932": "windows-31j x-sjis",
+        "cp949": "cseuckr csksc56011987 iso-ir-149 ks_c_5601-1989 ksc_5601 windows-949",
+        "euc_jp": "cseucpkdfmtjapanese x-euc-jp",
+        "gb18030": "chinese csgb2312 gb_2312 gb_2312-80 x-gbk",
+        "iso8859-2": "iso88592",
+        "iso8859-3": "iso88593",
+        "iso8859-4": "iso88594",
+        "iso8859-5": "iso88595",
+        "iso8859-6": "csiso88596e csiso88596i iso-8859-6-e iso-8859-6-i iso88596",
+        "iso8859-7": "iso88597 sun_eu_greek",
+        "iso8859-8": "csiso88598e csiso88598i iso-8859-8-e iso-8859-8-i iso88598 logical visual",
+        "iso8859-10": "iso885910",
+        "iso8859-13": "iso885913",
+        "iso8859-14": "iso885914",
+        "iso8859-15": "csisolatin9 iso885915",
+        "koi8-r": "koi koi8",
+        "koi8-u": "koi8-ru",
+        "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+        "mac-roman": "csmacintosh mac macintosh x-mac-roman",
+        "utf-16-be": "unicodefffe",
+        "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff",
+        "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
+    }.items()
+    for label in labels.split()
+}
+
+# What a label means to browsers where that is wider than what Python takes it to mean.
+_WIDER = {
+    "ascii": "cp1252",
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "johab": "cp949",
+    "shift_jis": "cp932",
+    "utf-16": "utf-16-le",
+}
+
+# Nothing else is decoded: Python also offers utf-7, rot13, zlib and worse under a label's name.
+_SINGLE_BYTE = frozenset(
+    {f"cp125{n}" for n in range(9)}
+    | {f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)}
+    | {"cp866", "cp874", "koi8-r", "koi8-u", "mac-cyrillic", "mac-roman"}
+)
+_MULTI_BYTE = frozenset({"big5hkscs", "cp932", "cp949", "euc_jp", "gb18030", "iso2022_jp", "utf-16-be", "utf-16-le"})
+
+_XML_DECLARATION = re.compile(rb"\s*<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([^\"'>]{1,40})[\"']")
+_CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"';][^\s;]*))", re.IGNORECASE)
+_TAG = re.compile(r"<(?:(!--)|(meta)(?=[\s/])|/?[a-z]|[!/?])", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    r"[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s>\"'][^\s>]*+)|(?=>)))?"
+)
+_NON_LEADS = bytes(range(0xC0))
+_SURROGATES = re.compile("[\ud800-\udfff]")
+# With the semicolon: "R&D" and "?a=1&copy=2" are no references.
+_REFERENCE = re.compile(r"&(?:[a-z][a-z0-9]{1,31}|#[0-9]{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
+MAX_ESCAPES = 4  # times that a text was escaped on its way through APIs and feeds
+
+
+def decode(body: bytes, content_type: str | None = None) -> str:
+    """Return the body's text, without NUL or lone surrogates; undecodable bytes become U+FFFD."""
+    return decoded(body, content_type)[0]
+
+
+def decoded(body: bytes, content_type: str | None = None) -> tuple[str, bytes]:
+    """Return the body's text, and its UTF-8: most often the body itself."""
+    # None of the codecs allowed here makes a lone surrogate out of bytes.
+    declared = _by_its_bytes(body) or _declared(body, content_type) or "utf-8"
+    text = _utf8_text(body) if declared == "utf-8" else None  # most are, and need no second look
+    if text is not None and 0 not in body:
+        return text, body
+    if text is None:
+        text = body.decode(encoding_of(body, content_type), errors="replace")
+    text = text.replace("\0", "")
+    return text, text.encode()
+
+
+def clean_text(text: str | None) -> str | None:
+    """Return one line that any database can store, or None if only white space is left."""
+    if text is None:
+        return None
+    if not text.isprintable():
+        text = _SURROGATES.sub("", text.replace("\0", ""))
+    elif "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text or None  # most are: printable means that a space is the only white space
+    return " ".join(text.split()) or None
+
+
+def without_references(text: str) -> str:
+    """Return the text with `&amp;` and the like resolved, however often they were escaped."""
+    for _ in range(MAX_ESCAPES):
+        if "&" not in text:
+            break
+        text = _REFERENCE.sub(lambda match: unescape(match[0]), text)
+    return text
+
+
+def encoding_of(body: bytes, content_type: str | None = None) -> str:
+    """Return the Python codec that reads the body best; there is always one."""
+    return _by_its_bytes(body) or _chosen_encoding(_declared(body, content_type), body)
+
+
+def declared_encoding(body: bytes) -> str | None:
+    """Return the encoding of the XML declaration or the first usable `meta`, if any."""
+    head = body[:HEAD_BYTES]
+    if (match := _XML_DECLARATION.match(head)) and (codec := _codec(match[1].decode("latin-1"))):
+        return _readable_as_ascii(codec)
+    return _meta_encoding(head.decode("latin-1"))
+
+
+def _by_its_bytes(body: bytes) -> str | None:
+    marked = next((codec for mark, codec in _MARKS if body.startswith(mark)), None)
+    return marked or _utf16_without_mark(body)
+
+
+def _declared(body: bytes, content_type: str | None) -> str | None:
+    return _header_encoding(content_type) or declared_encoding(body)
+
+
+def _chosen_encoding(declared: str | None, body: bytes) -> str:
+    if declared is None or declared == "utf-8":
+        return "utf-8" if _is_mostly_utf8(body) else guessed_encoding(body) or FALLBACK
+    if declared.startswith("utf-16") and 0 not in body:
+        return _chosen_encoding(None, body)
+    # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.
+    chance = 3 if declared in _MULTI_BYTE else 0
+    return "utf-8" if _lead_count(body) > chance and _utf8_text(body) is not None else declared
+
+
+def _utf8_text(body: bytes) -> str | None:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_mostly_utf8(body: bytes) -> bool:
+    """Return whether the body is UTF-8 but for a few bytes: a bad quotation, a cut-off end."""
+    if _utf8_text(body) is not None:
+        return True
+    return _lead_count(body) > 2 * body.decode("utf-8", errors="replace").count("\ufffd")
+
+
+def _lead_count(body: bytes) -> int:
+    """Return how many characters beyond ASCII the body has if it is UTF-8."""
+    return len(body.translate(None, _NON_LEADS))
+
+
+def _utf16_without_mark(body: bytes) -> str | None:
+    """Recognise UTF-16 by its NULs: markup is mostly ASCII, so every second byte is 0."""
+    head = body[: min(1024, len(body) // 2 * 2)]
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    most = max(len(head) // 5, 2)  # 40 % of the characters
+    if odd >= most and even * 10 <= odd:
+        return "utf-16-le"
+    return "utf-16-be" if even >= most and odd * 10 <= even else None
+
+
+def _header_encoding(content_type: str | None) -> str | None:
+    match = _CHARSET.search(content_type or "")
+    return _codec(match[1] or match[2] or match[3] or "") if match else None
+
+
+def _codec(label: str) -> str | None:
+    """Return the codec for a label as browsers understand it; None for an unknown label."""
+    label = label.strip().lower()
+    if not re.fullmatch(r"[a-z0-9_:.-]{1,40}", label):
+        return None
+    try:
+        name = codecs.lookup(_LABELS.get(label, label)).name
+    except LookupError:
+        return None
+    name = _WIDER.get(name, name)
+    return name if name == "utf-8" or name in _SINGLE_BYTE or name in _MULTI_BYTE else None
+
+
+def _readable_as_ascii(codec: str) -> str:
+    """Return the codec unless it is UTF-16: a declaration readable as ASCII is not UTF-16."""
+    return "utf-8" if codec.startswith("utf-16") else codec
+
+
+def _meta_encoding(head: str) -> str | None:
+    """Return the first encoding that a `meta` names, found as browsers do before they parse."""
+    position = 0
+    while tag := _TAG.search(head, position):
+        if tag[1]:
+            position = head.find("-->", tag.start() + 2)
+            if position < 0:
+                return None
+            continue
+        attributes, position = _attributes(head, tag.end())
+        if position < 0:
+            return None
+        if tag[2] and (codec := _meta_codec(attributes)):
+            return _readable_as_ascii(codec)
+    return None
+
+
+def _attributes(head: str, position: int) -> tuple[dict[str, str], int]:
+    """Return a tag's attributes and where the tag ends; -1 if it never does."""
+    attributes: dict[str, str] = {}
+    while match := _ATTRIBUTE.match(head, position):
+        attributes.setdefault(match[1].lower(), match[2] or match[3] or match[4] or "")
+        position = match.end()
+    return attributes, head.find(">", position)
+
+
+def _meta_codec(attributes: dict[str, str]) -> str | None:
+    if "charset" in attributes:
+        return _codec(attributes["charset"])
+    if attributes.get("http-equiv", "").lower() != "content-type":
+        return None
+    return _header_encoding(attributes.get("content"))
+
+
+# A blank is a space: `\s` would go on into the next line, and that is another block of the page.
+_MONTH = (
+    r"(?:jan(?:uar[yi]?|vier|eiro)?|feb(?:ruar[yi]?|braio)?|f[ée]vr(?:ier)?|m[aä]r(?:ch|z|s|zo|ts)?"
+    r"|apr(?:il|ile)?|avr(?:il)?|abr(?:il)?|ma[yi]o?|mai|june?|jun[io]{0,2}|juin|july?|jul[io]{0,2}"
+    r"|juillet|aug(?:ust)?|ao[uû]t|agosto|sep(?:t(?:ember|embre)?|tiembre)?|set(?:tembre|embro)?"
+    r"|o[ck]t(?:ober|obre|ubro|ubre)?|out(?:ubro)?|nov(?:ember|embre|iembre|embro)?"
+    r"|de[cz](?:ember|embre|iembre|embro)?|d[ée]c(?:embre)?|dic(?:iembre|embre)?)\b\.?"
+)
+_WEEKDAY = (
+    r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?|(?:mon|diens|donners|frei"
+    r"|sams|sonn)tag|mittwoch|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes"
+    r"|mi[ée]rcoles|jueves|viernes|s[áa]bado|domingo)\.?,?"
+)
+_YEAR = r"(?:19|20)[0-9]{2}"
+_MONTH_DAY = r"(?:3[01]|[12][0-9]|0?[1-9])(?![0-9])"
+_HOUR = (
+    r"(?:(?:[01]?[0-9]|2[0-4])(?:[:h][0-5][0-9]"
+    r"(?::[0-5][0-9](?:\.[0-9]{1,9})?(?: ?[+-][0-9]{2}:?[0-9]{2})?)?(?: ?[ap]\.?m\b\.?)?"
+    r"|\.[0-5][0-9](?= uhr)| ?[ap]\.?m\b\.?)"
+    r"(?: ?(?:uhr|utc|gmt|z|(?:[abcehijkmp]|ak|ae|ac|aw|nz)[sd]t|cet|cest)\b)?"
+    r"(?: ?\+[0-9]{2}:?[0-9]{2})?)"
+)
+# From one clock to another is a time of opening, not of the page.
+_CLOCK = rf"(?>{_HOUR})(?! ?(?:[-–—]|to|until|bis) ?[0-9]{{1,2}}(?:[:h.][0-9]| ?[ap]\.?m))"  # noqa: RUF001
+# "As of May 1, 2000 seats" counts seats, and so does "as of May 12 seats": what may be a number is
+# of the date only before a word that nothing countable begins with. A year too many is seen as a
+# change once a year; a number too few would hide one.
+_GOES_ON = (
+    r"(?:(?:at|um|à) [0-9]|(?:the|this|these|those|that|there|we|our|you|your|they|their|it|its|he"
+    r"|she|his|her|i|my|an?|if|when|please|by|der|die|das|wir|le|la|les|nous|el|los|las|il)\b)"
+)
+_YEAR_ENDS = (
+    r"(?=$|[.,;:!?)\]\"](?![0-9])| [|•·]| [-–—] (?![0-9])"  # noqa: RUF001 - found so
+    rf"|,? (?:[-–—] )?[0-9]{{1,2}}(?:[:h][0-9]|\.[0-9]{{2}} uhr| ?[ap]\.?m\b)| {_GOES_ON})"  # noqa: RUF001
+)
+_DAY_ENDS = rf"(?! ?[€$£%+]| [0-9]{{3}}(?![0-9])| (?!{_GOES_ON})[^\W\d_])"
+_DAY = (
+    rf"(?:{_YEAR}[-/.][0-9]{{1,2}}[-/.]{_MONTH_DAY}(?:t{_HOUR}(?:-[0-9]{{2}}:?[0-9]{{2}})?)?"
+    rf"|{_YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01]){_YEAR_ENDS}"
+    rf"|{_MONTH_DAY}[-/.]{_MONTH_DAY}[-/.](?:{_YEAR}|[0-9]{{2}})"
+    rf"|{_MONTH_DAY}[-/]{_MONTH}[-/](?:{_YEAR}|[0-9]{{2}})"
+    r"|[0-9]{4}年[0-9]{1,2}月[0-9]{1,2}日|[0-9]{4}년 ?[0-9]{1,2}월 ?[0-9]{1,2}일"
+    rf"|{_MONTH} {_MONTH_DAY}"
+    rf"(?:(?:st|nd|rd|th)?,? {_YEAR}{_YEAR_ENDS}|(?:st|nd|rd|th)\b|{_DAY_ENDS})"
+    rf"|{_MONTH_DAY}(?:st|nd|rd|th|\.|er)? (?:of |de )?{_MONTH}(?:,? (?:de )?{_YEAR}{_YEAR_ENDS})?"
+    rf"|{_MONTH},? {_YEAR}{_YEAR_ENDS})"
+)
+_MOMENT = (
+    rf"(?:(?:{_WEEKDAY} )?{_DAY}(?:,? (?:at |um |à )?{_CLOCK}"
+    rf"|,? [-–—|•·] {_CLOCK}(?! (?!{_GOES_ON})[^\W\d_]))?"  # noqa: RUF001 - found so
+    rf"|{_CLOCK}(?:,? (?:on )?(?:{_WEEKDAY} )?{_DAY})?)"
+)
+_AGO = (
+    r"(?:(?:about |over )?(?:[0-9]{1,4}|an?|one|a few) "
+    r"(?:second|minute|hour|day|week|month|year)s? ago|just now|yesterday|today)"
+)
+# Words that make a date a term of the content: "effective as of".
+_TERM = "".join(rf"(?<!{word}[ \n])" for word in ("effective", "starting", "beginning", "valid", "due", "deadline"))
+_SAYS = (
+    r"as (?:of|at)|last (?:updated?|modified|modification|changed?|revised|revision|reviewed"
+    r"|refresh(?:ed)?|edited|checked|published)(?: date)?|(?:latest|most recent) "
+    r"(?:updated?|modification|revision|change)|(?:page|site|content|information|data|catalog(?:ue)?"
+    r"|list|listing) (?:updated|modified|generated|rendered|refreshed)"
+    r"|(?:generated|retrieved|printed|rendered)(?= (?:on|at)[ \n])"
+    r"|letzte [äa]nderung|zuletzt (?:aktualisiert|ge[äa]ndert)|aktualisiert(?= am)"
+    r"|derni[èe]re mise [àa] jour|mis [àa] jour(?= le)|[úu]ltima actualizaci[óo]n"
+    r"|actualizado(?= el)|[úu]ltima atualiza[çc][ãa]o|ultimo aggiornamento|laatst bijgewerkt"
+    r"|最終更新日?時?|更新日時?|更新时间|最后更新"
+)
+_NOW = (
+    r"today is|today's date(?: is)?|(?:current|local|server) (?:date|time)(?: (?:and|&) time)?"
+    r"(?: is)?|(?:the time|it) is now|currently it is|heute ist"
+)
+# At the head of a line these speak of the page itself; elsewhere, of anything.
+_ALONE = r"^(?:updated|generated|rendered|retrieved|printed|refreshed|stand)(?=[ :：,\n])"  # noqa: RUF001
+_LABEL = rf"(?:{_TERM}\b(?:{_SAYS}|{_NOW})|{_ALONE})"
+_WORD = r"(?:on|at|the|am|vom|le|el|il)"
+_MARK = r" ?+[:：=–,-]?+"  # noqa: RUF001 - found so
+# A page often has its label in one block and the moment in the next; either has to be all there is
+# on its line, else the next line is a talk at 10:30.
+_HEAD = r"(?:^|(?<=\npage )|(?<=\ndata )|(?<=\npage was )|(?<=\nthis page was ))"
+_FILLS_LINE = rf"{_HEAD}{_LABEL}{_MARK}(?: ?+{_WORD})?+"
+_ENDS = r"(?![0-9]|[.,:/][0-9])"
+# After "today" only a date is left out: a clock there is when something happens.
+_DATED = (
+    rf"({_LABEL}{_MARK} ?+(?:{_WORD} )?+|{_FILLS_LINE}(\n))(?:{_MOMENT}|{_AGO})(?(2)$|{_ENDS})"
+    rf"|(^today{_MARK}(?: |(\n))?+)(?:{_WEEKDAY} )?{_DAY}(?(4)$|{_ENDS})"
+)
+# Where something of the day can begin, for one look at the bytes of a page by re2: that takes a
+# thirtieth of the time. Patterns are tried there alone. None of these begins inside of another,
+# so that none is overlooked.
+_SPEAKS_OF_TIME = (
+    "as of|as at|last |latest |laatst |most recent |page |site |content |data |information "
+    "|catalog |catalogue |list |listing |generated |retrieved |printed |rendered |letzte |zuletzt "
+    "|aktualisiert |derni|mis |ultim|últim|actualizado |today|current|local |server |the time"
+    "|it is now|heute ist|最終更新|更新|最后更新|loaded in |served in |processed in "
+    "|\nupdated|\ngenerated|\nrendered|\nretrieved|\nprinted|\nrefreshed|\nstand"
+    r"|©|\(c\)|copyright"
+).encode()
+_TIMED = frozenset(
+    {b"generated ", b"\ngenerated", b"rendered ", b"\nrendered", b"loaded in ", b"served in "} | {b"processed in "}
+)
+_COPYRIGHT_MARKS = ("©".encode(), b"(c)")
+_NAMES_OWNER = (*_COPYRIGHT_MARKS, b"copyright")
+_YEAR_IN_BYTES = re.compile(rb"\b(?:19|20)[0-9]{2}\b")
+_YEARS = rf"{_YEAR}(?: ?(?:[-–—]|to) ?(?:{_YEAR}|present))?(?![0-9]|[.,][0-9])"  # noqa: RUF001
+_COUNTS = (
+    r" ?(?:[€$£%+]|(?:eur|euros?|usd|gbp|chf|dollars?|seats?|places?|spots?|students?|people"
+    r"|persons?|participants?|credits?|points?|hours?)\b)"
+)
+# "Fee 2000 (c)" has a footnote: before that mark a year has to begin its line, an owner to follow.
+_COPYRIGHT = re.compile(
+    rf"((?:©|\(c\)|\bcopyright\b)[ ©(c),]{{0,8}}+){_YEARS}(?!{_COUNTS})"
+    rf"|()\b{_YEARS}(?= ?©)|()^{_YEARS}(?= ?\(c\) [^\W\d_])",
+    re.MULTILINE,
+)
+_YEARS_LENGTH = 24  # bytes at the most of "2010 – 2025 " before a mark  # noqa: RUF003
+_LISTED = re.compile(rb"\([ab]\)")
+_TIMING = re.compile(
+    r"(\b(?:generated|rendered|loaded|served|processed) in )[0-9.,]{1,12}"
+    r"(?= ?(?:s|ms|sec|seconds|milliseconds)\b)"
+)
+
+# Bytes that the pattern of a date may look at: before its place (a word that makes it a term), and
+# from there on.
+_BEFORE, _LONGEST = 48, 400
+
+
+def content_hash(text: str) -> str:
+    """Return a hash that is equal for equal content, whatever the day and the case; sha256 hex."""
+    return clean_content_hash(_in_one_spelling(text))
+
+
+def clean_content_hash(text: bytes) -> str:
+    """Return the hash of a text from `utf8_text`, whose blanks are normalised already."""
+    return hashlib.sha256(_without_the_day(text)).hexdigest()
+
+
+def _in_one_spelling(text: str) -> bytes:
+    lines = text.lower().split("\n")
+    text = "\n".join([" ".join(words) for line in lines if (words := line.split())])
+    return text.encode("utf-8", "replace")
+
+
+def _without_the_day(text: bytes) -> bytes:
+    """Remove the date of the day, in bytes: much quicker than in characters."""
+    whole = lowered = b"\n" + _lower(text)
+    seen = _mentions(lowered)
+    words = {word for _, word in seen}
+    starts = [place + word.startswith(b"\n") for place, word in seen if word not in _NAMES_OWNER]
+    lowered = _without(_dated(), lowered, starts, longest=_LONGEST)
+    if not words.isdisjoint(_TIMED):
+        lowered = _TIMING.sub(r"\1", lowered.decode()).encode()
+    if not words.isdisjoint(_NAMES_OWNER):
+        # In a shortened text their positions have changed.
+        owners = _owners(lowered, seen if lowered is whole else _mentions(lowered))
+        years = _years_before([place for place, word in owners if word in _COPYRIGHT_MARKS], lowered)
+        lowered = _without(_COPYRIGHT, lowered, sorted([*years, *(place for place, _ in owners)]))
+    return lowered[1:]
+
+
+def _owners(text: bytes, seen: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Return the mentions of an owner; after an (a) or (b), a (c) is the third of a list."""
+    owners = [mention for mention in seen if mention[1] in _NAMES_OWNER]
+    if all(word != b"(c)" for _, word in owners) or not (first := _LISTED.search(text)):
+        return owners
+    return [mention for mention in owners if mention[1] != b"(c)" or mention[0] < first.start()]
+
+
+def _lower(text: bytes) -> bytes:
+    """Return the text in lower case: most letters are ASCII, and most others have no case."""
+    others = text.translate(None, _ASCII).decode()
+    return text.lower() if others.lower() == others else text.decode().lower().encode()
+
+
+def _without(pattern: re.Pattern[str], text: bytes, places: Iterable[int], *, longest: int = 100) -> bytes:
+    """Remove what follows the group, wherever the pattern matches at a place."""
+    parts: list[bytes] = []
+    position = 0
+    for place in places:
+        if place < position:
+            continue
+        # What a window cuts in two, at its edges, is a character that no pattern looks at.
+        before = text[max(place - _BEFORE, 0) : place].decode("utf-8", "ignore")
+        window = before + text[place : place + longest].decode("utf-8", "ignore")
+        if match := pattern.match(window, len(before)):
+            parts.append(text[position : place + len(match[match.lastindex or 0].encode())])
+            position = place + len(match[0].encode())
+    return b"".join([*parts, text[position:]]) if parts else text
+
+
+def _mentions(text: bytes) -> list[tuple[int, bytes]]:
+    """Return every word that may refer to the day, and its position."""
+    spans = [match.span() for match in re2_pattern(_SPEAKS_OF_TIME).finditer(text)]
+    return [(start, text[start:end]) for start, end in spans]
+
+
+def _years_before(marks: Sequence[int], text: bytes) -> list[int]:
+    """Return the years that a mark may follow, each once however many marks are near."""
+    return [
+        year.start()
+        for last, place in pairwise([0, *marks])
+        if text[place - 2 : place].strip().isdigit()
+        for year in _YEAR_IN_BYTES.finditer(text, max(place - _YEARS_LENGTH, last), place)
+    ]
+
+
+@cache
+def _dated() -> re.Pattern[str]:
+    """Compile on first use: it takes as long as importing the whole package."""
+    return re.compile(_DATED, re.MULTILINE)
+
+
+@cache
+def re2_pattern(pattern: str | bytes) -> Any:  # noqa: ANN401 - re2 has no types
+    """Compile on first use, with re2: it takes one pass, whatever the text."""
+    re2: Any = import_module("re2")
+    return re2.compile(pattern)
+
+
+class QuickCheck:
+    """A pattern in re2's syntax, in lower case, for a folded text."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern.encode()
+
+    def sees(self, text: str) -> bool:
+        """Return whether the pattern occurs in the text, in whatever case."""
+        return re2_pattern(self._pattern).search(folded(text).encode("utf-8", "replace")) is not None
+
+
+def folded(text: str) -> str:
+    """Return the text in lower case, with equal letters as `re` defines them."""
+    if text.isascii():
+        return text.lower()
+    return text.replace("\u0130", "i").replace("\u0131", "i").casefold()

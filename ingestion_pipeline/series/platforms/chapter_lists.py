@@ -1,0 +1,483 @@
+"""Platforms `json`, `html` and `rss`: any list of chapters, described by its source's config or recognised by its form.
+
+Numbers of a feed come from the titles of its entries.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import TypeVar
+
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link, absolute_links
+from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.structured.items import (
+    BadJsonPath,
+    BadSelector,
+    FieldSelector,
+    HtmlPage,
+    HtmlReader,
+    Item,
+    ItemPage,
+    ItemReader,
+    JsonPath,
+    JsonReader,
+    ParsedFeed,
+    Problem,
+    checked_css,
+)
+from ingestion_pipeline.reading.text.plain_text import without_references
+from ingestion_pipeline.reading.text.values import DateReader
+from ingestion_pipeline.series.chapter import Release, chapter_number, volume_text
+from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
+from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.urls import host_of, without_credentials
+
+Parsed = TypeVar("Parsed")
+
+# An item must have the first of these that is configured, else it is no chapter.
+NAMING_FIELDS = ("url", "source_chapter_id", "number", "label", "title")
+FIELDS = (*NAMING_FIELDS, "language", "scanlation_group", "volume", "published_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseDefaults:
+    """The defaults that a source's config sets for all its releases, and its addresses."""
+
+    platform: str
+    url: str
+    requested_url: str
+    series_title: str | None
+    language: str | None
+    scanlation_group: str | None
+    is_complete: bool
+
+    @property
+    def day_first(self) -> bool:
+        """Return whether 02/10/2014 is in October, as in every language but English."""
+        language = (self.language or "en").lower()
+        return language.partition("-")[0] != "en"
+
+    def first_request(self, accept: str) -> Request:
+        """Return the request of the first page."""
+        if not self.requested_url:
+            raise BadConfig(f"a source of {self.platform} needs an address; without one it reads saved bodies only")
+        return Request(url=self.requested_url, accept=accept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFeed:
+    """A list of chapters; a window on the newest unless its config says it is complete."""
+
+    accept: str
+    defaults: ReleaseDefaults
+    reader: ItemReader
+
+    def first_request(self) -> Request:
+        """Return the request of the first page."""
+        return self.defaults.first_request(self.accept)
+
+    def next_request(
+        self,
+        body: bytes,
+        *,
+        previous: Request | None = None,  # noqa: ARG002  where it was answered says more
+        url: str = "",
+    ) -> Request | None:
+        """Return the request of the page that this one links to; None if there is none.
+
+        Raises:
+            Permanent: `foreign_next`; a source is rate limited for its own host only.
+        """
+        url = url or self.defaults.requested_url
+        address = self.reader.next_url(body, url=url)
+        if address is None:
+            return None
+        # a list that was redirected may continue on the host it was redirected to
+        if host_of(address) not in {host_of(url), host_of(self.defaults.requested_url)}:
+            raise Permanent(
+                f"the next page {without_credentials(address)} is on another host;"
+                " add it as a source of its own, or fix next in the config",
+                code="foreign_next",
+            )
+        return Request(url=address, accept=self.accept)
+
+    def read(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        urls: Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> ParsedFeed[Release]:
+        """Return one release per item, in the order of the pages, without duplicates."""
+        inputs = zip(bodies, content_types, urls or [self.defaults.requested_url] * len(bodies), strict=True)
+        pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in inputs]
+        # links are relative to the site, also where the list is elsewhere
+        site = self.defaults.url if self.defaults.requested_url != self.defaults.url else None
+        located = [(item, page.base_url if site is None else site) for page in pages for item in page.reading.records]
+        links = absolute_links((base, item["url"]) for item, base in located if "url" in item)
+        items = [_with_address(item, links.get((base, item.get("url", "")))) for item, base in located]
+        # sorted is stable: of two mentions of a chapter the one with a date is kept
+        dated_last = sorted(items, key=lambda item: "published_at" in item)
+        chosen = {_identity(item): item for item in dated_last}
+        dates = DateReader(now=now, day_first=self.defaults.day_first)
+        problems = [problem for page in pages for problem in page.reading.problems]
+        is_whole = bool(pages) and not problems and pages[-1].next_url is None
+        return ParsedFeed(
+            records=[self._release(chosen[key], dates) for key in dict.fromkeys(map(_identity, items))],
+            problems=[*problems, *_unread_dates(items, dates, now), *_dead_links(links)],
+            is_complete=self.defaults.is_complete and is_whole,
+            notes=list(dict.fromkeys(note for page in pages for note in page.reading.notes)),
+        )
+
+    def _release(self, item: Item, dates: DateReader) -> Release:
+        date = item.get("published_at")
+        label, title = (without_references(item.get(name) or "") for name in ("label", "title"))
+        number = chapter_number(item.get("number"))
+        if number is None:
+            number = chapter_number(label or title, self.defaults.series_title)
+        return Release(
+            number=number,
+            title=title or label or None,
+            url=item.get("url"),
+            language=item.get("language") or self.defaults.language,
+            scanlation_group=item.get("scanlation_group") or self.defaults.scanlation_group,
+            source_chapter_id=item.get("source_chapter_id"),
+            volume=item.get("volume") or volume_text(label or title, self.defaults.series_title),
+            published_at=dates.read(date) if date else None,
+        )
+
+
+def read_defaults(platform: str, url: str, reader: ConfigReader) -> ReleaseDefaults:
+    """Read the keys that all feeds have; the list is at `api_base`, else at `url`."""
+    return ReleaseDefaults(
+        platform=platform,
+        url=reader.checked_address("url", url) if url else "",
+        requested_url=reader.address("api_base", default=url) or url,
+        series_title=reader.text("series_title"),
+        language=reader.text("language"),
+        scanlation_group=reader.text("scanlation_group"),
+        is_complete=reader.flag("complete", default=False),
+    )
+
+
+def _parsed(reader: ConfigReader, key: str, text: str, parse: Callable[[str], Parsed], fallback: Parsed) -> Parsed:
+    """Return the parsed path or selector under the key; reject it, and go on without, if it is invalid."""
+    try:
+        return parse(text)
+    except (BadJsonPath, BadSelector) as error:
+        reader.reject(key, str(error))
+        return fallback
+
+
+def naming_field(fields: Sequence[str], reader: ConfigReader) -> tuple[str, ...]:
+    """Return the field that every chapter must have; reject the config if none is configured."""
+    configured = tuple(name for name in NAMING_FIELDS if name in fields)
+    if not configured:
+        reader.reject("fields", f"needed: at least one of {', '.join(NAMING_FIELDS)}")
+    return configured[:1]
+
+
+def _identity(item: Item) -> tuple[str | None, ...]:
+    """Return all fields but the date, which a first mention often lacks."""
+    return tuple(item.get(name) for name in FIELDS if name != "published_at")
+
+
+def _with_address(item: Item, address: str | None) -> Item:
+    rest = {name: text for name, text in item.items() if name != "url"}
+    return {**rest, "url": address} if address else rest
+
+
+def _unread_dates(items: Sequence[Item], dates: DateReader, now: datetime | None) -> list[Problem]:
+    """Return one problem for all dates that cannot be parsed; the list stays complete."""
+    stated = [item["published_at"] for item in items if "published_at" in item]
+    unread = [date for date in stated if dates.read(date) is None]
+    if not unread:
+        return []
+    message = (
+        f"{len(unread)} of {len(stated)} dates cannot be read or lie in the future, the first is {unread[0][:60]!r}"
+    )
+    if now is None:
+        message += "; relative dates need the time of fetching, which is not known"
+    return [Problem(where="published_at", message=message, hides_record=False)]
+
+
+def _dead_links(links: Mapping[tuple[str, str], str | None]) -> list[Problem]:
+    """Return one problem for all links that are no web address; the chapters still count."""
+    dead = [link for (_, link), address in links.items() if address is None]
+    if not dead:
+        return []
+    message = f"{len(dead)} of {len(links)} links are no web addresses, the first is {dead[0][:60]!r}"
+    if any(not base for base, _ in links):
+        message += "; relative ones need the address of the page"
+    return [Problem(where="url", message=message, hides_record=False)]
+
+
+def configure_json(url: str, config: Mapping[str, object]) -> ListedFeed:
+    """Build the feed from `items` and `fields`; all problems of the config are raised at once."""
+    reader = ConfigReader("json", config)
+    defaults = read_defaults("json", url, reader)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    items, following = reader.text("items") or "", reader.text("next")
+
+    def path(key: str, text: str) -> JsonPath:
+        return _parsed(reader, key, text, JsonPath.of, JsonPath.of(""))
+
+    json_reader = JsonReader(
+        items=path("items", items),
+        fields={name: [path(f"fields.{name}", text) for text in texts] for name, texts in fields.items()},
+        required=naming_field(list(fields), reader),
+        next=path("next", following) if following else None,
+    )
+    reader.finish()
+    return ListedFeed(accept="application/json, */*;q=0.5", defaults=defaults, reader=json_reader)
+
+
+JSON = SeriesPlatform(name="json", version=2, rate=None, honours_robots=True, configure=configure_json)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theme:
+    """The selectors of a site theme; `marks` match on its series pages only."""
+
+    marks: str
+    items: str
+    fields: Mapping[str, tuple[str, ...]]
+    next: str | None = None
+
+
+# In the order in which a page is compared with them.
+THEMES: Mapping[str, Theme] = MappingProxyType(
+    {
+        # WordPress with Madara: a new chapter has its date in a title, an old one as text. Many
+        # sites fill the holder by a script, and then the page as it is fetched lists nothing.
+        "madara": Theme(
+            marks="li.wp-manga-chapter, #manga-chapters-holder",
+            items="li.wp-manga-chapter",
+            fields={
+                "label": ("a",),
+                "title": ("a",),
+                "url": ("a@href",),
+                "published_at": (".chapter-release-date a@title", ".chapter-release-date"),
+            },
+        ),
+        # WordPress with MangaStream, by Themesia.
+        "mangastream": Theme(
+            marks="#chapterlist li[data-num], #chapterlist .eph-num",
+            items="#chapterlist li:has(a[href])",
+            fields={
+                "label": (".chapternum", "a", "@data-num"),
+                "title": (".chapternum", "a"),
+                "url": (".eph-num a@href", "a@href"),
+                "published_at": (".chapterdate",),
+            },
+        ),
+        # My Manga Reader CMS: the name of the series stands before the number.
+        "mmrcms": Theme(
+            marks=".chapters .chapter-title-rtl",
+            items=".chapters > li:has(.chapter-title-rtl a)",
+            fields={
+                "label": (".chapter-title-rtl a",),
+                "title": (".chapter-title-rtl em", ".chapter-title-rtl a"),
+                "url": (".chapter-title-rtl a@href",),
+                "published_at": (".date-chapter-title-rtl",),
+            },
+        ),
+        # MangaBox, as Manganato and Mangakakalot have it: the whole date is in a title.
+        "mangabox": Theme(
+            marks=".row-content-chapter .chapter-name, .chapter-list .row span a",
+            items=".row-content-chapter li:has(a), .chapter-list .row:has(span a)",
+            fields={
+                "label": ("a",),
+                "title": ("a",),
+                "url": ("a@href",),
+                "published_at": (".chapter-time@title", "span:last-child@title", ".chapter-time", "span:last-child"),
+            },
+        ),
+        # FoOlSlide: its date is half a sentence, which no selector reaches.
+        "foolslide": Theme(
+            marks=".list .element .meta_r",
+            items=".list .element:has(.title a)",
+            fields={
+                "label": (".title a",),
+                "title": (".title a",),
+                "url": (".title a@href",),
+                "scanlation_group": (".meta_r a",),
+            },
+        ),
+        # The latest chapters stand above the table and mostly again in it, there with their dates.
+        "mangareader": Theme(
+            marks="#mangaproperties, #latestchapters",
+            items="#mangaproperties ul li:has(a), #latestchapters li:has(a), #listing tr:has(a),"
+            " #mangaproperties ~ table tr:has(a)",
+            fields={"label": ("a",), "title": ("a",), "url": ("a@href",), "published_at": ("td:last-child",)},
+        ),
+    }
+)
+
+# Matches the page of one chapter in these layouts: people give its address by mistake.
+CHAPTER_PAGE = "#imgholder, #ci, .reading-content, #readerarea, .container-chapter-reader"
+
+
+EXAMPLE = '{"items": "li.chapter", "fields": {"label": "a", "url": "a@href"}}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThemedReader:
+    """Parses a page by the first theme whose marks it has, and notes which one."""
+
+    readers: Mapping[str, HtmlReader]
+
+    def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
+        """Return every item of the page.
+
+        Raises:
+            Permanent: `no_theme`, or what the theme's reader raises.
+            Transient: `truncated`; the body is empty.
+        """
+        page = HtmlPage.of(body, content_type)
+        name, reader = self._chosen(page)
+        page_items = reader.read_page(page, url=url)
+        reading = replace(page_items.reading, notes=[*page_items.reading.notes, f"read as theme {name}"])
+        return replace(page_items, reading=reading)
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Return the address of the next page by the page's theme."""
+        if all(reader.next is None for reader in self.readers.values()):
+            return None
+        page = HtmlPage.of(body)
+        return self._chosen(page)[1].next_url_of(page, url=url)
+
+    def _chosen(self, page: HtmlPage) -> tuple[str, HtmlReader]:
+        marked = [name for name, theme in THEMES.items() if page.has(theme.marks)]
+        if not marked:
+            raise _no_theme(page)
+        listing = (name for name in marked if page.has(THEMES[name].items))
+        name = next(listing, marked[0])
+        return name, self.readers[name]
+
+
+def _no_theme(page: HtmlPage) -> Permanent:
+    description, cure = f"a page that fits no known theme ({page.described()})", ""
+    if page.has(CHAPTER_PAGE):
+        description, cure = f"the page of one chapter ({page.described()})", "give the address of the series; or "
+    return Permanent(
+        f"not a list of chapters but {description}; {cure}name a theme ({', '.join(THEMES)}) or"
+        f" say where the chapters are, in the config: {EXAMPLE}",
+        code="no_theme",
+    )
+
+
+NO_THEME = Theme(marks="", items="", fields={})
+
+
+def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
+    """Build the feed from `items` and `fields`; a theme fills in what is left out.
+
+    Without items, fields and theme each page is parsed by the theme whose marks it has.
+    """
+    reader = ConfigReader("html", config)
+    defaults = read_defaults("html", url, reader)
+    name, items = reader.text("theme"), reader.text("items")
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    following = reader.text("next")
+    may_be_empty = reader.flag("may_be_empty", default=False)
+
+    def css(key: str, text: str) -> str:
+        return _parsed(reader, key, text, checked_css, "")
+
+    def field(key: str, text: str) -> FieldSelector:
+        return _parsed(reader, key, text, FieldSelector.of, FieldSelector("", None))
+
+    def html_reader(theme: Theme) -> HtmlReader:
+        selectors = {**theme.fields, **fields}
+        if not (items or theme.items):
+            reader.reject("items", "needed beside fields: a CSS selector, or a theme that has one")
+        next_link = following or theme.next
+        return HtmlReader(
+            items=css("items", items or theme.items) if items or theme.items else "",
+            fields={key: [field(f"fields.{key}", text) for text in texts] for key, texts in selectors.items()},
+            required=naming_field(list(selectors), reader),
+            next=css("next", next_link) if next_link else None,
+            may_be_empty=may_be_empty,
+        )
+
+    if name is None and items is None and not fields:
+        item_reader = ThemedReader(readers={key: html_reader(theme) for key, theme in THEMES.items()})
+    else:
+        if name is not None and name not in THEMES:
+            reader.refuse("theme", name, ", ".join(THEMES))
+        item_reader = html_reader(THEMES.get(name or "", NO_THEME))
+    reader.finish()
+    return ListedFeed(accept="text/html, application/xhtml+xml, */*;q=0.5", defaults=defaults, reader=item_reader)
+
+
+HTML = SeriesPlatform(name="html", version=2, rate=None, honours_robots=True, configure=configure_html)
+
+
+ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RssFeed:
+    """One feed; a window on the newest chapters unless its config says it is complete."""
+
+    defaults: ReleaseDefaults
+
+    def first_request(self) -> Request:
+        """Return the request of the feed."""
+        return self.defaults.first_request(ACCEPT)
+
+    def next_request(
+        self,
+        body: bytes,  # noqa: ARG002  a feed has one page
+        *,
+        previous: Request | None = None,  # noqa: ARG002
+        url: str = "",  # noqa: ARG002
+    ) -> Request | None:
+        """Return None: a feed has one page."""
+        return None
+
+    def read(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        urls: Sequence[str] = (),  # noqa: ARG002  links are relative to the source's own address
+        now: datetime | None = None,  # noqa: ARG002  no date here is relative
+    ) -> ParsedFeed[Release]:
+        """Return one release per entry, in feed order."""
+        pages = [read_feed(body, content_type=type_) for body, type_ in zip(bodies, content_types, strict=True)]
+        problems = [problem for page in pages for problem in page.problems]
+        return ParsedFeed(
+            records=[self._release(entry) for page in pages for entry in page.records],
+            problems=problems,
+            is_complete=self.defaults.is_complete and bool(pages) and not problems,
+        )
+
+    def _release(self, entry: FeedEntry) -> Release:
+        title, series_title = without_references(entry.title) if entry.title else None, self.defaults.series_title
+        return Release(
+            number=chapter_number(title, series_title),
+            title=title,
+            url=absolute_link(self.defaults.url, entry.url),
+            language=self.defaults.language,
+            scanlation_group=self.defaults.scanlation_group or entry.author,
+            source_chapter_id=entry.id,
+            volume=volume_text(title, series_title) if title else None,
+            published_at=entry.published_at,
+        )
+
+
+def configure_rss(url: str, config: Mapping[str, object]) -> RssFeed:
+    """Build the feed at `api_base`, else at `url`; without either it only parses saved bodies."""
+    reader = ConfigReader("rss", config)
+    feed = RssFeed(defaults=read_defaults("rss", url, reader))
+    reader.finish()
+    return feed
+
+
+RSS = SeriesPlatform(name="rss", version=2, rate=None, honours_robots=True, configure=configure_rss)
