@@ -235,7 +235,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         """Write pages, the pages that follow, extract tasks, and finish extractions that failed.
 
         A page of records whose content the published dataset already has is not extracted again.
-        Whether an extraction is complete is decided when it is quiet (`datasets.completion`).
+        Whether an extraction is complete is decided when it is quiet (`datasets.finishing`).
         """
         settings = self._ctx.settings
         done = [(outcome.item, outcome.value) for outcome in outcomes if isinstance(outcome, Completed)]

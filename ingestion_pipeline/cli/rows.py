@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ingestion_pipeline.exports.exporting import ExportResult
     from ingestion_pipeline.exports.formats import Format
 
-FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.files.Format
+FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
 READERS = {
     "csv": "pandas.read_csv({path})",
     "jsonl": "pandas.read_json({path}, lines=True)",

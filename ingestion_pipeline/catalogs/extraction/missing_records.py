@@ -7,7 +7,7 @@
 | is like its siblings, as in the crawl before | its records are removed |
 | needs a model that read it before, and none is configured | it waits |
 
-A failed page keeps its records (see `datasets.carry_over`). A page of an exploratory crawl that
+A failed page keeps its records (see `datasets.dataset_items`). A page of an exploratory crawl that
 never had any fails likewise if it lost links: the pages that they led to stay.
 """
 

@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that `store.schema` hands over, in its transaction."""
+"""Runs migrations on the connection that `store.database` hands over, in its transaction."""
 
 from alembic import context
 
