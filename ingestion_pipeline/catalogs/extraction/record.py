@@ -328,13 +328,7 @@ class RecordEvidence:
     """
 
     def __init__(
-        self,
-        text: str,
-        span: tuple[int, int],
-        wider: Evidence,
-        *,
-        wider_start: int = 0,
-        only_own_numbers: bool = False,
+        self, text: str, span: tuple[int, int], wider: Evidence, *, wider_start: int = 0, only_own_numbers: bool = False
     ) -> None:
         self._own, self._own_start = Evidence(text[slice(*span)]), span[0]
         self._wider, self._wider_start = wider, wider_start

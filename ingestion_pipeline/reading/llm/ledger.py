@@ -318,14 +318,7 @@ class Ledger:
                     return InFlight(scope=overrun.scope, open_usd=open_usd)
                 return _refusal(call.billing, overrun, amount)
             call_id = _insert(connection, call, "reserved", now, reserved_usd=None if price is None else amount)
-        return Reserved(
-            call_id=call_id,
-            kind=kind,
-            estimate=estimate,
-            price=price,
-            amount=amount,
-            scopes=scopes,
-        )
+        return Reserved(call_id=call_id, kind=kind, estimate=estimate, price=price, amount=amount, scopes=scopes)
 
     def settle(
         self,

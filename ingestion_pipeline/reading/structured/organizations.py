@@ -211,11 +211,7 @@ def stated_keywords(content: str | None) -> list[str]:
 
 
 def frequent_words(
-    text: str,
-    *,
-    headings: Sequence[str] = (),
-    language: str | None = None,
-    most: int = MOST_KEYWORDS,
+    text: str, *, headings: Sequence[str] = (), language: str | None = None, most: int = MOST_KEYWORDS
 ) -> list[str]:
     """Return the most frequent words without stop words; those in headings count four times.
 

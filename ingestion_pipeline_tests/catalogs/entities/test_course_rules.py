@@ -131,10 +131,7 @@ ABOUT = "How programs are written and read."
         ([ABOUT, "Corequisites:", "CS 102"], None),
         ([ABOUT, "Prerequisites: None"], None),
         ([ABOUT, "Antirequisite: CS 103", "Exclusion: CS 104"], None),
-        (
-            [ABOUT, "Prerequisite(s): CS 101. Students need a C or better."],
-            "CS 101. Students need a C or better.",
-        ),
+        ([ABOUT, "Prerequisite(s): CS 101. Students need a C or better."], "CS 101. Students need a C or better."),
         (["3 Credits", ABOUT, "Restrictions: Majors only."], None),
         (["Course Attributes: Core", "Description", ABOUT], None),
         (["Fall", "Description:", ABOUT, "Typically Offered: Spring"], None),

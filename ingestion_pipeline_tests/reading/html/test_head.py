@@ -123,8 +123,7 @@ def test_feeds_are_found_in_the_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "title", "canonical"),
-    [(page["name"], page["title"], page["canonical"]) for page in PAGE_HEADS],
+    ("name", "title", "canonical"), [(page["name"], page["title"], page["canonical"]) for page in PAGE_HEADS]
 )
 def test_heads_of_real_pages_are_parsed(name: str, title: str, canonical: str | None) -> None:
     tree = parse_html(decode(sample(f"html_tricky/{name}.html").read_bytes()))

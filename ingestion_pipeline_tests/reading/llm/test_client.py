@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Reply, Say, ScriptedModel, in_turn
-from ingestion_pipeline.reading.llm import (
-    Answered,
-    Fault,
-    ModelClient,
-    ModelTier,
-    Unanswered,
-)
+from ingestion_pipeline.reading.llm import Answered, Fault, ModelClient, ModelTier, Unanswered
 from ingestion_pipeline.reading.llm.wire import AnswerFormat, Exchange, ServerBusy, deadline, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store

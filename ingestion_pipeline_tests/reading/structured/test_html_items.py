@@ -2,13 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.structured.items import (
-    MAX_BYTES,
-    BadSelector,
-    FieldSelector,
-    HtmlReader,
-    checked_css,
-)
+from ingestion_pipeline.reading.structured.items import MAX_BYTES, BadSelector, FieldSelector, HtmlReader, checked_css
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 URL = "https://a.test/list"
