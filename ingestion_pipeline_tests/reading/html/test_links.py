@@ -1,22 +1,36 @@
+"""Links of a page, further pages of its list, and what its head states."""
+
 import json
 from html import escape
+from pathlib import Path
 from string import ascii_letters, digits
 from urllib.parse import urljoin
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
 
 from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import (
+    ADDRESS_SELECTOR,
+    Clue,
+    PageAddresses,
+    Refresh,
     absolute_link,
     absolute_links,
     base_of,
     canonical_or_none,
+    feeds_of,
+    following_pages,
+    language_of,
     linked_page,
     links_from,
+    page_addresses,
     page_links,
+    title_of,
 )
+from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.urls import BadUrl, canonical_url
 from ingestion_pipeline_tests.samples import sample
 
@@ -180,3 +194,182 @@ def test_the_fast_path_for_relative_links_matches_the_library(link: str, path: s
     assume(link.strip() and not link.startswith("/"))
 
     assert linked_page(base, link) == urljoin(base, link)
+
+
+LIST_URL = "https://a.test/courses?page=1"
+
+
+def further_pages(html: str, url: str = LIST_URL) -> list[tuple[str, Clue, int | None, str | None]]:
+    pages = following_pages(parse_html(html), url)
+    return [(page.url.removeprefix("https://a.test"), page.clue, page.number, page.pattern) for page in pages]
+
+
+def test_the_surest_clue_comes_first_and_each_page_once() -> None:
+    html = (
+        "<link rel=next href='?page=2'><div class=pagination><a href='?page=1'>1</a>"
+        "<a href='?page=2'>2</a><a href='?page=3'>3</a><a href='?page=2'>Next »</a></div>"
+    )
+    pattern = "https://a.test/courses?page={page_num}"
+
+    assert further_pages(html) == [
+        ("/courses?page=2", Clue.REL_NEXT, 2, pattern),
+        ("/courses?page=3", Clue.NUMBERED, 3, pattern),
+    ]
+
+
+def test_an_offset_is_not_a_page_number() -> None:
+    html = "<ul class=pager><li><a href='/list?offset=50&sort=a'>2</a></ul>"
+
+    assert further_pages(html) == [
+        ("/list?offset=50&sort=a", Clue.NUMBERED, 2, "https://a.test/list?offset={offset}&sort=a")
+    ]
+
+
+def test_numbers_in_paths_and_labels_are_recognized() -> None:
+    html = "<a href='/jobs/page/2' aria-label='Page 2'>two</a><a href='/jobs/page/3'>3</a>"
+    pattern = "https://a.test/jobs/page/{page_num}"
+
+    assert further_pages(html) == [
+        ("/jobs/page/2", Clue.NUMBERED, 2, pattern),
+        ("/jobs/page/3", Clue.NUMBERED, 3, pattern),
+    ]
+
+
+def test_a_next_button_without_words_counts_in_a_pager_only() -> None:
+    assert further_pages("<nav class='pagination'><a href=/older>›</a></nav>") == [  # noqa: RUF001
+        ("/older", Clue.NEXT_TEXT, None, None)
+    ]
+    assert further_pages("<p><a href=/older>»</a></p>") == []
+
+
+def test_urls_alone_count_when_several_agree() -> None:
+    several = "<a href='/l?p=2'>Fall</a><a href='/l?p=3'>Spring</a>"
+
+    assert [page[1:3] for page in further_pages(several)] == [(Clue.QUERY, 2), (Clue.QUERY, 3)]
+    assert further_pages("<a href='/l?p=2'>Fall</a>") == []
+
+
+def test_a_calendar_another_host_and_the_page_itself_are_not_further_pages() -> None:
+    html = (
+        "<table class=calendar><td><a href='/day/2'>2</a><td><a href='/day/3'>3</a></table>"
+        "<div class=pagination><a href='https://b.test/?page=2'>2</a><a href='?page=1'>1</a></div>"
+        "<a href='/x'>Next steps</a>"
+    )
+
+    assert further_pages(html) == []
+
+
+HEAD_URL = "https://a.test/shop/list"
+PAGE_HEADS = json.loads(Path(__file__).with_name("expected").joinpath("page_heads.json").read_text())
+
+
+def addresses(tree: LexborHTMLParser, url: str) -> PageAddresses:
+    return page_addresses(tree.css(ADDRESS_SELECTOR), url)
+
+
+@pytest.mark.parametrize(
+    ("html", "title"),
+    [
+        ("<title> Fees &amp;\n Terms </title>", "Fees & Terms"),
+        ("<svg><title>Logo</title></svg><p>x", None),
+        ("<title></title><meta property='og:title' content='Shared'>", "Shared"),
+        ("<title>One</title><title>Two</title>", "One"),
+        ("<p>x", None),
+    ],
+)
+def test_the_title_is_what_a_browser_shows(html: str, title: str | None) -> None:
+    assert title_of(parse_html(html)) == title
+
+
+@pytest.mark.parametrize(
+    ("html", "language"),
+    [
+        ("<html lang=EN>", "en"),
+        ("<html lang=pt_br>", "pt-BR"),
+        ("<html lang=zh-hant-tw>", "zh-Hant-TW"),
+        ("<html lang='{{lang}}'><meta http-equiv=Content-Language content='de, en'>", "de"),
+        ("<html xml:lang=fr>", "fr"),
+        ("<meta property='og:locale' content='es_ES'>", "es-ES"),
+        ("<html lang=''>", None),
+    ],
+)
+def test_the_language_is_the_first_valid_one(html: str, language: str | None) -> None:
+    assert language_of(parse_html(html)) == language
+
+
+def link(href: str) -> str:
+    return f"<link rel='Canonical' href='{href}'>"
+
+
+@pytest.mark.parametrize(
+    ("html", "canonical"),
+    [
+        (link("/x?utm_source=a&b=1"), "https://a.test/x?b=1"),
+        (link("x") + "<base href='/b/'>", "https://a.test/b/x"),
+        (link("") + link("{{ page.url }}") + link("/y"), "https://a.test/y"),
+        (link("/a") + link("/b"), "https://a.test/a"),
+        (link("https://b.test/x"), "https://b.test/x"),
+        (link("https://example.com/x"), None),
+        (link("http://localhost:3000/x"), None),
+        (link("https://a.test/undefined"), None),
+        (link("javascript:void(0)"), None),
+        (link("https://a.test/"), None),
+        ("<link rel='alternate canonical' href='/x'>", "https://a.test/x"),
+        ("<link rel='next' href='/x'>", None),
+    ],
+)
+def test_the_canonical_url_is_the_first_valid_one(html: str, canonical: str | None) -> None:
+    assert addresses(parse_html(html), HEAD_URL).canonical_url == canonical
+
+
+@pytest.mark.parametrize("url", ["https://a.test/", "https://a.test/index.php", "https://a.test/en/"])
+def test_a_front_page_may_name_the_root_as_canonical(url: str) -> None:
+    assert addresses(parse_html(link("https://a.test/")), url).canonical_url == "https://a.test/"
+
+
+def meta(content: str) -> str:
+    return f'<meta http-equiv="Refresh" content="{content}">'
+
+
+@pytest.mark.parametrize(
+    ("html", "refresh"),
+    [
+        (meta("0; url=/x"), Refresh(0, "https://a.test/x")),
+        (meta("5;URL='https://b.test/x'"), Refresh(5, "https://b.test/x")),
+        (meta("1.5, /x"), Refresh(1, "https://a.test/x")),
+        (meta("300"), Refresh(300, None)),
+        (meta("0; url=javascript:x"), None),
+        (meta("soon"), None),
+        (f"<noscript>{meta('0; url=/x')}</noscript>", None),
+        (f"<body><noscript><p>{meta('0; url=/x')}</noscript>", None),
+        (f"<!-- {meta('0; url=/x')} -->", None),
+        ("<p>x", None),
+    ],
+)
+def test_a_refresh_is_parsed_with_its_target(html: str, refresh: Refresh | None) -> None:
+    assert addresses(parse_html(html), HEAD_URL).refresh == refresh
+
+
+def test_feeds_are_found_in_the_head() -> None:
+    tree = parse_html(
+        "<link rel=alternate type='application/rss+xml; charset=utf-8' href=/feed title=' News '>"
+        "<link rel=alternate type=application/atom+xml href=/atom>"
+        "<link rel=alternate type=application/rss+xml href=/feed>"
+        "<link rel=alternate hreflang=de type=text/html href=/de><link rel=stylesheet href=/s>"
+    )
+
+    assert [(feed.url, feed.title) for feed in feeds_of(tree, HEAD_URL)] == [
+        ("https://a.test/feed", "News"),
+        ("https://a.test/atom", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "canonical"), [(page["name"], page["title"], page["canonical"]) for page in PAGE_HEADS]
+)
+def test_heads_of_real_pages_are_parsed(name: str, title: str, canonical: str | None) -> None:
+    tree = parse_html(decode(sample(f"html_tricky/{name}.html").read_bytes()))
+
+    assert (title_of(tree) or "").startswith(title)
+    assert addresses(tree, "https://somewhere.test/page").canonical_url == canonical
+    assert addresses(tree, "https://somewhere.test/page").refresh is None
