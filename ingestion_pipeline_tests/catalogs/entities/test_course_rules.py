@@ -17,53 +17,11 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, content_lines
 from ingestion_pipeline.reading.html.cleaning import visible_tree
+from ingestion_pipeline_tests.reading.tables import table
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "title", "low", "high"),
-    [
-        ("CS 1332 - Data Struct & Algorithms", "CS 1332", "Data Struct & Algorithms", None, None),
-        ("CS 101. Computing. 3 Credits.", "CS 101", "Computing", "3", None),
-        ("CS 150. Programming I. 3 Credits.", "CS 150", "Programming I", "3", None),
-        ("HIST 17A U.S. History 3 Units", "HIST 17A", "U.S. History", "3", None),
-        ("CS 100   Orientation   credit: 1 Hour.", "CS 100", "Orientation", "1", None),
-        ("CS 412 Data Mining credit: 3 or 4 Hours.", "CS 412", "Data Mining", "3", "4"),
-        ("ACC 3980 Internship 1.000 TO 6.000 Credit hours", "ACC 3980", "Internship", "1.000", "6.000"),
-        ("COMP_SCI 110-0 Programming (1 Unit)", "COMP_SCI 110-0", "Programming", "1", None),
-        ("CMSC 10100. Computer Science I. 100 Units.", "CMSC 10100", "Computer Science I", "100", None),
-        ("CSE 3. Fluency (4)", "CSE 3", "Fluency", "4", None),
-        ("CSE 130 First Programs (4) NSc, RSN", "CSE 130", "First Programs", "4", None),
-        ("CPSC 110 (4) Programs", "CPSC 110", "Programs", "4", None),
-        ("GEOG 181 LAB,LEC 0.50", "GEOG 181", "", "0.50", None),
-        ("EVRN 148. Prairie Life. 4 Credits. N", "EVRN 148", "Prairie Life", "4", None),
-        ("Module LAWS20011: Law of the Sea", "LAWS20011", "Law of the Sea", None, None),
-        ("COMPSCI 1MD3 - Making", "COMPSCI 1MD3", "Making", None, None),
-        ("01:730:105 Thinking Well (3)", "01:730:105", "Thinking Well", "3", None),
-        ("CS 106A: Methodology (ENGR 70A)", "CS 106A", "Methodology (ENGR 70A)", None, None),
-        ("15-122 Imperative Computation", "15-122", "Imperative Computation", None, None),
-        ("6.100A Programming in Python", "6.100A", "Programming in Python", None, None),
-        ("EN.601.226. Data Structures. 4 Credits.", "EN.601.226", "Data Structures", "4", None),
-        ("CIS*1500 Programming (3-2) [0.50]", "CIS*1500", "Programming", "0.50", None),
-        ("MATH& 151 Calculus I (5)", "MATH& 151", "Calculus I", "5", None),
-        ("ENGL 1301 Composition I (3-0-3)", "ENGL 1301", "Composition I", "3", None),
-        ("NURS 501 (3 cr.) Advanced Theory", "NURS 501", "Advanced Theory", "3", None),
-        ("ACC-101 Accounting | 3.0 credits | Lecture", "ACC-101", "Accounting", "3.0", None),
-        ("PSYC 101 General Psychology 3(3-0)", "PSYC 101", "General Psychology", "3", None),
-        ("BUS 499 Internship Variable 1-6 hours", "BUS 499", "Internship", "1", "6"),
-        ("ENG 111 Writing Class: 3 Lab: 0 Credits: 3", "ENG 111", "Writing", "3", None),
-        ("A A E/ECON 477 — DEVELOPMENT", "A A E/ECON 477", "DEVELOPMENT", None, None),
-        ("SCM 7A97 - Selected Topics", "SCM 7A97", "Selected Topics", None, None),
-        ("CS 7491 - 3D Complexity", "CS 7491", "3D Complexity", None, None),
-        ("Math 101 Algebra (3)", "Math 101", "Algebra", "3", None),
-        ("CSE 190 Topics (1-5, max. 15)", "CSE 190", "Topics", "1", "5"),
-        ("CSE 482 Design (5, max. 15) DIV", "CSE 482", "Design", "5", None),
-        ("CSE 495 Practicum ([1-5]-, max. 5)", "CSE 495", "Practicum", "1", "5"),
-        ("CSE 590 Seminar (*, max. 50)", "CSE 590", "Seminar", None, None),
-        ("CSE 131 Photography (4) A&H", "CSE 131", "Photography", "4", None),
-        ("CSE 105. Computability (4) Tag: Theory", "CSE 105", "Computability", "4", None),
-        ("MATH 220A-B-C. Analysis (4-4-4)", "MATH 220A-B-C", "Analysis", "4", None),
-        ("PHYS 101 Motion 1.0 course credit", "PHYS 101", "Motion", "1.0", None),
-    ],
+    ("line", "code", "title", "low", "high"), table(__file__, "test_code_title_and_credits_are_separated")
 )
 def test_code_title_and_credits_are_separated(
     line: str, code: str, title: str, low: str | None, high: str | None
@@ -206,28 +164,7 @@ def test_a_single_course_keeps_facts_that_stand_beside_it() -> None:
     assert [line.text for line in lines_of_course] == ["BIO 1", PROSE, "Credits: 3"]
 
 
-@pytest.mark.parametrize(
-    ("text", "low", "high", "kind"),
-    [
-        ("3.000 Credit hours", "3.000", None, None),
-        ("1.000 TO     6.000 Credit hours", "1.000", "6.000", None),
-        ("0.000 OR 3.000 Credit hours", "0.000", "3.000", None),
-        ("Credit Hours: 1.0", "1.0", None, None),
-        ("Credits 1 to 4. 1 to 4 Other Hours.", "1", "4", None),
-        ("(Cross-listed with CPR E). (3-0) Cr. 3.", "3", None, None),
-        ("3 cr.", "3", None, None),
-        ("1 Course Unit", "1", None, None),
-        ("3 semester hours", "3", None, "SemesterHour"),
-        ("5 quarter credits", "5", None, "QuarterHour"),
-        ("Units: 3-5", "3", "5", None),
-        ("3 credit(s) At least 1x fall or spring", "3", None, None),
-        ("7.5 ECTS", "7.5", None, None),
-        ("7,5 LP", "7.5", None, None),
-        ("6 Units of Credit", "6", None, None),
-        ("4 単位", "4", None, None),
-        ("Units: 3-0-9", "12", None, None),
-    ],
-)
+@pytest.mark.parametrize(("text", "low", "high", "kind"), table(__file__, "test_a_line_states_credits"))
 def test_a_line_states_credits(text: str, low: str, high: str | None, kind: str | None) -> None:
     stated = read_credits(text)
 

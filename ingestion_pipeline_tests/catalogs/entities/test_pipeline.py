@@ -43,6 +43,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     read_without_model,
 )
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
+from ingestion_pipeline_tests.reading.tables import table
 
 COMPETENCY = entity_type("competency")
 
@@ -340,20 +341,7 @@ def test_few_are_counted_exactly_and_many_nearly(count: int, expected: int, is_r
     assert is_expected_count(count, expected) is is_right
 
 
-@pytest.mark.parametrize(
-    ("html", "count"),
-    [
-        ("<p>42 courses</p>", 42),
-        ("<p>There are 1,204 courses in all.</p>", 1204),
-        ("<p>Showing 21-40 of 1,204 courses</p>", 20),
-        ("<p>RESULTS 1 TO 20 OF 42 COURSES</p>", 20),
-        ("<p>42</p><p>Courses</p>", 42),
-        ("<p>Choose 3 courses from the list</p>", None),
-        ("<p>12 courses in art, 15 courses in music</p>", None),
-        ("<p>42 courses</p><a rel=next href=/p2>Next</a>", None),
-        ("<p>COURSES 101 and 102</p>", None),
-    ],
-)
+@pytest.mark.parametrize(("html", "count"), table(__file__, "test_the_announced_number_of_records_is_read"))
 def test_the_announced_number_of_records_is_read(html: str, count: int | None) -> None:
     announced = announced_count(COURSE, cleaned_text(html), html, "https://a.test/")
 

@@ -18,61 +18,18 @@ from ingestion_pipeline.reading.html.cleaning import (
 )
 from ingestion_pipeline.reading.html.links import page_links
 from ingestion_pipeline.reading.html.markdown import visible_page
+from ingestion_pipeline_tests.reading.tables import table
 from ingestion_pipeline_tests.samples import sample
 
 SEEN = "<h1>Baking I</h1>"
 
 
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        "<script>secret</script>",
-        "<style>secret</style>",
-        "<template><p>secret</template>",
-        "<noscript>secret</noscript>",
-        "<!-- secret -->",
-        "<svg><title>secret</title></svg>",
-        "<dialog>secret</dialog>",
-        "<div hidden>secret</div>",
-        "<div aria-hidden='TRUE'><p>secret</div>",
-        "<p style='display:none'>secret",
-        "<p style='color:red; DISPLAY : none !important'>secret",
-        "<p style='visibility: hidden'>secret",
-        "<p style='font-size:0'>secret",
-        "<p style='font-size: 0px;'>secret",
-        "<p style='text-indent:-9999px'>secret",
-        "<p style='position:absolute; left:-5000px'>secret",
-        "<p style='height:0; overflow:hidden'>secret",
-        "<p style='position:absolute;clip:rect(0,0,0,0)'>secret",
-        "<style>.x{color:red;display:none}</style><p class='x'>secret",
-        "<style>/* a */ #y , .z { visibility:hidden }</style><p id=y>secret",
-        "\U000e0053\U000e0045\U000e0043",
-        "\ufe00\ufe01\U000e0101",
-        "<p aria-hidden=' true '>secret",
-    ],
-)
+@pytest.mark.parametrize("hidden", table(__file__, "test_content_hidden_from_visitors_is_not_text"))
 def test_content_hidden_from_visitors_is_not_text(hidden: str) -> None:
     assert cleaned_text(f"<body>{SEEN}{hidden}</body>") == "Baking I"
 
 
-@pytest.mark.parametrize(
-    "output",
-    [
-        "<p style='opacity:0'>shown",
-        "<p style='display:block'>shown",
-        "<p style='font-size:0.9em'>shown",
-        "<p style='margin-left:-10px'>shown",
-        "<p style='width:100px;overflow:hidden'>shown",
-        "<p style='position:absolute;left:10px'>shown",
-        "<p hidden=until-found>shown",
-        "<p aria-hidden=false>shown",
-        "<details><summary>shown</summary></details>",
-        "<style>@media print{.x{display:none}}</style><p class=x>shown",
-        "<style>.t{display:none} .t.on{display:block}</style><p class=t>shown",
-        "<style>.a .x{display:none}</style><p class=x>shown",
-        "<select><option>shown</select>",
-    ],
-)
+@pytest.mark.parametrize("output", table(__file__, "test_content_that_visitors_can_reveal_is_text"))
 def test_content_that_visitors_can_reveal_is_text(output: str) -> None:
     assert cleaned_text(f"<body>{SEEN}{output}</body>") == "Baking I\nshown"
 
@@ -82,23 +39,7 @@ def test_a_page_that_is_hidden_until_a_script_runs_is_not_empty() -> None:
     assert cleaned_text("<body style='visibility:hidden'>Everything") == "Everything"
 
 
-@pytest.mark.parametrize(
-    ("html", "text"),
-    [
-        ("<p>a<b>b</b>c<p>d", "abc\nd"),
-        ("<div>a</div>b", "a\nb"),
-        ("<ul><li>a<li>b</ul>", "a\nb"),
-        ("a<br>b", "a\nb"),
-        ("<td>a<td>b", "ab"),
-        ("<table><td>a<td>b</table>", "a\nb"),
-        ("<p>a\n  \t b\u00a0c</p>", "a b c"),
-        ("<p>1 &lt; 2 &amp;amp; <a title='<p>x'>3</a>", "1 < 2 &amp; 3"),
-        ("<span>Posted On</span><span>8 May</span>", "Posted On 8 May"),
-        ("<span>H</span><span>i</span>", "Hi"),
-        ("<p>soft\u00adhyphen\u200b \ufeffmark</p>", "softhyphen mark"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("html", "text"), table(__file__, "test_a_block_is_a_line"))
 def test_a_block_is_a_line(html: str, text: str) -> None:
     assert cleaned_text(html) == text
 
@@ -145,23 +86,9 @@ URL = "https://a.test/shop/list"
 SEEN_LINK = "<a href=/seen>seen</a>"
 
 
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        "<div hidden><p><a href=/hidden>x</a></p></div>",
-        "<a hidden href=/hidden>x</a>",
-        "<nav aria-hidden=true><svg><g></g></svg><a href=/hidden>x</a></nav>",
-        "<svg><a href=/hidden><path d=x /></a></svg>",
-        "<math><iframe>x<a href=/hidden></a></iframe></math>",
-        "<noscript><a href=/hidden>x</a></noscript>",
-        "<dialog><a href=/hidden>x</a></dialog>",
-        "<map name=m><area href=/hidden></map>",
-        "<area href=/hidden>",
-        "<style>.menu { display: none }</style><ul class=menu><li><a href=/hidden>x</a></ul>",
-    ],
-)
+@pytest.mark.parametrize("hidden", table(__file__, "test_hidden_links_come_after_visible_ones"))
 def test_hidden_links_come_after_visible_ones(hidden: str) -> None:
-    page = visible_page(f"<body>{hidden}{SEEN}", url=URL)
+    page = visible_page(f"<body>{hidden}{SEEN_LINK}", url=URL)
 
     assert page.links == ("https://a.test/seen", "https://a.test/hidden")
     assert page.text == "seen"
@@ -169,20 +96,20 @@ def test_hidden_links_come_after_visible_ones(hidden: str) -> None:
 
 def test_hidden_links_are_found_among_many_icons() -> None:
     icons = "<svg><path d=x /></svg>" * 100
-    page = visible_page(f"<body>{icons}<p hidden><a href=/hidden>x</a></p>{SEEN}", url=URL)
+    page = visible_page(f"<body>{icons}<p hidden><a href=/hidden>x</a></p>{SEEN_LINK}", url=URL)
 
     assert page.links == ("https://a.test/seen", "https://a.test/hidden")
 
 
 def test_a_fully_hidden_page_still_has_links() -> None:
-    page = visible_page(f"<div hidden>{SEEN}<p>text</p></div>", url=URL)
+    page = visible_page(f"<div hidden>{SEEN_LINK}<p>text</p></div>", url=URL)
 
     assert page.links == ("https://a.test/seen",)
     assert "text" in page.text
 
 
 def test_markup_inside_text_is_not_a_link() -> None:
-    html = f"{SEEN}<textarea><a href=/no>x</a></textarea><!-- <a href=/no> --><plaintext>{SEEN}"
+    html = f"{SEEN_LINK}<textarea><a href=/no>x</a></textarea><!-- <a href=/no> --><plaintext>{SEEN_LINK}"
 
     assert visible_page(html + "<a href=/no>", url=URL).links == ("https://a.test/seen",)
 
@@ -190,7 +117,7 @@ def test_markup_inside_text_is_not_a_link() -> None:
 @pytest.mark.parametrize("note", ["<!-- note -->", "<!-- note --><!-- > -->", "<!---->"])
 def test_a_comment_in_a_tag_hides_nothing(note: str) -> None:
     """Inside a tag it is not a comment but odd attributes: all text up to the next comment was once lost."""
-    page = visible_page(f"<p {note}>one</p>{SEEN}<!-- two --> three", url=URL)
+    page = visible_page(f"<p {note}>one</p>{SEEN_LINK}<!-- two --> three", url=URL)
 
     assert page.links == ("https://a.test/seen",)
     assert "seen" in page.text
@@ -245,54 +172,12 @@ def is_visible(html: str) -> bool:
     return "word" in text
 
 
-@pytest.mark.parametrize(
-    "style",
-    [
-        "display:/**/none",
-        "display:n\\6fne",
-        "font-size:0.0px",
-        "font-size:1px",
-        "font-size:.1px",
-        "font:0/0 a",
-        "transform:scale(0,0)",
-        "transform:scaleX(0)",
-        "scale:0",
-        "transform:translateX(-9999px)",
-        "text-indent:-9999px",
-        "position:absolute;left:-99em",
-        "position:absolute;left:200vw",
-        "position:absolute;left:calc(-9999px)",
-        "position:fixed;inset:-9999px auto auto 0",
-        "clip-path:circle(0)",
-        "clip-path:polygon(0 0, 0 0, 0 0)",
-        "height:0.0px;overflow:hidden",
-        "content-visibility:hidden",
-        "color:transparent",
-        "color:#fff;background:#fff",
-        "background-color: White; color: white",
-    ],
-)
+@pytest.mark.parametrize("style", table(__file__, "test_text_hidden_by_an_inline_style_is_dropped"))
 def test_text_hidden_by_an_inline_style_is_dropped(style: str) -> None:
     assert not is_visible(f'<p style="{style}">word</p>')
 
 
-@pytest.mark.parametrize(
-    "style",
-    [
-        "position:absolute;left:50%;margin-left:-480px",
-        "position:absolute;top:-100px",
-        "text-indent:-120px;margin-left:120px",
-        "overflow:hidden;width:1%",
-        "overflow:hidden;height:1em",
-        "overflow:hidden;width:0;flex:1",
-        "overflow:hidden;width:0;min-width:100%",
-        "color:transparent;background-clip:text;background:red",
-        "color:#fff;background:#000",
-        "background:none",
-        "font-size:10px",
-        "transform:scale(0.9)",
-    ],
-)
+@pytest.mark.parametrize("style", table(__file__, "test_a_style_for_position_or_color_hides_nothing"))
 def test_a_style_for_position_or_color_hides_nothing(style: str) -> None:
     assert is_visible(f'<p style="{style}">word</p>')
 
@@ -309,51 +194,12 @@ def test_a_child_may_override_inherited_size_and_visibility(html: str) -> None:
     assert is_visible(html)
 
 
-@pytest.mark.parametrize(
-    ("css", "html"),
-    [
-        (".a .b{display:none}", "<div class=a><p class=b>word</div>"),
-        (".menu.off{display:none}", "<p class='menu off'>word"),
-        ("@media screen{.x{display:none}}", "<p class=x>word"),
-        ("@media all { .y{color:red} .x{display:none} }", "<p class=x>word"),
-        ("@layer base{.x{display:none}}", "<p class=x>word"),
-        ("@supports (display:grid){.x{display:none}}", "<p class=x>word"),
-        ("[data-h]{display:none}", "<p data-h>word"),
-        ("p[data-h='1'] {display:none}", "<p data-h=1>word"),
-        ("div>p.x{display:none}", "<div><p class=x>word</div>"),
-        ("body .x{display:none}", "<p class=x>word"),
-        ("*#h{display:none}", "<p id=h>word"),
-        (".é{display:none}", "<p class=é>word"),
-        ("aside{display:none}", "<aside>word</aside>"),
-        ("my-el{display:none}", "<my-el>word</my-el>"),
-        ("@import url(x.css); .x{display:none}", "<p class=x>word"),
-        ("@charset 'utf-8'; .x{display:none}", "<p class=x>word"),
-        ("<!-- .x{display:none} -->", "<p class=x>word"),
-        (".note{display:none} .notebook{display:block}", "<p class=note>word"),
-        ("div{display:block} div.x{display:none}", "<div class=x>word</div>"),
-        (".x{color:red;display:none;margin:0}", "<p class=x>word"),
-    ],
-)
+@pytest.mark.parametrize(("css", "html"), table(__file__, "test_text_hidden_by_a_style_sheet_is_dropped"))
 def test_text_hidden_by_a_style_sheet_is_dropped(css: str, html: str) -> None:
     assert not is_visible(f"<style>{css}</style>{html}")
 
 
-@pytest.mark.parametrize(
-    ("css", "html"),
-    [
-        (".t>.pane{display:none} .t>.on{display:block}", "<div class=t><p class=pane>word</div>"),
-        (".x{display:none} .x:hover{display:block}", "<p class=x>word"),
-        (".x{display:none} @media (min-width:1px){.x{display:block}}", "<p class=x>word"),
-        (".tab{display:none}", "<p class=tab style='display:block'>word"),
-        ("[v-cloak]{display:none}", "<div v-cloak>word</div>"),
-        ("@media (max-width: 600px){.x{display:none}}", "<p class=x>word"),
-        ("@media print{.x{display:none}", "<p class=x>word"),
-        ("@supports not (display:grid){.x{display:none}}", "<p class=x>word"),
-        (".x:first-child{display:none}", "<p class=x>word"),
-        ("@keyframes a{from{display:none}}", "<p class=from>word"),
-        ("main{display:none} *{visibility:hidden}", "<main>word</main>"),
-    ],
-)
+@pytest.mark.parametrize(("css", "html"), table(__file__, "test_text_that_a_style_sheet_may_show_is_text"))
 def test_text_that_a_style_sheet_may_show_is_text(css: str, html: str) -> None:
     assert is_visible(f"<style>{css}</style>{html}")
 

@@ -32,31 +32,13 @@ from ingestion_pipeline.reading.html.links import (
 )
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.urls import BadUrl, canonical_url
+from ingestion_pipeline_tests.reading.tables import table
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/shop/list?page=1"
 
 
-@pytest.mark.parametrize(
-    ("link", "address"),
-    [
-        ("https://b.test/x", "https://b.test/x"),
-        ("HTTPS://B.test/x", "https://B.test/x"),
-        ("HTTP://b.test/x", "HTTP://b.test/x"),
-        ("https://b.test/x?a[]=1", "https://b.test/x?a[]=1"),
-        ("https://b.test/é", "https://b.test/é"),
-        ("/x", "https://a.test/x"),
-        ("//b.test/x", "https://b.test/x"),
-        ("/\\b.test/x", "https://b.test/x"),
-        ("x", "https://a.test/shop/x"),
-        ("../x", "https://a.test/x"),
-        ("?page=2", "https://a.test/shop/list?page=2"),
-        (" /x\n", "https://a.test/x"),
-        ("/a\nb", "https://a.test/ab"),
-        ("/x#y", "https://a.test/x#y"),
-        ("/x#", "https://a.test/x"),
-    ],
-)
+@pytest.mark.parametrize(("link", "address"), table(__file__, "test_a_link_is_resolved_to_an_absolute_url"))
 def test_a_link_is_resolved_to_an_absolute_url(link: str, address: str) -> None:
     assert absolute_link(URL, link) == address
     assert linked_page(URL, link) == address.partition("#")[0]

@@ -21,6 +21,7 @@ from ingestion_pipeline.reading.html.markdown import (
     _options_for,
     _prepared,
 )
+from ingestion_pipeline_tests.reading.tables import table
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
 
 URL = "https://a.test/shop/list?page=1"
@@ -89,21 +90,7 @@ def test_the_columns_of_a_table_are_as_wide_as_their_words(html: str, markdown: 
     assert to_markdown(html) == markdown
 
 
-@pytest.mark.parametrize(
-    ("link", "markdown"),
-    [
-        ("<a href='/x'>t</a>", "[t](https://a.test/x)"),
-        ("<a href='item?id=1#top' title=hint>t</a>", "[t](https://a.test/shop/item?id=1#top)"),
-        ("<a href='//b.test/y'>t</a>", "[t](https://b.test/y)"),
-        ("<a href='#top'>t</a>", "[t](#top)"),
-        ("<a href='mailto:a@b.test'>t</a>", "[t](mailto:a@b.test)"),
-        ("<a href='javascript:alert(1)'>t</a>", "t"),
-        ("<a href='data:text/html,x'>t</a>", "t"),
-        ("<a href='/x'><img src=l.png alt='Acme Inc'></a>", "[Acme Inc](https://a.test/x)"),
-        ("t<img src='http://t.test/pixel.gif'>", "t"),
-        ("<base href='/b/'><a href=x>t</a>", "[t](https://a.test/b/x)"),
-    ],
-)
+@pytest.mark.parametrize(("link", "markdown"), table(__file__, "test_links_are_preserved_and_absolute"))
 def test_links_are_preserved_and_absolute(link: str, markdown: str) -> None:
     assert to_markdown(link, url=URL) == markdown
 

@@ -27,6 +27,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     model_call_rows,
     settings_with_model,
 )
+from ingestion_pipeline_tests.reading.tables import table
 
 ALL = ["responses", "chat_schema", "chat_object", "chat_plain"]
 
@@ -92,21 +93,7 @@ def test_without_structured_output_the_schema_is_in_the_prompt_and_json_is_taken
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "is_sign"),
-    [
-        (400, "response_format json_schema is not supported", True),
-        (500, "Input should be 'text' or 'json_object'", True),
-        (404, "Not Found", True),
-        (405, "Method Not Allowed", True),
-        (400, "Unknown parameter: 'store'", True),
-        (422, "extra fields not permitted", True),
-        (404, "The model `x` does not exist model_not_found", False),
-        (429, "json_schema", False),
-        (503, "json_schema", False),
-        (400, "Invalid schema for response_format 'x': invalid_json_schema", False),
-        (400, "context length exceeded", False),
-        (500, "internal error", False),
-    ],
+    ("status", "message", "is_sign"), table(__file__, "test_only_a_format_error_marks_a_format_as_unsupported")
 )
 def test_only_a_format_error_marks_a_format_as_unsupported(status: int, message: str, *, is_sign: bool) -> None:
     assert is_unsupported(AnswerFormat.RESPONSES, status, message) is is_sign
@@ -131,20 +118,7 @@ def test_an_invalid_schema_does_not_fall_back_to_another_format(store: Store, se
     assert "Invalid schema" in str(answer.as_error())
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry-after": "2"}, 2),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after": "1", "retry-after-ms": "250"}, 0.25),
-        ({"retry-after": "-1"}, None),
-        ({"retry-after": "abc"}, None),
-        ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT", "date": "Sun, 01 Mar 2026 12:00:00 GMT"}, 30),
-        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT", "date": "Sun, 01 Mar 2026 12:00:00 GMT"}, 0),
-        ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT"}, None),
-    ],
-)
+@pytest.mark.parametrize(("headers", "seconds"), table(__file__, "test_the_wait_that_a_server_requests_is_parsed"))
 def test_the_wait_that_a_server_requests_is_parsed(headers: dict[str, str], seconds: float | None) -> None:
     wait = wait_asked_for(headers)
 

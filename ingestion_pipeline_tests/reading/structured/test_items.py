@@ -23,6 +23,7 @@ from ingestion_pipeline.reading.structured.items import (
 )
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
+from ingestion_pipeline_tests.reading.tables import table
 from ingestion_pipeline_tests.samples import sample
 
 BODY = b"""{"data": {"list": [
@@ -227,21 +228,7 @@ def test_an_empty_body_is_retried() -> None:
         html_reader(may_be_empty=True).read(b" \r\n")
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "<li>x",
-        "<br>",
-        "<p>x",
-        "<tr><td>x",
-        "<b></b>",
-        "<li><b>x</li>",
-        "</div>",
-        "<svg><path/></svg>",
-        "<!-- <div> -->",
-        "<script>'<div>'</script>",
-    ],
-)
+@pytest.mark.parametrize("part", table(__file__, "test_a_long_page_is_not_a_deep_one"))
 def test_a_long_page_is_not_a_deep_one(part: str) -> None:
     body = "<li>first</li>" + part * 3_100
 
@@ -345,27 +332,7 @@ def test_objects_are_found_at_any_depth_and_by_their_short_type_names() -> None:
     assert types_of({"@type": "http://schema.org/Course"}) == {"Course"}
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        '{"@type": "Course", "name": "A"}',
-        '<!--\n{"@type": "Course", "name": "A"}\n-->',
-        '//<![CDATA[\n{"@type": "Course", "name": "A"}\n//]]>',
-        '/* <![CDATA[ */{"@type": "Course", "name": "A"}/* ]]> */',
-        '\ufeff {"@type": "Course", "name": "A"};',
-        '{"@type": "Course", "name": "A",}',
-        '[{"@type": "Course", "name": "A",},]',
-        '{"@type": "Course", "name": "A", "text": "two\nlines\tand a tab"}',
-        '{"@type": "Course", "name": "A", "text": "he said "no" twice", "n": 1}',
-        '{"@type": "Course", "name": "A", "text": "it\\\'s"}',
-        "{'@type': 'Course', 'name': 'A'}",
-        '{"@type": "Course", /* the name */ "name": "A" // done\n}',
-        '{"@type": "Course", "name": "A", "inside": [1, {"x": 2',
-        '{"@type": "Course", "name": "A", "price": undefined, "n": NaN, "m": .5}',
-        "{&quot;@type&quot;: &quot;Course&quot;, &quot;name&quot;: &quot;A&quot;}",
-        '{"@type": "Course" "name": "A"}',
-    ],
-)
+@pytest.mark.parametrize("script", table(__file__, "test_broken_json_that_can_be_repaired_is_parsed"))
 def test_broken_json_that_can_be_repaired_is_parsed(script: str) -> None:
     data = read_embedded(f"<script type='application/ld+json'>{script}</script>")
 

@@ -17,6 +17,7 @@ from ingestion_pipeline.reading.structured.organizations import (
     stated_keywords,
     title_parts,
 )
+from ingestion_pipeline_tests.reading.tables import table
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
@@ -143,24 +144,7 @@ def test_a_title_is_split_into_parts() -> None:
     assert title_parts(None) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("The best tools for your shop are in our store and on the web", "en"),
-        ("Die besten Werkzeuge für Ihren Laden sind bei uns und im Netz", "de"),
-        ("Les meilleurs outils pour votre boutique sont dans notre magasin", "fr"),
-        ("Las mejores herramientas para su tienda están en nuestra web", "es"),
-        ("Gli strumenti migliori per il vostro negozio sono nel nostro sito", "it"),
-        ("As melhores ferramentas para a sua loja são as do nosso site", "pt"),
-        ("De beste gereedschappen voor uw winkel zijn bij ons en op het web", "nl"),
-        ("Najlepsze narzędzia dla twojego sklepu są w naszym sklepie i na stronie", "pl"),
-        ("Лучшие инструменты для вашего магазина в нашей сети и на сайте", "ru"),
-        ("お店のための最高の道具", "ja"),
-        ("您商店的最佳工具", "zh"),
-        ("가게를 위한 최고의 도구", "ko"),
-        ("Acme 2000", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "language"), table(__file__, "test_a_language_is_guessed_from_its_words"))
 def test_a_language_is_guessed_from_its_words(text: str, language: str | None) -> None:
     assert guessed_language(text) == language
 
@@ -184,68 +168,7 @@ def test_stated_keywords_are_cleaned() -> None:
     assert stated_keywords(" a, Tools ,tools,, " + "x" * 90) == ["tools"]
 
 
-# ruff: noqa: RUF001 - the letters of other scripts are meant
-
-
-NAMES = [
-    ("Acme", "Acme"),
-    ("Acme, Inc.", "Acme"),
-    ("Acme Inc", "Acme"),
-    ("Acme Holdings PLC", "Acme Holdings"),
-    ("The Acme Company, LLC", "Acme Company"),
-    ("The Pizza Company", "Pizza Company"),
-    ("Ford Motor Company", "Ford Motor"),
-    ("Acme GmbH", "Acme"),
-    ("Acme GmbH & Co. KG", "Acme"),
-    ("Acme AG & Co. KGaA", "Acme"),
-    ("Müller UG (haftungsbeschränkt)", "Müller"),
-    ("Acme S.A.", "Acme"),
-    ("Acme SA", "Acme"),
-    ("Acme SARL", "Acme"),
-    ("Grupo Acme, S.A.B. de C.V.", "Grupo Acme"),
-    ("Acme S.L.U.", "Acme"),
-    ("Acme Ltda.", "Acme"),
-    ("Acme S.p.A.", "Acme"),
-    ("Acme s.r.l.", "Acme"),
-    ("Acme B.V.", "Acme"),
-    ("Acme NV", "Acme"),
-    ("Acme Sp. z o.o.", "Acme"),
-    ("Acme s.r.o.", "Acme"),
-    ("Acme a.s.", "Acme"),
-    ("Acme d.o.o.", "Acme"),
-    ("Acme Kft.", "Acme"),
-    ("Acme A/S", "Acme"),
-    ("Acme ApS", "Acme"),
-    ("Acme AS", "Acme"),
-    ("Acme AB (publ)", "Acme"),
-    ("AB Acme", "Acme"),
-    ("Acme Oyj", "Acme"),
-    ("Acme Oy", "Acme"),
-    ("Acme OÜ", "Acme"),
-    ("UAB Acme", "Acme"),
-    ("Acme A.Ş.", "Acme"),
-    ("Acme Pty Ltd", "Acme"),
-    ("Acme Pvt. Ltd.", "Acme"),
-    ("Acme Sdn. Bhd.", "Acme"),
-    ("PT Acme Tbk", "Acme"),
-    ("Acme Co., Ltd.", "Acme"),
-    ("株式会社アクメ", "アクメ"),
-    ("アクメ株式会社", "アクメ"),
-    ("(주)아크메", "아크메"),
-    ("阿克米股份有限公司", "阿克米"),
-    ("ООО «Ромашка»", "Ромашка"),
-    ("ПАО Ромашка", "Ромашка"),
-    ("“Acme” GmbH", "Acme"),
-    ("Acme®", "Acme"),
-    ("Ben & Jerry's", "Ben & Jerry's"),
-    ("Atlas", "Atlas"),  # ends like a Norwegian form, and is a word
-    ("Canvas", "Canvas"),
-    ("As Good As New", "As Good As New"),
-    ("Acme Co.", "Acme"),
-    ("Acme & Co.", "Acme & Co."),
-    ("GmbH", "GmbH"),  # nothing else would be left
-    ("The", "The"),
-]
+NAMES = table(__file__, "NAMES")
 
 
 @pytest.mark.parametrize(("name", "bare"), NAMES)

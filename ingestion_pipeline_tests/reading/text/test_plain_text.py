@@ -18,6 +18,7 @@ from ingestion_pipeline.reading.text.plain_text import (
     encoding_of,
     guessed_encoding,
 )
+from ingestion_pipeline_tests.reading.tables import table
 from ingestion_pipeline_tests.samples import sample
 
 CYRILLIC = "Первая глава"
@@ -77,24 +78,7 @@ def test_hostile_bodies_are_decoded_at_once(body: bytes) -> None:
     assert time.thread_time() - started < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("encoding/invalid-prolog.xml", "테스트 피드"),
-        ("encoding/iso-8859-1-meta-after-1024.html", "Frédéric"),
-        ("encoding/iso-8859-1.html", "Frédéric"),
-        ("encoding/iso-8859-1.xml", "Café"),
-        ("encoding/koi8r.xml", "Пример RSS ленты"),
-        ("encoding/utf8-incorrect-prolog.xml", "테스트 피드"),
-        ("encoding/utf8-meta-after-1024.html", "Frédéric"),
-        ("encoding/utf8.html", "Café"),
-        ("encoding/utf8.xml", "테스트 피드"),
-        ("encoding/windows-1252-incorrect-prolog.xml", "Euro €"),
-        ("encoding/windows-1252.xml", "Euro €"),
-        ("jvndb.jvn.jp.html", "JVNDB-2018-013542 - JVN iPedia - 脆弱性対策情報データベース"),
-        ("readability_qq.html", "DeepMind新电脑已可利用记忆自学 人工智能迈上新台阶_科技_腾讯网"),
-    ],
-)
+@pytest.mark.parametrize(("name", "title"), table(__file__, "test_real_pages_have_the_titles_people_see"))
 def test_real_pages_have_the_titles_people_see(name: str, title: str) -> None:
     text = decode(sample(f"html_tricky/{name}").read_bytes())
 
@@ -104,28 +88,7 @@ def test_real_pages_have_the_titles_people_see(name: str, title: str) -> None:
     assert clean_text(match[1]) == title
 
 
-@pytest.mark.parametrize(
-    ("label", "codec"),
-    [
-        ("ISO-8859-1", "cp1252"),
-        ("us-ascii", "cp1252"),
-        ("iso88599", "cp1254"),
-        ("shift_jis", "cp932"),
-        ("x-sjis", "cp932"),
-        ("gb2312", "gb18030"),
-        ("gb_2312-80", "gb18030"),
-        ("big5", "big5hkscs"),
-        ("ks_c_5601-1987", "cp949"),
-        ("x-euc-jp", "euc_jp"),
-        ("iso-8859-8-e", "iso8859-8"),
-        ("tis-620", "cp874"),
-        ("koi", "koi8-r"),
-        ("x-mac-ukrainian", "mac-cyrillic"),
-        ("unicode20utf8", "utf-8"),
-        ("utf-7", None),
-        ("nonsense", None),
-    ],
-)
+@pytest.mark.parametrize(("label", "codec"), table(__file__, "test_labels_mean_what_browsers_take_them_to_mean"))
 def test_labels_mean_what_browsers_take_them_to_mean(label: str, codec: str | None) -> None:
     assert declared_encoding(f'<meta charset="{label}">'.encode()) == codec
 
@@ -161,18 +124,19 @@ def test_clean_text_is_one_line_or_nothing(text: str | None, cleaned: str | None
     assert clean_text(text) == cleaned
 
 
+# ruff: noqa: RUF001 - the letters of other scripts are meant
 JAPANESE = "最新のニュースをお届けします。本日の天気は晴れでしょう。"
 KOREAN = "이 페이지는 한국어로 작성되었습니다. 오늘의 소식을 전해 드립니다."
-SIMPLIFIED = "本课程介绍计算机科学的基本概念和方法，学生需要完成作业。"  # noqa: RUF001
-TRADITIONAL = "本課程介紹計算機科學的基本概念和方法，學生需要完成作業。"  # noqa: RUF001
+SIMPLIFIED = "本课程介绍计算机科学的基本概念和方法，学生需要完成作业。"
+TRADITIONAL = "本課程介紹計算機科學的基本概念和方法，學生需要完成作業。"
 RUSSIAN = "Пример ленты новостей на русском языке"
-GREEK = "Καλώς ήρθατε στη σελίδα μας. Σήμερα ο καιρός θα είναι καλός."  # noqa: RUF001
+GREEK = "Καλώς ήρθατε στη σελίδα μας. Σήμερα ο καιρός θα είναι καλός."
 HEBREW = "ברוכים הבאים לאתר שלנו. היום מזג האוויר יהיה נאה בכל הארץ."
 ARABIC = "مرحبا بكم في موقعنا. الطقس اليوم جميل في جميع أنحاء البلاد."
 THAI = "ยินดีต้อนรับสู่เว็บไซต์ของเรา วันนี้อากาศดีทั่วประเทศ"
-TURKISH = "Sitemize hoş geldiniz. Bugün hava ülke genelinde güzel olacak, yarın kar yağışı bekleniyor."  # noqa: RUF001
+TURKISH = "Sitemize hoş geldiniz. Bugün hava ülke genelinde güzel olacak, yarın kar yağışı bekleniyor."
 POLISH = "Witamy na naszej stronie. Dzisiaj pogoda będzie ładna w całym kraju, każdy może przyjść."
-WESTERN = "Frédéric déjà vu über Größe mañana São Crème brûlée Été Åse “quoted” – naïve"  # noqa: RUF001
+WESTERN = "Frédéric déjà vu über Größe mañana São Crème brûlée Été Åse “quoted” – naïve"
 
 
 @pytest.mark.parametrize(
@@ -226,53 +190,8 @@ def test_any_bytes_decode_to_text_that_a_database_accepts(body: bytes) -> None:
     assert text.encode().decode() == text
 
 
-SAME = [
-    ("Seats as of March 1, 2026: 12", "Seats as of April 22, 2026: 12"),
-    ("Data as of 03/01/2026 10:15 AM EST", "Data as of 03/02/2026 9:15 AM EST"),
-    ("Last updated: 2026-03-01 12:30", "Last updated: 2026-04-01 09:05"),
-    ("Last updated\nMay 5, 2026", "Last updated\nMay 6, 2026"),
-    ("Page last modified on 3 May 2025 at 10:00 PM", "Page last modified on 4 May 2025 at 1:00 AM"),
-    ("Last updated 5 minutes ago", "Last updated 3 days ago"),
-    ("Updated: May 5, 2026", "Updated: June 5, 2026"),
-    ("Generated at 2026-03-01T12:00:00Z", "Generated at 2026-03-02T12:30:00Z"),
-    ("Page generated in 0.12 seconds", "Page generated in 1.3 seconds"),
-    ("Today is Monday, March 2, 2026", "Today is Sunday, 1 March 2026"),
-    ("Today's date: 5/5/2026", "Today's date: 5/6/2026"),
-    ("Server time: 12:33:01 UTC", "Server time: 23:00:59 UTC"),
-    ("It is now 14:35", "It is now 15:01"),
-    ("© 2025 Acme", "© 2026 Acme"),
-    ("Copyright © 2010-2025 Acme", "Copyright © 2010-2026 Acme"),
-    ("Copyright (c) 2025", "Copyright (c) 2026"),
-    ("2025 © Acme", "2026 © Acme"),
-    ("Stand: 01.03.2026", "Stand: 02.03.2026"),
-    ("Dernière mise à jour : 3 mars 2026", "Dernière mise à jour : 14 avril 2026"),
-    ("最終更新日：2019/02/22", "最終更新日：2020/02/22"),  # noqa: RUF001
-    ("a  b\n\nc", "A b\nc"),
-]
-DIFFERENT = [
-    ("Seats: 12", "Seats: 13"),
-    ("As of March 1, 2026: 12 seats", "As of March 1, 2026: 13 seats"),
-    ("As of May 5, 2026 100 seats", "As of May 5, 2026 200 seats"),
-    ("Last updated May 2026, 5 seats", "Last updated May 2026, 6 seats"),
-    ("© 2026 12 seats", "© 2026 13 seats"),
-    ("as of 12 students", "as of 13 students"),
-    ("as of 10.50 Euro", "as of 11.50 Euro"),
-    ("Last updated: 10.50 EUR", "Last updated: 11.50 EUR"),
-    ("Price $100", "Price $101"),
-    ("Deadline: March 1, 2026", "Deadline: March 2, 2026"),
-    ("Deadline updated: June 5, 2026", "Deadline updated: June 6, 2026"),
-    ("Effective as of June 1, 2026", "Effective as of July 1, 2026"),
-    ("Apply by 1 March 2026", "Apply by 2 March 2026"),
-    ("Last day to register: May 1, 2026", "Last day to register: May 2, 2026"),
-    ("Posted May 5, 2026", "Posted May 6, 2026"),
-    ("Chapter 10 updated 2 days ago", "Chapter 11 updated 2 days ago"),
-    ("Starts today at 10:00", "Starts today at 11:00"),
-    ("Time: 10:00", "Time: 11:00"),
-    ("Class meets 14:35", "Class meets 15:35"),
-    ("Founded in 1999", "Founded in 2000"),
-    ("Copyright law 101: 5 seats", "Copyright law 101: 6 seats"),
-    ("a\nb", "a b"),
-]
+SAME = table(__file__, "SAME")
+DIFFERENT = table(__file__, "DIFFERENT")
 
 
 def without_the_day(text: str) -> str:
@@ -289,28 +208,7 @@ def test_another_fact_is_a_change(text: str, other_text: str) -> None:
     assert content_hash(text) != content_hash(other_text)
 
 
-MOMENTS = [
-    ("as of 03-May-2025", "as of 04-Jun-2026"),
-    ("as of 3rd of May 2025", "as of 22nd of June 2026"),
-    ("as of May, 2025", "as of June, 2026"),
-    ("as of May 1, 2025 the list is", "as of June 2, 2026 the list is"),
-    ("last updated 20250503", "last updated 20260604"),
-    ("last updated May 3, 2025 at 3pm", "last updated June 4, 2026 at 11am"),
-    ("last updated May 3, 2025, 3 pm", "last updated June 4, 2026, 11 a.m."),
-    ("last updated 3 May 2025 • 10:30", "last updated 4 June 2026 • 9:05"),
-    ("Last updated 2025-05-03 10:30:00 -05:00", "Last updated 2026-06-04 11:31:01 -05:00"),
-    ("today, May 3 2025", "today, June 4 2026"),
-    ("Today\n3 May 2025", "Today\n4 June 2026"),
-    ("Last updated:\n3 May 2025 at 10:30", "Last updated:\n4 June 2026 at 11:31"),
-    ("Page last updated\n3 May 2025", "Page last updated\n4 June 2026"),
-    ("This page was last updated\n3 May 2025", "This page was last updated\n4 June 2026"),
-    ("Generated on\n3 May 2025", "Generated on\n4 June 2026"),
-    ("Current time\n10:30", "Current time\n11:31"),
-    ("Data updated\n2025-05-03", "Data updated\n2026-06-04"),
-    ("(c) 2025 Acme", "(c) 2026 Acme"),
-    ("2025 (c) Acme", "2026 (c) Acme"),
-    ("(a) x\n(b) y\nCopyright (c) 2025 Acme", "(a) x\n(b) y\nCopyright (c) 2026 Acme"),
-]
+MOMENTS = table(__file__, "MOMENTS")
 
 
 @pytest.mark.parametrize(("text", "other_text"), MOMENTS, ids=[text for text, _ in MOMENTS])
@@ -320,40 +218,7 @@ def test_a_timestamp_is_removed_in_every_spelling_and_the_next_line_stays(text: 
 
 
 # Each once had equal hashes, or resembles one that did; `{}` is the fact.
-FACTS = [
-    ("As of May 1, {} seats are available", "1200", "1100"),
-    ("As of May 1, {} seats are available", "2000", "1999"),
-    ("As of May 1 {} new students", "2000", "1999"),
-    ("As of 1 May {} seats are left", "1500", "1499"),
-    ("As of 1 May {} seats are left", "2000", "1999"),
-    ("As of May {} seats are left", "2000", "1999"),
-    ("As of May, {} seats are left", "2000", "1999"),
-    ("As of May {} seats are left", "12", "13"),
-    ("As of May {} seats are left", "1,200", "2,200"),
-    ("As of May {} 000 seats are left", "12", "13"),
-    ("as of {} marks", "12", "13"),
-    ("as of {} downloads", "20101130", "20101129"),
-    ("as of 10:30 {} gate is open", "east", "west"),
-    ("As of 1 May 2025 10:30-{} open", "11:30", "12:30"),
-    ("(a) 1500 EUR\n(b) 2000 EUR\n(c) {} EUR", "2500", "3000"),
-    ("(a) 1500 (b) 1800 (c) {}", "1900", "2000"),
-    ("Fee (c) {} EUR", "1900", "2000"),
-    ("fee {} (c)", "1500", "1600"),
-    ("Fee\n{} (c)", "1900", "2000"),
-    ("Copyright\n{} seats", "1200", "1300"),
-    ("Copyright\n{} seats", "1900", "2000"),
-    ("{}\n© Acme", "1900", "2000"),
-    ("Today\n{} Open day", "14:00", "15:00"),
-    ("Today\n{}\nOpen day", "14:00", "15:00"),
-    ("Today {} Open day", "14:00", "15:00"),
-    ("Today, May 3 2025, {} Open day", "14:00", "15:00"),
-    ("Current time\n{} talk", "10:30", "11:30"),
-    ("data updated\n{} Deadline", "2025-05-03", "2026-05-03"),
-    ("Last updated 3 May 2025\n{} talk", "10:30", "11:30"),
-    ("Last updated 3 May 2025 | {} talk", "10:30", "11:30"),
-    ("Courses last updated\n{}", "2025-05-03", "2025-05-04"),
-    ("Effective\nas of {}", "June 1, 2026", "July 1, 2026"),
-]
+FACTS = table(__file__, "FACTS")
 
 
 @pytest.mark.parametrize(("page", "text", "other_text"), FACTS)
