@@ -51,49 +51,16 @@ from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import estimated_usage
 from ingestion_pipeline.reading.llm.question import Fault
 from ingestion_pipeline.reading.structured.items import Problem
-from ingestion_pipeline.reading.text.plain_text import QuickCheck
+from ingestion_pipeline.reading.text.plain_text import QuickCheck, packaged_data
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import WorkError
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
-# Several languages; the gap between the halves of a phrase is bounded, so that no line is slow.
-INJECTED_INSTRUCTIONS = re.compile(
-    r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instructions?|prompts?|directions)\b"
-    r"|\b(?:ignore|disregard|forget)\s++(?:all|any|everything|the)?\s*+(?:previous|prior|above|earlier)\b"
-    r"|\byou are (?:now )?(?:an? |the )?(?:ai|artificial intelligence|language model|llm|chatbot)\b"
-    r"|\b(?:attention|note to|dear|hey|instructions? (?:for|to)) (?:all )?"
-    r"(?:ai|llm|language model)s?\b"
-    r"|(?:^|[.!?]\s)(?:ai|llm|language) (?:models?|assistants?|agents?|crawlers?)\s*:"
-    r"|\bnew (?:system )?(?:instructions?|prompt)\s*:"
-    r"|\bsystem\s*:\s*(?:you|return|answer|output|ignore|respond)\b"
-    r"|\b(?:return|respond|answer|output|reply)\b.{0,40}"
-    r"(?:name|title|_id|description|credits)\s?:?="
-    r"|<\|[\w ./-]{1,40}\|>|\[/?INST\]"
-    r"|\bignorier(?:e|en sie)\b.{0,40}\b(?:anweisung|vorgabe|instruktion)\w*"
-    r"|\bignor(?:ez|a|e|ar)\b.{0,40}\b(?:instruc\w+)"
-    r"|\u0438\u0433\u043d\u043e\u0440\u0438\u0440\w*.{0,40}\u0438\u043d\u0441\u0442\u0440\u0443\u043a"
-    r"|(?:\u6307\u793a|\u547d\u4ee4).{0,10}\u7121\u8996|\u5ffd\u7565.{0,20}(?:\u6307\u4ee4|\u6307\u793a|\u63d0\u793a)",
-    re.IGNORECASE,
-)
-# A superset of these phrases, fast to search: hardly any line matches.
-_QUICK_CHECK = QuickCheck(
-    r"(?:ignor|disregard|forget|override|bypass)[^\n]*"
-    r"(?:instru|prompt|direction|previous|prior|above|earlier|anweisung|vorgabe)"
-    r"|you are (?:now )?(?:an? |the )?(?:ai|artificial intelligence|language model|llm|chatbot)"
-    r"|(?:attention|note to|dear|hey|instructions? (?:for|to)) (?:all )?(?:ai|llm|language model)"
-    r"|(?:ai|llm|language) (?:model|assistant|agent|crawler)s?[^a-z0-9\n]*:"
-    r"|new (?:system )?(?:instructions?|prompt)[^a-z0-9\n]*:"
-    r"|system[^a-z0-9\n]*:[^a-z0-9\n]*(?:you|return|answer|output|ignore|respond)"
-    r"|(?:return|respond|answer|output|reply)[^\n]*"
-    r"(?:name|title|_id|description|credits)[^a-z0-9\n]?:?="
-    r"|<\|[^\n]*\|>|\[/?inst\]"
-    r"|\x{0438}\x{0433}\x{043d}\x{043e}\x{0440}\x{0438}\x{0440}[^\n]*"
-    r"\x{0438}\x{043d}\x{0441}\x{0442}\x{0440}\x{0443}\x{043a}"
-    r"|(?:\x{6307}\x{793a}|\x{547d}\x{4ee4})[^\n]*\x{7121}\x{8996}"
-    r"|\x{5ffd}\x{7565}[^\n]*(?:\x{6307}\x{4ee4}|\x{6307}\x{793a}|\x{63d0}\x{793a})"
-)
+_PHRASES = packaged_data("ingestion_pipeline.catalogs.extraction", "injected_instructions.yaml")
+INJECTED_INSTRUCTIONS = re.compile("|".join(_PHRASES["phrases"]), re.IGNORECASE)
+_QUICK_CHECK = QuickCheck("|".join(_PHRASES["quick_check"]))
 
 
 def has_injected_instructions(text: str) -> bool:
@@ -119,25 +86,8 @@ def _is_injected(line: str) -> bool:
     return _QUICK_CHECK.sees(line) and INJECTED_INSTRUCTIONS.search(line) is not None
 
 
-PROMPT_VERSION = 1  # increase with every change of the texts below
-_FIND = """\
-Find every {name} on the page, in the order of the page. {about}
-Each record has these fields:
-{fields}
-Copy text word for word, whole, neither shortened nor mended nor translated. Where the page says
-nothing about a field it is null; a record of which the page says nothing is left out.
-Beside some fields stands another that ends in {evidence}: the words of the page from which you
-conclude the value, copied exactly; null if there are none, and then the value is null, too.
-records_on_page is how many of them the page holds, found or not."""
-_EXPLORE = """
-explore holds the URLs of links on the page that lead to more of them, and no others."""
-_SINGLE_RECORD = """
-The page below is the part about a single {name}. These fields were not right the last time, since
-the page does not have the words: {missing}. Copy them from the page, or give null."""
-_PRESENT = """\
-{about}
-Does the page have a list made for them, under a heading or a sentence of its own? A mention in a
-description is none. heading is that heading or sentence, copied exactly; null if there is none."""
+PROMPT_VERSION = 1  # increase with every change of the texts in `questions.yaml`
+_QUESTIONS: dict[str, str] = packaged_data("ingestion_pipeline.catalogs.extraction", "questions.yaml")
 _KINDS = {  # in words, and as the JSON type of the value
     FieldKind.TEXT: ("text", "string"),
     FieldKind.NUMBER: ("number", "number"),
@@ -174,9 +124,11 @@ def single_record_question(kind: EntityType, page: PageText, missing: Sequence[s
 
     The attempt is part of the cache key, so that the earlier answer is not reused.
     """
-    about = _SINGLE_RECORD.format(name=_words(kind.name), missing=", ".join(missing))
+    about = _QUESTIONS["single_record"].format(name=_words(kind.name), missing=", ".join(missing))
     return Question(
-        prompt=Prompt(name=f"{kind.name}_alone", version=PROMPT_VERSION, instructions=_instructions(kind) + about),
+        prompt=Prompt(
+            name=f"{kind.name}_alone", version=PROMPT_VERSION, instructions=f"{_instructions(kind)}\n{about}"
+        ),
         schema=answer_schema(kind),
         page=page,
         extractor_version=f"{_extractor_version(kind)}/{'+'.join(missing)}/{attempt}",
@@ -189,7 +141,7 @@ def presence_question(kind: EntityType, page: PageText) -> Question:
         prompt=Prompt(
             name=f"{kind.name}_presence",
             version=PROMPT_VERSION,
-            instructions=_PRESENT.format(about=kind.about or f"A {_words(kind.name)} is wanted."),
+            instructions=_QUESTIONS["present"].format(about=kind.about or f"A {_words(kind.name)} is wanted."),
         ),
         schema=AnswerSchema(
             name="presence", schema=_object({"has_list": {"type": "boolean"}, "heading": {"type": ["string", "null"]}})
@@ -261,8 +213,8 @@ def _instructions(kind: EntityType) -> str:
         + (f"; {field.about}" if field.about else "")
         for field in kind.fields
     )
-    instructions = _FIND.format(name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE)
-    return instructions + (_EXPLORE if kind.explores else "")
+    instructions = _QUESTIONS["find"].format(name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE)
+    return f"{instructions}\n{_QUESTIONS['explore']}" if kind.explores else instructions
 
 
 def _words(name: str) -> str:

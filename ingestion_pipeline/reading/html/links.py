@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from ingestion_pipeline.reading.html.cleaning import parse_html
-from ingestion_pipeline.reading.text.plain_text import clean_text, re2_pattern
+from ingestion_pipeline.reading.text.plain_text import clean_text, packaged_data, re2_pattern
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import (
     MAX_URL_CHARS,
@@ -525,41 +525,15 @@ def _is_inside(node: LexborNode, tag: str) -> bool:
     return parent is not None
 
 
-# Whole phrases: single words such as "maintenance" or "error" are taught in courses.
-_PHRASES = (
-    r"something (?:went|has gone) wrong|(?:an?|some|unexpected|unknown|internal|technical|database"
-    r"|application|fatal|server) error(?: (?:has|have))? (?:occurr?ed|happened|prevented)"
-    r"|(?:unexpected|unknown|internal|internal server|fatal|database|application) error\b"
-    r"|error establishing a|(?:under|(?:down|offline|closed|unavailable) for|scheduled|undergoing)"
-    r" maintenance|maintenance (?:mode|page|window|in progress)"
-    r"|(?:is|are|be) (?:currently|momentarily) (?:unavailable|offline|down|out of service)"
-    r"|temporarily (?:unavailable|out of (?:service|order)|offline|down)"
-    r"|service (?:is )?(?:temporarily |currently )?unavailable|bad gateway|gateway time-?out"
-    r"|(?:not |un)available (?:right now|at (?:this|the) (?:time|moment))"
-    r"|server (?:is )?(?:too )?busy"
-    r"|(?:unable to|could not|cannot|can't|couldn't) (?:load|process|connect|complete your)"
-    r"|(?:uncaught|unhandled) exception|traceback \(most recent call last\)"
-    r"|encountered an? (?:(?:unexpected|unknown|internal) )?(?:problem|error)"
-    r"|for the inconvenience|^w?h?oops\b|connection (?:failed|refused|timed out)|request timed out"
-    r"|technical (?:difficult(?:y|ies)|problems?|issues?)|too many requests"
-    r"|(?:try|check|come) (?:again|back) (?:later|soon|shortly|in a)"
-    r"|(?:will|'ll|’ll) be (?:right )?back|(?:could not|cannot|can't) be (?:loaded|displayed)"  # noqa: RUF001
-    r"|wartungsarbeiten|wartungsmodus|wegen wartung|fehler (?:ist )?aufgetreten|ging etwas schief"
-    r"|etwas ist schiefgelaufen|vorübergehend nicht|(?:zur ?zeit|derzeit|momentan) nicht"
-    r" (?:verfügbar|erreichbar)|später (?:noch ?einmal|erneut|wieder)"
-    r"|en maintenance|erreur (?:est survenue|s'est produite|interne)"
-    r"|(?:momentanément|temporairement|actuellement) indisponible|réessayer plus tard"
-    r"|en mantenimiento|(?:ha ocurrido|se ha producido|se produjo) un error"
-    r"|algo (?:salió|ha ido) mal"
-    r"|temporalmente (?:no disponible|fuera de servicio)|int[ée]nt\w{1,6} (?:de nuevo|más tarde)"
-    r"|in manutenzione|si è verificato un errore|temporaneamente non disponibile|riprova più tardi"
-    r"|em manutenção|ocorreu um erro|temporariamente indisponível|algo deu errado"
-    r"|in onderhoud|er is iets (?:mis|fout)gegaan|tijdelijk niet beschikbaar"
-)
 _MOST_CHARACTERS = 20_000  # such a notice stands at the top of a page with little other text
+
+
+@cache
+def _failure_notices() -> Any:  # noqa: ANN401 - re2 has no types
+    return re2_pattern("|".join(packaged_data("ingestion_pipeline.reading.html", "failure_notices.yaml")))
 
 
 def failure_notice(text: str) -> str | None:
     """Return the phrase with which a page's text reports a failure of its site; None if none."""
-    match = re2_pattern(_PHRASES).search(" ".join(text[:_MOST_CHARACTERS].lower().split()))
+    match = _failure_notices().search(" ".join(text[:_MOST_CHARACTERS].lower().split()))
     return match[0] if match else None

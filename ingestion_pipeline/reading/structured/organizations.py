@@ -19,71 +19,37 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.reading.html.cleaning import parse_html, remove_unseen, visible_text
 from ingestion_pipeline.reading.html.links import language_of, title_of
 from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of, types_of
-from ingestion_pipeline.reading.text.plain_text import clean_text, without_references
+from ingestion_pipeline.reading.text.plain_text import clean_text, packaged_data, without_references
 
-# ruff: noqa: RUF001 - the letters of other scripts are meant
-
+# ruff: noqa: RUF001 - the letters and signs of other scripts are meant
 
 MAX_NAME_CHARACTERS = 120
+_WORD_LISTS = packaged_data("ingestion_pipeline.reading.structured", "organizations.yaml")
 
-# Longer ones first where one is the beginning of another. A dot may stand after each letter.
-_AFTER = (
-    "gmbh & co. kgaa|gmbh & co. kg|gmbh & co. ohg|gmbh & co|ug (haftungsbeschränkt)|ag & co. kgaa"
-    "|ag & co. kg|gesellschaft mit beschränkter haftung|aktiengesellschaft|ggmbh|gmbh|mbh|kgaa|ohg"
-    "|gbr|ug|ag|kg|e.v.|eg|e.k.|e.u.|se"
-    "|incorporated|inc|corporation|corp|limited liability company|limited|ltd|llc|l.l.c.|llp|lllp"
-    "|lp|plc|pbc|p.c.|pty ltd|pty|pvt ltd|pvt. ltd|private limited|pte ltd|pte|co. ltd"
-    "|company limited"
-    "|s.a. de c.v.|s. de r.l. de c.v.|s.a.b. de c.v.|sapi de cv|s.a.u.|s.l.u.|s.l.|s.a.s.|s.a.r.l."
-    "|s.à r.l.|s.a.|s.c.|sarlu|sasu|eurl|snc|scop|s.coop|ltda|ltd.a.|eireli|mei|s.r.l.s.|s.r.l."
-    "|s.p.a.|s.n.c.|s.a.s. di|b.v.|n.v.|c.v.|v.o.f.|bvba|cvba|sprl|vzw|asbl"
-    "|sp. z o.o. sp.k.|sp. z o.o. sp. k.|sp. z o. o.|sp. z o.o.|sp.k.|sp. k.|sp.j.|s.k.a."
-    "|spółka akcyjna|spółka z o.o.|s.r.o.|spol. s r.o.|a.s.|v.o.s.|z.s.|d.o.o.|d.d.|j.d.o.o.|d.n.o."
-    "|kft|zrt|nyrt|bt|e.o.o.d.|o.o.d.|eood|ood|s.r.l.-d|uab|sia|oü|mtü|ab (publ)|aktiebolag|ab|hb"
-    "|oyj|oy|ky|ry|a/s|aps|i/s|p/s|asa|as|ehf|hf|ans|da|a.ş.|ltd. şti.|limited şirketi|a.e.|ε.π.ε."
-    "|α.ε.|ι.κ.ε.|sdn. bhd.|bhd|tbk|persero|joint stock company|jsc|pjsc|ooo|zao|oao|pao|ооо|оао"
-    "|зао|пао|ао|нпао|ип|тоо|тов|прат|ат|еоод|оод|ад|k.k.|g.k.|kabushiki kaisha|co., ltd"
-)
-_BEFORE = (
-    "ооо|оао|зао|пао|нпао|ао|ип|тоо|тов|прат|пат|еоод|оод|pt|cv|ud|ab|as|oy|sia|uab|oü|firma"
-    "|общество с ограниченной ответственностью|акционерное общество"
-)
-_CJK = (
-    "株式会社|有限会社|合同会社|合資会社|一般社団法人|（株）|\\(株\\)|㈱|㈲|股份有限公司|有限责任公司"
-    "|有限責任公司|股份公司|集团有限公司|有限公司|주식회사|유한회사|\\(주\\)|（주）|㈜"
-)
-_ARTICLES = {
-    "": "the",
-    "de": "der|die|das",
-    "fr": "le|la|les",
-    "es": "el|la|los|las",
-    "it": "il|lo|la|gli|le",
-    "nl": "de|het",
-    "pt": "os|as",
-}
 _QUOTES = "\"'«»“”„‚‘’《》「」『』"
 _LEAST_LEFT = 2
 
 
-def _alternatives(forms: str) -> str:
-    """Return a pattern of the forms, with dots and blanks optional."""
+def _alternatives(place: str) -> str:
+    """Return a pattern of the legal forms at that place, with dots and blanks optional."""
     signs = {".": r"\.?\s?", " ": r"\s*"}
     patterns = (
         "".join(signs.get(sign) or re.escape(sign) for sign in form) + ("" if form.endswith((".", ")")) else r"\.?")
-        for form in forms.split("|")
+        for form in _WORD_LISTS["legal_forms"][place].split(" | ")
     )
     return "|".join(patterns)
 
 
-_AFTER_NAME = re.compile(rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives(_AFTER)})\s*+$", re.IGNORECASE)
+_AFTER_NAME = re.compile(rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives('after')})\s*+$", re.IGNORECASE)
 _COMPANY = re.compile(
     r"(?:(?:(?<!\s)\s++)?+&\s*+|(?<!\s)\s++and\s++|(?<![\s,])[\s,]++)"
     r"(?:co|company|cie|companhia)\.?\s*+$",
     re.IGNORECASE,
 )
 _ABBREVIATED = re.compile(r"[^&\s,][\s,]++co\.?\s*+$", re.IGNORECASE)  # not `Tiffany & Co.`
-_BEFORE_NAME = re.compile(rf"^(?:{_alternatives(_BEFORE)})\s+(?=[^\s])", re.IGNORECASE)
-_AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*+|(?:(?<!\s)\s++)?+(?:{_CJK})$")
+_BEFORE_NAME = re.compile(rf"^(?:{_alternatives('before')})\s+(?=[^\s])", re.IGNORECASE)
+_AROUND = _WORD_LISTS["legal_forms"]["around"].replace(" | ", "|")
+_AROUND_NAME = re.compile(rf"^(?:{_AROUND})\s*+|(?:(?<!\s)\s++)?+(?:{_AROUND})$")
 
 
 def bare_name(name: str, *, language: str | None = None) -> str:
@@ -117,7 +83,8 @@ def _is_part(pattern: re.Pattern[str], name: str, left: str) -> bool:
 
 def _without_article(name: str, language: str | None) -> str:
     primary = (language or "").partition("-")[0].lower()
-    articles = "|".join(filter(None, (_ARTICLES[""], _ARTICLES.get(primary, ""))))
+    of_every, by_language = _WORD_LISTS["articles"]["every"], _WORD_LISTS["articles"].get(primary, [])
+    articles = "|".join([*of_every, *by_language])
     # An article that is elided is part of the word that people say: L'Oréal stays.
     left = re.sub(rf"^(?:{articles})\s+(?=\S{{2}})", "", name, flags=re.IGNORECASE)
     return left if len(left) > _LEAST_LEFT else name
@@ -130,9 +97,6 @@ def _trimmed(name: str) -> str:
     return inner if inner and (trimmed[0] in _QUOTES) == (trimmed[-1] in _QUOTES) else trimmed
 
 
-# ruff: noqa: RUF001 - the letters of other scripts are meant
-
-
 SAMPLE_CHARACTERS = 20_000  # a language is known long before
 MOST_KEYWORDS = 5
 _LEAST_CONFIDENCE = 0.5  # names and single words reach 0.15, sentences 0.88
@@ -142,47 +106,8 @@ _HEADING_WEIGHT = 4
 _LEAST_CHARACTERS = 4
 _LEAST_TIMES = 2
 
-_WORDS_BY_LANGUAGE = {
-    "en": "the and of to in is for with on that are as your you our we from by at or be this it an"
-    " have has can will more all not us about how what who their they was were get new when which"
-    " into than also any do use using used make makes one out up so if no over",
-    "de": "der die das und in ist für mit auf ein eine einen einer den dem des von zu sie wir ihr"
-    " ihre ihren uns unsere unser nicht auch sich als bei aus werden wird sind hat haben mehr zum"
-    " zur oder wie was nach über durch alle kann können um am im an es ich noch nur vom",
-    "fr": "le la les des de du et en un une pour avec sur dans est vous nous votre vos notre nos"
-    " qui que au aux par plus ou ce cette ces sont pas il elle ils être avoir tout tous toute"
-    " comme mais si leur leurs sans son sa ses depuis",
-    "es": "el la los las de del y en un una para con por que es su sus nuestro nuestra nuestros se"
-    " al lo más como o son no tu te nos desde todo todos esta este sin sobre ya hay muy también",
-    "it": "il lo la i gli le di del della dei delle e in un una per con che è su al alla dal dalla"
-    " nostro nostra nostri vostro più come o sono non si tutto tutti questo questa anche da nel",
-    "pt": "o a os as de do da dos das e em um uma para com por que é no na nos nas seu sua nosso"
-    " nossa mais como ou são não se ao à todos você também sobre desde muito",
-    "nl": "de het een en van in is voor met op dat die zijn wij u uw je jouw ons onze niet ook als"
-    " bij uit of te aan naar meer kan worden wordt hebben heeft door om over al hoe wat",
-    "pl": "i w na z do się jest nie to dla o że jak po przez od oraz za są nasz nasze naszych twój"
-    " więcej lub który która które tym co już może być ze przy",
-    "ru": "и в на с по для не что это как от из к за мы вы наш наши ваш ваши или у о же при до он"
-    " она они был быть более также все всё но если так его",
-    "sv": "och i att det en ett som för med på är av till den vi du din vår våra inte har kan om"
-    " från eller mer så du oss era",
-    "da": "og i at det en et som for med på er af til den vi du din vores ikke har kan om fra eller mere så os jeres",
-    "fi": "ja on ei se että sekä tai kun niin myös mutta ovat meidän me te oma kanssa joka mitä",
-    "cs": "a v na se je s z do pro to že jako od po za jsou naše váš nebo více který která však",
-    "tr": "ve bir için ile bu da de en çok daha olarak olan gibi ne kadar sizin bizim veya",
-}
-_STOP_WORDS = {language: frozenset(words.split()) for language, words in _WORDS_BY_LANGUAGE.items()}
-# Words of every site, whatever it is about.
-_OF_EVERY_SITE = """
-about account accept agb alle amp aktuelles angebot anmelden best blog book buy cart click company
-contact content cookie cookies copyright datenschutz demo download email english faq free gratis
-home hier impressum info jetzt kontakt learn legal link login mehr menu newsletter online page phone
-policy press pricing privacy products read register reserved rights search service services shop
-sign site start support team terms today unsere welcome website willkommen www accueil bienvenue
-contacto inicio contatti contato kontakt politique produkte leistungen über unternehmen solutions
-company learn more
-"""
-_EVERYWHERE = frozenset(_OF_EVERY_SITE.split())
+_STOP_WORDS = {language: frozenset(words.split()) for language, words in _WORD_LISTS["stop_words"].items()}
+_EVERYWHERE = frozenset(_WORD_LISTS["words_of_every_site"].split())
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 _SPLIT_KEYWORDS = re.compile(r"[,;|、，；]")
 
@@ -261,37 +186,9 @@ def _partner(word: str, counts: Counter[str], pairs: Counter[tuple[str, str]]) -
 
 MAX_CHARACTERS = 200
 
-# Types of schema.org that are organizations; those that name a trade are its industry.
-_GENERAL_TYPES = """
-Organization Corporation LocalBusiness OnlineBusiness OnlineStore Store NGO ProfessionalService
-EducationalOrganization ResearchOrganization MedicalOrganization NewsMediaOrganization
-GovernmentOrganization SoftwareCompany
-"""
-_TRADES = """
-AccountingService AutoDealer AutoRepair Bakery BarOrPub BeautySalon BikeStore BookStore Brewery
-CafeOrCoffeeShop ChildCare ClothingStore CollegeOrUniversity ComputerStore Dentist DaySpa
-Electrician ElectronicsStore EmploymentAgency ExerciseGym FinancialService Florist FurnitureStore
-GroceryStore HairSalon HardwareStore HealthClub HomeGoodsStore Hospital Hotel HousePainter
-InsuranceAgency InternetCafe JewelryStore LegalService Library Locksmith LodgingBusiness
-MedicalBusiness MedicalClinic MobilePhoneStore MovingCompany Museum MusicStore NightClub Notary
-Optician PetStore Pharmacy Physician Plumber RealEstateAgent Restaurant RoofingContractor School
-ShoeStore SportingGoodsStore SportsClub TireShop ToyStore TravelAgency VeterinaryCare Winery
-BankOrCreditUnion AutomotiveBusiness HVACBusiness GeneralContractor TattooParlor Attorney
-"""
-_TRADE_TYPES = frozenset(_TRADES.split())
-ORGANIZATION_TYPES = (*_GENERAL_TYPES.split(), *_TRADES.split())
-
-# Where others write about an organization: an address there is no website of its own.
-_PROFILES = """
-linkedin.com facebook.com twitter.com x.com instagram.com youtube.com github.com gitlab.com
-crunchbase.com glassdoor.com indeed.com wikipedia.org wikidata.org tiktok.com pinterest.com
-medium.com xing.com vimeo.com threads.net bsky.app mastodon.social kununu.com yelp.com
-trustpilot.com t.me telegram.me whatsapp.com wa.me google.com g.page apps.apple.com
-producthunt.com angel.co wellfound.com f6s.com dribbble.com behance.net reddit.com discord.gg
-discord.com slideshare.net vk.com weibo.com bloomberg.com dnb.com opencorporates.com g2.com
-capterra.com clutch.co stackoverflow.com huggingface.co pitchbook.com zoominfo.com comparably.com
-"""
-_PROFILE_HOSTS = frozenset(_PROFILES.split())
+_TRADE_TYPES = frozenset(_WORD_LISTS["trades"].split())
+ORGANIZATION_TYPES = (*_WORD_LISTS["general_types"].split(), *_WORD_LISTS["trades"].split())
+_PROFILE_HOSTS = frozenset(_WORD_LISTS["profile_hosts"].split())
 
 _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _YEAR = re.compile(r"(?<![0-9])(1[6-9][0-9]{2}|20[0-9]{2})(?![0-9])")
@@ -417,9 +314,6 @@ def _named(value: object) -> str | None:
 
 def _inside(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
-
-
-# ruff: noqa: RUF001 - the signs that part titles are meant
 
 
 MAX_DESCRIPTION_CHARACTERS = 1_000

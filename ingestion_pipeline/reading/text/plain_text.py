@@ -10,18 +10,13 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import unescape
-from importlib import import_module
+from importlib import import_module, resources
 from itertools import pairwise
 from typing import Any
 
 _SAMPLE_BYTES = 200_000
 _FEWEST = 12  # bytes beyond ASCII; fewer prove nothing
 _LEAST_WORD_BYTES = 3  # on average; western text has 2: one letter, and the one after it
-_GUESSED = (
-    *("big5hkscs", "cp932", "cp949", "euc-jp", "gb18030", "koi8-r"),
-    *(f"cp125{number}" for number in range(7)),
-    "cp874",
-)
 _BLANKS_BEYOND_ASCII = re.compile(rb"\xa0{2,}")
 _ASCII = bytes(range(128))
 # Letters of other scripts, some of which have an ASCII byte in their second half.
@@ -38,7 +33,9 @@ def guessed_encoding(body: bytes) -> str | None:
     words = _WORDS_BEYOND_ASCII.findall(head)
     if sum(map(len, words)) >= _LEAST_WORD_BYTES * len(words):
         head = b" ".join(words)  # among much markup the library takes them for western letters
-    codec = chardet.detect(head, include_encodings=_GUESSED, compat_names=False, prefer_superset=True)["encoding"]
+    codec = chardet.detect(
+        head, include_encodings=tuple(_encodings()["guessed"].split()), compat_names=False, prefer_superset=True
+    )["encoding"]
     return {FALLBACK: None, "euc_jis_2004": "euc_jp"}.get(codec or FALLBACK, codec)
 
 
@@ -56,69 +53,15 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 
-# Names that browsers know and Python does not, or knows as something else.
-_LABELS = {
-    label: codec
-    for codec, labels in {
-        "big5hkscs": "cn-big5 x-x-big5",
-        "cp1250": "x-cp1250",
-        "cp1251": "x-cp1251",
-        "cp1252": "iso88591 x-cp1252",
-        "cp1253": "x-cp1253",
-        "cp1254": "iso88599 x-cp1254",
-        "cp1255": "x-cp1255",
-        "cp1256": "x-cp1256",
-        "cp1257": "x-cp1257",
-        "cp1258": "x-cp1258",
-        "cp874": "dos-874 iso885911 tis-620 windows-874",
-        "cp932": "windows-31j x-sjis",
-        "cp949": "cseuckr csksc56011987 iso-ir-149 ks_c_5601-1989 ksc_5601 windows-949",
-        "euc_jp": "cseucpkdfmtjapanese x-euc-jp",
-        "gb18030": "chinese csgb2312 gb_2312 gb_2312-80 x-gbk",
-        "iso8859-2": "iso88592",
-        "iso8859-3": "iso88593",
-        "iso8859-4": "iso88594",
-        "iso8859-5": "iso88595",
-        "iso8859-6": "csiso88596e csiso88596i iso-8859-6-e iso-8859-6-i iso88596",
-        "iso8859-7": "iso88597 sun_eu_greek",
-        "iso8859-8": "csiso88598e csiso88598i iso-8859-8-e iso-8859-8-i iso88598 logical visual",
-        "iso8859-10": "iso885910",
-        "iso8859-13": "iso885913",
-        "iso8859-14": "iso885914",
-        "iso8859-15": "csisolatin9 iso885915",
-        "koi8-r": "koi koi8",
-        "koi8-u": "koi8-ru",
-        "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
-        "mac-roman": "csmacintosh mac macintosh x-mac-roman",
-        "utf-16-be": "unicodefffe",
-        "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff",
-        "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
-    }.items()
-    for label in labels.split()
-}
 
-# What a label means to browsers where that is wider than what Python takes it to mean.
-_WIDER = {
-    "ascii": "cp1252",
-    "big5": "big5hkscs",
-    "euc_kr": "cp949",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "johab": "cp949",
-    "shift_jis": "cp932",
-    "utf-16": "utf-16-le",
-}
+@cache
+def _encodings() -> dict[str, Any]:
+    names = packaged_data("ingestion_pipeline.reading.text", "encodings.yaml")
+    names["codec_by_label"] = {label: codec for codec, labels in names["labels"].items() for label in labels.split()}
+    names["multi_byte"] = frozenset(names["multi_byte"].split())
+    names["decoded"] = {"utf-8", *names["single_byte"].split(), *names["multi_byte"]}
+    return names
 
-# Nothing else is decoded: Python also offers utf-7, rot13, zlib and worse under a label's name.
-_SINGLE_BYTE = frozenset(
-    {f"cp125{n}" for n in range(9)}
-    | {f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)}
-    | {"cp866", "cp874", "koi8-r", "koi8-u", "mac-cyrillic", "mac-roman"}
-)
-_MULTI_BYTE = frozenset({"big5hkscs", "cp932", "cp949", "euc_jp", "gb18030", "iso2022_jp", "utf-16-be", "utf-16-le"})
 
 _XML_DECLARATION = re.compile(rb"\s*<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([^\"'>]{1,40})[\"']")
 _CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"';][^\s;]*))", re.IGNORECASE)
@@ -199,7 +142,7 @@ def _chosen_encoding(declared: str | None, body: bytes) -> str:
     if declared.startswith("utf-16") and 0 not in body:
         return _chosen_encoding(None, body)
     # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.
-    chance = 3 if declared in _MULTI_BYTE else 0
+    chance = 3 if declared in _encodings()["multi_byte"] else 0
     return "utf-8" if _lead_count(body) > chance and _utf8_text(body) is not None else declared
 
 
@@ -243,11 +186,11 @@ def _codec(label: str) -> str | None:
     if not re.fullmatch(r"[a-z0-9_:.-]{1,40}", label):
         return None
     try:
-        name = codecs.lookup(_LABELS.get(label, label)).name
+        name = codecs.lookup(_encodings()["codec_by_label"].get(label, label)).name
     except LookupError:
         return None
-    name = _WIDER.get(name, name)
-    return name if name == "utf-8" or name in _SINGLE_BYTE or name in _MULTI_BYTE else None
+    name = _encodings()["wider"].get(name, name)
+    return name if name in _encodings()["decoded"] else None
 
 
 def _readable_as_ascii(codec: str) -> str:
@@ -525,3 +468,11 @@ def folded(text: str) -> str:
     if text.isascii():
         return text.lower()
     return text.replace("\u0130", "i").replace("\u0131", "i").casefold()
+
+
+def packaged_data(package: str, name: str) -> Any:  # noqa: ANN401 - what YAML can hold
+    """Return the contents of a YAML file of the package."""
+    import yaml  # poll runs need none
+
+    file = resources.files(package) / name
+    return yaml.load(file.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, ListedRule, Titled
@@ -51,6 +49,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import (
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of, text_in_line
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.reading.html.links import language_of
+from ingestion_pipeline.reading.text.plain_text import packaged_data
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -78,8 +77,9 @@ class VendorLayout(BaseModel):
 @lru_cache(maxsize=1)
 def vendor_layouts() -> tuple[VendorLayout, ...]:
     """Return the known layouts, in the order in which they are tried."""
-    file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "vendors.yaml"
-    return TypeAdapter(tuple[VendorLayout, ...]).validate_python(yaml.safe_load(file.read_text()))
+    return TypeAdapter(tuple[VendorLayout, ...]).validate_python(
+        packaged_data("ingestion_pipeline.catalogs.extraction", "layouts/vendors.yaml")
+    )
 
 
 def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[CandidateRecord]]:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
-from importlib import resources
 
-import yaml
 from pydantic import BaseModel, ConfigDict
+
+from ingestion_pipeline.reading.text.plain_text import packaged_data
 
 
 class CoursePart(Enum):
@@ -67,8 +67,7 @@ def names_subject(words: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _words() -> _Words:
-    file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "words.yaml"
-    return _Words.model_validate(yaml.safe_load(file.read_text()))
+    return _Words.model_validate(packaged_data("ingestion_pipeline.catalogs.extraction", "layouts/words.yaml"))
 
 
 @lru_cache(maxsize=1)

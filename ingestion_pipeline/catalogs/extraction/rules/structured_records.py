@@ -10,10 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from importlib import resources
 from typing import assert_never, cast
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
@@ -37,7 +35,7 @@ from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing
 from ingestion_pipeline.reading.structured.items import JsonPath
 from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
-from ingestion_pipeline.reading.text.plain_text import without_references
+from ingestion_pipeline.reading.text.plain_text import packaged_data, without_references
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
 _FIRST_NUMBER = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,4})?")
@@ -177,8 +175,7 @@ class ItemNames(BaseModel):
 @lru_cache(maxsize=1)
 def item_names() -> ItemNames:
     """Return the known key names."""
-    file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "api_names.yaml"
-    return ItemNames.model_validate(yaml.safe_load(file.read_text()))
+    return ItemNames.model_validate(packaged_data("ingestion_pipeline.catalogs.extraction", "layouts/api_names.yaml"))
 
 
 def _named(item: Item) -> Item | None:
@@ -285,8 +282,9 @@ _NAMED = ApiShape(
 @lru_cache(maxsize=1)
 def api_shapes() -> tuple[ApiShape, ...]:
     """Return the known shapes, in the order in which they are tried."""
-    file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "apis.yaml"
-    return TypeAdapter(tuple[ApiShape, ...]).validate_python(yaml.safe_load(file.read_text()))
+    return TypeAdapter(tuple[ApiShape, ...]).validate_python(
+        packaged_data("ingestion_pipeline.catalogs.extraction", "layouts/apis.yaml")
+    )
 
 
 def courses_by_api(document: object) -> tuple[str, list[CandidateRecord]]:
