@@ -12,7 +12,6 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
     LearnedSelectors,
     Selectors,
     SelectorScope,
-    SelectorUses,
     is_outdated,
 )
 from ingestion_pipeline.catalogs.reruns import catalog_facts
@@ -182,8 +181,7 @@ def save_selectors(store: Store, subject: SelectorScope, css: str = "b", *, minu
 
 def record_uses(store: Store, subject: SelectorScope, selectors: LearnedSelectors, outcomes: Sequence[bool]) -> bool:
     with store.begin() as connection:
-        uses = SelectorUses(scope=subject, learned=selectors, outcomes=outcomes)
-        return learned.record_uses(connection, uses, now=NOON)
+        return learned.record_uses(connection, subject, selectors, outcomes, now=NOON)
 
 
 def use_counts(store: Store) -> list[tuple[int, int, int]]:

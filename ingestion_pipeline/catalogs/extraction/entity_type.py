@@ -142,7 +142,6 @@ class EntityType(_Data):
         return hash((self.name, self.fields, self.rules))
 
     def _field_references(self) -> Iterator[tuple[str, set[str]]]:
-        """Yield each part of the schema that names fields, with those names."""
         yield "key", set(self.key)
         for rule in self.rules:
             yield "a rule", set(rule.model_dump(exclude={"rule"}).values())

@@ -17,7 +17,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ingestion_pipeline.catalogs.extraction.entity_type import EVIDENCE, EntityType, FieldKind
+from ingestion_pipeline.catalogs.extraction.entity_type import COURSE, EVIDENCE, EntityType, FieldKind
 from ingestion_pipeline.catalogs.extraction.record import (
     READER_VERSION,
     CandidateRecord,
@@ -232,7 +232,6 @@ LONG_TOKENS = 1_000  # a longer page with several records is split
 PART_TOKENS = 1_000  # per part, unless one record has more
 ONE_QUESTION_TOKENS = 12_000  # a longer page is split even without known record starts
 _TAGS = ("h2", "h3", "h4", "h5", "dt", "h1", "summary", "th")
-_COURSE = "course"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +267,7 @@ def parts_of(kind: EntityType, text: str, tree: "LexborHTMLParser", *, announced
 
 def record_starts(kind: EntityType, text: str, tree: "LexborHTMLParser", *, announced: int | None) -> list[int]:
     """Return where the records begin; empty if that is not certain."""
-    codes = _code_lines(text) if kind.name == _COURSE else []
+    codes = _code_lines(text) if kind.name == COURSE else []
     if announced is None:
         return codes if len(codes) > 1 else []
     if announced <= 1:
@@ -578,7 +577,6 @@ class ModelReader:
 
 
 def _merge_readings(readings: Sequence[PartResult]) -> PartResult:
-    """Return the readings combined into one."""
     return PartResult(
         records=tuple(placed for reading in readings for placed in reading.records),
         explore=tuple(url for reading in readings for url in reading.explore),

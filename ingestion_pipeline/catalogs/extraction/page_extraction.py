@@ -38,6 +38,7 @@ from ingestion_pipeline.catalogs.extraction.missing_records import (
 from ingestion_pipeline.catalogs.extraction.pipeline import Reader, is_json, no_model_error
 from ingestion_pipeline.catalogs.extraction.record import (
     LEARNED,
+    MODEL_METHODS,
     ExtractionMethod,
     ExtractionResult,
     FieldValue,
@@ -50,7 +51,6 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
     LearnedSelectors,
     Selectors,
     SelectorScope,
-    SelectorUses,
     load_entity_config,
     record_uses,
     save_learned,
@@ -94,8 +94,7 @@ MAX_TRAINING_PAGES = 10  # their bodies are loaded and parsed
 MAX_TRAINING_RECORDS = 500
 # All of them, else only the newest ones: the layout may have changed in between.
 _NEWEST_COUNTS = (MAX_TRAINING_PAGES, 5, 3, 1)
-_BY_MODEL = (ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL)
-_COSTLIER = (ExtractionMethod.LAYOUT, *_BY_MODEL)
+_COSTLIER = {ExtractionMethod.LAYOUT, *MODEL_METHODS}
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +143,8 @@ class SelectorLearner:
         if not conclusive:
             return
         with self._ctx.store.begin() as connection:
-            uses = SelectorUses(scope=scope, learned=learned, outcomes=conclusive)
-            is_kept = record_uses(connection, uses, now=self._ctx.store.clock.now(connection))
+            now = self._ctx.store.clock.now(connection)
+            is_kept = record_uses(connection, scope, learned, conclusive, now=now)
         if not is_kept:
             log.info("learned selectors dropped source=%s reason=too_many_failures", scope.source_id)
             for by_scope in (self._learned_by_scope, self._pages_read, self._next_attempt_pages):
@@ -153,7 +152,7 @@ class SelectorLearner:
 
     def _learn(self, scope: SelectorScope, done: Sequence[ReadDone]) -> None:
         """Try to learn selectors, less often the more pages were tried in vain."""
-        by_model = sum(result.reading.method in _BY_MODEL for result in done)
+        by_model = sum(result.reading.method in MODEL_METHODS for result in done)
         if self._learned_by_scope.get(scope) is not None or not by_model:
             return
         read = self._pages_read[scope] = self._pages_read.get(scope, 0) + by_model
@@ -206,7 +205,7 @@ def _read_pages(connection: Connection, scope: SelectorScope, reader_hash: str) 
             extractions.c.source_id == scope.source_id,
             extractions.c.entity_type == scope.entity_type,
             pages.c.status == PageStatus.SUCCESS.value,
-            pages.c.extraction_method.in_([method.value for method in _BY_MODEL]),
+            pages.c.extraction_method.in_(MODEL_METHODS),
             pages.c.reader_hash == reader_hash,
             pages.c.carried_from.is_(None),
             snapshots.c.body_hash.is_not(None),
@@ -348,7 +347,6 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
         self._learner.learn_from([value for value in values if isinstance(value, ReadDone)])
 
     def _entity_config(self, work: ReadWork) -> EntityConfig:
-        """Return the entity config of the page's extraction, with the selectors learned so far."""
         config = self._configs.get(work.extraction_id)
         if config is None:
             try:

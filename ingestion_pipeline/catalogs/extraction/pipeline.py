@@ -28,6 +28,7 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
 from ingestion_pipeline.catalogs.extraction.record import (
     LEARNED,
     MAX_PAGE_RECORDS,
+    MODEL_METHODS,
     CandidateRecord,
     ExtractionMethod,
     ExtractionOverBudget,
@@ -267,7 +268,11 @@ def _best(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
 
 
 def _first_sufficient(kind: EntityType, answers: list[_RuleAnswer]) -> _RuleAnswer | None:
-    complete = [_count_complete(kind, answer.candidates) for answer in answers]
+    required = [name for name in kind.required if name not in kind.key_fields]
+    complete = [
+        sum(all(candidate.fields.get(name) for name in required) for candidate in answer.candidates)
+        for answer in answers
+    ]
     most, count = max(complete, default=0), max((len(answer.candidates) for answer in answers), default=0)
     for answer, own_complete in zip(answers, complete, strict=True):
         own = len(answer.candidates)
@@ -285,11 +290,6 @@ def _is_visible(kind: EntityType, answer: _RuleAnswer) -> bool:
         return True
     flagged = sum(record.is_flagged for record in _records(kind, answer))
     return flagged <= (1 - SUFFICIENT_SHARE) * len(answer.candidates)
-
-
-def _count_complete(kind: EntityType, candidates: Sequence[CandidateRecord]) -> int:
-    required = [name for name in kind.required if name not in kind.key_fields]
-    return sum(all(candidate.fields.get(name) for name in required) for candidate in candidates)
 
 
 MAX_INCOMPLETE_SHARE = 0.5  # of the rules' records; above it, models read the whole page
@@ -312,12 +312,7 @@ class RuleResult:
 
 
 def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) -> RuleResult:
-    """Return the records that rules find; none if the entity has no rules.
-
-    Raises:
-        Transient: the page is empty.
-        Permanent: it is too large (`refuse_bombs`) or truncated.
-    """
+    """Return the records that rules find; none if the entity has no rules. It raises what `read_records` does."""
     if not page.body.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     kind, announced = config.kind, None
@@ -359,12 +354,7 @@ MAX_LINKS = 20  # per page; the crawl has its own limits of depth and pages
 
 
 def explored_links(
-    kind: EntityType,
-    page: PageContent,
-    records: Sequence[Record],
-    *,
-    proposed: Iterable[str] = (),
-    most: int = MAX_LINKS,
+    kind: EntityType, page: PageContent, records: Sequence[Record], *, proposed: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return canonical URLs that may lead to more entities, those a model proposed first.
 
@@ -381,7 +371,7 @@ def explored_links(
     }
     proposed_links = [canonical for url in proposed if (canonical := canonical_or_none(url)) in links]
     matching_links = [address for address, words in links.items() if has_phrase(words, kind.link_phrases)]
-    return tuple(dict.fromkeys([*proposed_links, *matching_links]))[:most]
+    return tuple(dict.fromkeys([*proposed_links, *matching_links]))[:MAX_LINKS]
 
 
 def _links(tree: "LexborHTMLParser", url: str) -> Iterable[tuple[str, str]]:
@@ -399,7 +389,6 @@ def _host(url: str) -> str:
 
 
 PRESENCE_CHARACTERS = 40_000  # a list of the entity begins within these
-_BY_MODEL = {ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL}
 _METHODS_BY_COST = list(ExtractionMethod)
 
 
@@ -526,7 +515,7 @@ class _PageReader:
         """Flag a record with instructions for machines; give that of a model the reason why it was asked."""
         values = record.fields.values()
         is_injected = any(isinstance(value, str) and has_injected_instructions(value) for value in values)
-        reasons = [self.by_rules.reason, record.reason] if record.method in _BY_MODEL else [record.reason]
+        reasons = [self.by_rules.reason, record.reason] if record.method in MODEL_METHODS else [record.reason]
         reason = "; ".join(filter(None, reasons))
         return replace(record, reason=reason, is_flagged=record.is_flagged or is_injected)
 

@@ -123,11 +123,12 @@ def record_of(
         definition.name: _checked(definition, candidate.fields.get(definition.name)) for definition in kind.fields
     }
     _apply_rules(kind, fields)
-    proofs = {
-        name: _proof(kind.field(name), value, candidate, evidence)
-        for name, value in fields.items()
-        if value is not None
-    }
+    proofs: dict[str, Grounding] = {}
+    for definition in kind.fields:
+        if (value := fields[definition.name]) is not None:
+            is_quoted = definition.derived or definition.name in candidate.quotes
+            stated = candidate.quotes.get(definition.name) if is_quoted else value
+            proofs[definition.name] = BY_SOURCE if evidence is None else evidence.ground(stated)
     return Record(
         entity=kind.name,
         fields=fields,
@@ -170,13 +171,6 @@ def _apply_rules(kind: EntityType, fields: dict[str, FieldValue | None]) -> None
                 fields[name] = None if fields[flag] else fields[name]
             case _:
                 assert_never(rule)
-
-
-def _proof(kind: EntityField, value: FieldValue, candidate: CandidateRecord, evidence: Prover | None) -> Grounding:
-    if evidence is None:
-        return BY_SOURCE
-    is_quoted = kind.derived or kind.name in candidate.quotes
-    return evidence.ground(candidate.quotes.get(kind.name) if is_quoted else value)
 
 
 def _json_value(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON can hold
@@ -235,7 +229,7 @@ class ExtractionOverBudget(Resource):
 def item_key(kind: EntityType, record: Record) -> str:
     """Return the record's readable natural key: equal for the same entity, whatever its spacing."""
     values = [str(record.fields.get(name) or "") for name in kind.key_fields]
-    key = " | ".join(dict.fromkeys(_normal(value) for value in values if value.strip()))
+    key = " | ".join(dict.fromkeys(" ".join(value.casefold().split()) for value in values if value.strip()))
     if len(key) <= MAX_KEY_CHARACTERS:
         return key
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -251,10 +245,6 @@ def item_keys(kind: EntityType, records: Sequence[Record]) -> list[str]:
         seen[key] += 1
         keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
     return keys
-
-
-def _normal(value: str) -> str:
-    return " ".join(value.casefold().split())
 
 
 EXACT_UP_TO = 5

@@ -251,7 +251,6 @@ def _blocks(page: ParsedTrainingPage, css: str | None) -> list[PageElement]:
 
 
 def _block_of(blocks: Sequence[PageElement], values: Values, required: Sequence[str]) -> PageElement | None:
-    """Return the smallest block that contains all required texts."""
     words = [without_whitespace(value) for name in required if isinstance(value := values[name], str)]
     matching = [block for block in blocks if all(word in block.text for word in words)]
     return min(matching, key=lambda block: (len(block.text), block.place), default=None)

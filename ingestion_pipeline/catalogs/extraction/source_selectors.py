@@ -105,11 +105,14 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
 
 def records_by_selectors(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> list[CandidateRecord]:
     """Return what the selectors find, in page order; the tree is a cleaned one."""
+    candidates = [candidate_in(kind, selectors, block) for block in _blocks(selectors, tree)]
+    return [candidate for candidate in candidates if any(value is not None for value in candidate.fields.values())]
+
+
+def _blocks(selectors: Selectors, tree: "LexborHTMLParser") -> "list[LexborNode]":
     if tree.body is None:
         return []
-    blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
-    candidates = [candidate_in(kind, selectors, block) for block in blocks]
-    return [candidate for candidate in candidates if any(value is not None for value in candidate.fields.values())]
+    return tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
 
 
 def candidate_in(kind: EntityType, selectors: Selectors, block: "LexborNode") -> CandidateRecord:
@@ -236,7 +239,9 @@ def records_by_learned(kind: EntityType, selectors: Selectors, tree: "LexborHTML
     candidates = records_by_selectors(kind, selectors, tree)
     if any(record.missing_fields for record in unproved_records(kind, candidates)):
         return []
-    return candidates if _have_single_keys(kind, selectors, tree) else []
+    keys = [css for name, css in selectors.fields if name in kind.key_fields]
+    is_single = all(has_single_text(block, css) for block in _blocks(selectors, tree) for css in keys)
+    return candidates if is_single else []
 
 
 def unproved_records(kind: EntityType, candidates: list[CandidateRecord]) -> list[Record]:
@@ -247,14 +252,6 @@ def unproved_records(kind: EntityType, candidates: list[CandidateRecord]) -> lis
 def has_single_text(block: "LexborNode", css: str) -> bool:
     """Return whether the element around a record has one distinct text at that selector."""
     return len(set(texts_at(block, css))) <= 1
-
-
-def _have_single_keys(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> bool:
-    if tree.body is None:
-        return True
-    blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
-    keys = [css for name, css in selectors.fields if name in kind.key_fields]
-    return all(has_single_text(block, css) for block in blocks for css in keys)
 
 
 MAX_FAILED_IN_A_ROW = 3
@@ -286,15 +283,6 @@ class LearnedSelectors:
             return selectors_of({"selectors": dict(self.selectors)}, kind)
         except BadSelectors:  # stored by a version with other rules
             return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectorUses:
-    """Outcomes of the selectors on pages, in order: True where they read the page."""
-
-    scope: SelectorScope
-    learned: LearnedSelectors
-    outcomes: Sequence[bool]
 
 
 def is_outdated(*, confirmed: int, failed: int, in_row: int) -> bool:
@@ -332,17 +320,19 @@ def save_learned(
     return learned
 
 
-def record_uses(connection: Connection, uses: SelectorUses, *, now: datetime) -> bool:
-    """Count the uses, and return whether the selectors are still stored."""
-    right = sum(uses.outcomes)
-    wrong = len(uses.outcomes) - right
-    trailing_failures = sum(1 for _ in takewhile(lambda is_right: not is_right, reversed(uses.outcomes)))
+def record_uses(
+    connection: Connection, scope: SelectorScope, learned: LearnedSelectors, outcomes: Sequence[bool], *, now: datetime
+) -> bool:
+    """Count on which pages the selectors worked, in order; return whether they are still stored."""
+    right = sum(outcomes)
+    wrong = len(outcomes) - right
+    trailing_failures = sum(1 for _ in takewhile(lambda is_right: not is_right, reversed(outcomes)))
     table = learned_selectors
     in_row = literal(trailing_failures) if right else table.c.failed_in_row + trailing_failures
     is_current = (
-        (table.c.source_id == uses.scope.source_id)
-        & (table.c.entity_type == uses.scope.entity_type)
-        & (table.c.created_at == uses.learned.learned_at)
+        (table.c.source_id == scope.source_id)
+        & (table.c.entity_type == scope.entity_type)
+        & (table.c.created_at == learned.learned_at)
     )
     counts = {"confirmed": table.c.confirmed + right, "failed": table.c.failed + wrong, "failed_in_row": in_row}
     statement = update(table).where(is_current).values(**counts, updated_at=now)

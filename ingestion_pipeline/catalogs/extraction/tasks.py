@@ -197,27 +197,20 @@ def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | Skipped[Read
     if row is None:
         return Skipped(task=task, reason="extraction has ended, or page already read")
     taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "page_type")
+    selector = None  # a rendered page is restricted already
+    if row["rendered_at"] is None:
+        selector = extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector
+    learned = None
+    if row["learned_at"] is not None:
+        learned = LearnedSelectors(**{name: row[name] for name in ("schema_hash", "selectors", "learned_at")})
     return ReadWork(
         task=task,
         page_id=row["id"],
         was_read=row["read_at"] is not None,
-        learned=_learned(row),
-        content_selector=_content_selector(row),
+        learned=learned,
+        content_selector=selector,
         **{name: row[name] for name in (*taken, "step", "snapshot_id", *SNAPSHOT_COLUMNS)},
     )
-
-
-def _content_selector(row: RowMapping) -> str | None:
-    """Return the selector of the page's content; None for a rendered page, already restricted."""
-    if row["rendered_at"] is not None:
-        return None
-    return extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector
-
-
-def _learned(row: RowMapping) -> LearnedSelectors | None:
-    if row["learned_at"] is None:
-        return None
-    return LearnedSelectors(**{name: row[name] for name in ("schema_hash", "selectors", "learned_at")})
 
 
 NO_MODEL = "no_model"

@@ -15,7 +15,7 @@ from contextvars import copy_context
 from enum import Enum
 from functools import lru_cache, partial
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from ingestion_pipeline.reading.html.trial import MAX_CPU_SECONDS, MAX_MEMORY_BYTES, TrialProcess, TrialResult
@@ -138,7 +138,6 @@ def _long_tags(text: str) -> Iterator[str]:
 
 
 def _token_count(stretch: str) -> int:
-    """Return how many attributes the stretch can have at the most."""
     return len(stretch.split()) + stretch.count("/") + stretch.count('"') + stretch.count("'")
 
 
@@ -255,14 +254,6 @@ _SHEET_TAGS = re.compile(r"(?<![\w.#:(\[=\"'-])[A-Za-z][\w-]*")
 _WHOLE_PAGE = re.compile(r"\*$|(?:html|body|main)\b", re.IGNORECASE)
 
 
-class StyleRule(NamedTuple):
-    """A rule of a style sheet; `is_always` if it applies to every screen."""
-
-    selectors: str
-    declarations: str
-    is_always: bool
-
-
 def hiding(style: str) -> Hiding | None:
     """Return how declarations hide an element; None if they do not."""
     if not _MAY_HIDE.search(style):
@@ -318,12 +309,12 @@ def _selectors_in(sheets: str) -> tuple[tuple[str, Hiding], ...]:
     if not _MAY_HIDE.search(sheets):
         return ()
     rules = list(_rules(_without_css_comments(sheets).replace("<!--", "").replace("-->", "")))
-    showing = [rule.selectors for rule in rules if shows(rule.declarations)]
-    shown_names = {name for rule in showing for name in (*_MARKS.findall(rule), *_SHEET_TAGS.findall(rule))}
+    showing = [selectors for selectors, declarations, _ in rules if shows(declarations)]
+    shown_names = {name for css in showing for name in (*_MARKS.findall(css), *_SHEET_TAGS.findall(css))}
     hiding_by_selector: dict[str, Hiding] = {}
-    for rule in rules:
-        if rule.is_always and (how := hiding(rule.declarations)) is not None:
-            for selector in map(str.strip, rule.selectors.split(",")):
+    for selectors, declarations, is_always in rules:
+        if is_always and (how := hiding(declarations)) is not None:
+            for selector in map(str.strip, selectors.split(",")):
                 if _is_plain(selector) and not _is_shown_again(selector, shown_names):
                     is_of_the_body = re.match(r"(?:html|body)\b", selector)
                     hiding_by_selector.setdefault(selector if is_of_the_body else f"body {selector}", how)
@@ -333,8 +324,11 @@ def _selectors_in(sheets: str) -> tuple[tuple[str, Hiding], ...]:
 _selectors_of_site = lru_cache(maxsize=64)(_selectors_in)  # six megabytes at the most
 
 
-def _rules(css: str) -> Iterator[StyleRule]:
-    """Yield every rule, in one pass; nested rules and text outside of rules are skipped."""
+def _rules(css: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield selectors and declarations of every rule, and whether it applies to every screen.
+
+    In one pass; nested rules and text outside of rules are skipped.
+    """
     start = 0
     around: list[str | None] = []  # the heads of what is open; None: nothing in it is a rule
     for token in _TOKEN.finditer(css):
@@ -349,7 +343,7 @@ def _rules(css: str) -> Iterator[StyleRule]:
             selectors = around.pop()
             if selectors is not None and not selectors.startswith("@"):
                 is_always = all(head is not None and _ON_EVERY_SCREEN.fullmatch(head) for head in around)
-                yield StyleRule(selectors, text, is_always)
+                yield selectors, text, is_always
 
 
 def _is_plain(selector: str) -> bool:

@@ -282,7 +282,6 @@ def _page_behind(tree: LexborHTMLParser, url: str) -> str | None:
 
 
 def _without_number(address: str) -> str:
-    """Return path and query without the number of the page."""
     match = _numbered(address)
     if match is None:
         return address.rstrip("/?&")

@@ -304,11 +304,12 @@ def _converted(html: bytes) -> bytes:
         return b""
     try:
         page = html.decode()
-        written = _utf8(convert(page, options).content)
+        written = (convert(page, options).content or "").encode()
         if options is not _options(is_quick=False) and _DASHES.search(written):
             # What looks like a table in a listing of code is none: the slow way writes no other.
             is_sure = written.find(b"`") < 0 or written.find(b"```") < 0
-            written = _compact(written) if is_sure else _utf8(convert(page, _options(is_quick=False)).content)
+            slow = "" if is_sure else convert(page, _options(is_quick=False)).content or ""
+            written = _compact(written) if is_sure else slow.encode()
     except Exception:  # a panic of the library is one, too; the text is the fallback
         return b""
     return _tidy(written).strip()
@@ -334,7 +335,6 @@ def _options_for(html: bytes) -> "ConversionOptions | None":
 
 
 def _depth(html: bytes, name: bytes) -> int:
-    """Return how deep elements of that name are nested."""
     depth = deepest = 0
     end = b"</%b>" % name
     for part in html.split(b"<%b" % name)[1:]:
@@ -380,10 +380,6 @@ def _width(table: bytes) -> int:
             widths[place] = max(widths.get(place, 0), len(cell))
             place += _spanned(attributes) or 1
     return sum(widths.values())
-
-
-def _utf8(content: str | None) -> bytes:
-    return (content or "").encode()
 
 
 def _compact(markdown: bytes) -> bytes:

@@ -89,7 +89,10 @@ def reserve_counters(
     connection: Connection, requested: Sequence[Scope], amount: Decimal, *, now: datetime
 ) -> Overrun | None:
     """Raise every counter by `amount`, or none; return the first that has no room for it."""
-    _create(connection, requested, now)
+    # In one order everywhere, so that two calls never wait for each other.
+    keys = sorted(scope.key for scope in requested)
+    rows = [{"scope": key, "held_usd": Decimal(0), "updated_at": now} for key in keys]
+    connection.execute(insert_into(connection, spending).values(rows).on_conflict_do_nothing(index_elements=["scope"]))
     locked = _locked(requested)
     too_much = [
         and_(locked.c.scope == scope.key, locked.c.held_usd > scope.limit_usd - amount)
@@ -109,15 +112,6 @@ def correct_counters(connection: Connection, requested: Sequence[Scope], amount:
     """Change every counter by `amount`, whatever the limits: the cost has occurred."""
     if amount:
         _raise(connection, _locked(requested), amount, true(), now)
-
-
-def _create(connection: Connection, requested: Sequence[Scope], now: datetime) -> None:
-    # In one order everywhere, so that two calls never wait for each other.
-    rows = [
-        {"scope": key, "held_usd": Decimal(0), "updated_at": now} for key in sorted(scope.key for scope in requested)
-    ]
-    statement = insert_into(connection, spending).values(rows)
-    connection.execute(statement.on_conflict_do_nothing(index_elements=["scope"]))
 
 
 def _counters(requested: Sequence[Scope]) -> Select[Any, Any]:
@@ -143,7 +137,6 @@ def _raise(connection: Connection, locked: CTE, amount: Decimal, fits: ColumnEle
 log = logging.getLogger(__name__)
 
 NANO = Decimal("0.000000001")  # the cheapest cached token costs five of these
-MILLION = 1_000_000
 BYTES_PER_TOKEN = 3  # English has four and more, other scripts come near three
 _DATED = re.compile(r"-20[0-9]{2}-?[0-9]{2}-?[0-9]{2}$")
 
@@ -183,7 +176,7 @@ def cost_usd(usage: Usage, price: Price) -> Decimal:
         + cached * price.cached_input_usd
         + usage.output_tokens * price.output_usd
     )
-    return (total / MILLION).quantize(NANO, ROUND_HALF_UP)
+    return (total / 1_000_000).quantize(NANO, ROUND_HALF_UP)
 
 
 CACHE = "cache"

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -390,14 +390,6 @@ class Usage:
     output_tokens: int = 0
     is_estimated: bool = False
 
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            is_estimated=self.is_estimated or other.is_estimated,
-        )
-
 
 class Fault(StrEnum):
     """Why a call gave no usable answer."""
@@ -447,11 +439,6 @@ class Unanswered:
 
     tries: tuple[NoAnswer, ...]
 
-    @property
-    def usage(self) -> Usage:
-        """Return the tokens of all calls."""
-        return sum((outcome.usage for outcome in self.tries), Usage())
-
     def as_error(self) -> Permanent:
         """Return the failure for a dead letter; its code is that of the last outcome."""
         last = self.tries[-1]
@@ -478,41 +465,34 @@ class OverBudget:
 Answer = Answered | Unanswered | OverBudget
 
 
-class PageUrls:
-    """The URLs of a page: those in its text and those it links to."""
-
-    def __init__(self, page: PageText) -> None:
-        self._known = {*_addresses(page.text), *page.links}
-        self._known |= {canonical for url in self._known if (canonical := _canonical(url))}
-
-    def __contains__(self, url: str) -> bool:
-        return url in self._known or _canonical(url) in self._known
-
-
 def without_strange_urls(answer: dict[str, object], page: PageText) -> tuple[dict[str, object], tuple[DroppedUrl, ...]]:
     """Return the answer with null for values with a URL that the page lacks, and those values.
 
     Null is used even where the schema requires text: it means absent. Items of a list are removed.
     """
     dropped: list[DroppedUrl] = []
-    cleaned = _without_strange(answer, "$", PageUrls(page), dropped)
+    known = {*_addresses(page.text), *page.links}
+    known |= {canonical for url in known if (canonical := _canonical(url))}
+    cleaned = _without_strange(answer, "$", known, dropped)
     return cast("dict[str, object]", cleaned), tuple(dropped)
 
 
-def _without_strange(value: object, path: str, page_urls: PageUrls, dropped: list[DroppedUrl]) -> object:
+def _without_strange(value: object, path: str, known: Collection[str], dropped: list[DroppedUrl]) -> object:
     match value:
         case str():
-            strange = next((url for url in _addresses(value) if url not in page_urls), None)
+            strange = next(
+                (url for url in _addresses(value) if url not in known and _canonical(url) not in known), None
+            )
             if strange is None:
                 return value
             dropped.append(DroppedUrl(path=path, url=without_credentials(strange)))
             return None
         case dict():
             fields = cast("dict[str, object]", value).items()
-            return {name: _without_strange(inner, f"{path}.{name}", page_urls, dropped) for name, inner in fields}
+            return {name: _without_strange(inner, f"{path}.{name}", known, dropped) for name, inner in fields}
         case list():
             items = [
-                (item, _without_strange(item, f"{path}[{number}]", page_urls, dropped))
+                (item, _without_strange(item, f"{path}[{number}]", known, dropped))
                 for number, item in enumerate(cast("list[object]", value))
             ]
             return [cleaned for item, cleaned in items if cleaned is not None or item is None]

@@ -85,7 +85,6 @@ def _inflated(body: bytes) -> bytes:
 
 
 def _member(body: bytes, *, room: int) -> tuple[bytes, bytes]:
-    """Return the inflated first member, and what follows it."""
     inflate = zlib.decompressobj(31)
     whole = bytearray()
     try:

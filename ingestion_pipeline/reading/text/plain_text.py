@@ -326,7 +326,6 @@ def _without(pattern: re.Pattern[str], text: bytes, places: Iterable[int], *, lo
 
 
 def _mentions(text: bytes) -> list[tuple[int, bytes]]:
-    """Return every word that may refer to the day, and its position."""
     spans = [match.span() for match in re2_pattern(_day_patterns()["SPEAKS_OF_TIME"].encode()).finditer(text)]
     return [(start, text[start:end]) for start, end in spans]
 

@@ -289,7 +289,6 @@ def _clear_style(written: str) -> Style:
 
 
 def _style(numbers: Iterator[str]) -> Style:
-    """Return the style that the unambiguous numbers agree on."""
     styles = Counter(map(_clear_style, numbers))
     balance = styles[Style.POINT] - styles[Style.COMMA]
     return Style.UNKNOWN if not balance else Style.POINT if balance > 0 else Style.COMMA

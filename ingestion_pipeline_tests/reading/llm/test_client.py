@@ -121,7 +121,7 @@ def test_when_no_tier_answers_the_failure_has_its_class_and_every_call_its_row(
     assert isinstance(error, Permanent)
     assert error.code == code
     booked = sum(row.output_tokens for row in model_call_rows(store))
-    assert answer.usage.output_tokens == booked
+    assert sum(failed.usage.output_tokens for failed in answer.tries) == booked
 
 
 def test_a_corrected_answer_needs_no_strong_model(store: Store, settings: Settings) -> None:
@@ -132,8 +132,8 @@ def test_a_corrected_answer_needs_no_strong_model(store: Store, settings: Settin
     first, second = model.requests
     assert second.text.startswith(first.text)
     assert "seminar" in second.text  # its own answer, as a separate turn
-    used = sum((failed.usage for failed in answer.before), answer.usage)
-    assert used.output_tokens == sum(row.output_tokens for row in model_call_rows(store))
+    used = sum(reply.usage.output_tokens for reply in (*answer.before, answer))
+    assert used == sum(row.output_tokens for row in model_call_rows(store))
 
 
 def test_json_in_a_code_fence_is_accepted(store: Store, settings: Settings) -> None:

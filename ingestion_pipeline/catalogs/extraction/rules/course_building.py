@@ -263,7 +263,6 @@ def part_text(line: Line) -> str:
 
 
 def _is_known(text: str) -> bool:
-    """Return whether the line has a known label or credits."""
     return label_of(text)[0] is not None or read_credits(text) is not None
 
 

@@ -289,7 +289,6 @@ def _give_titles(courses: Sequence[_Course]) -> None:
 
 
 def _ends(line: Line, course: _Course) -> bool:
-    """Return whether another part of the page begins with the line."""
     is_title = line.is_heading and label_of(line.text)[0] is None and (bool(course.rest) or len(course.lines) > 1)
     return is_title or len(course.lines) > MAX_LINES_BELOW_CODE
 
@@ -455,7 +454,6 @@ def _is_evident(titled: Titled, title: str, url: str | None) -> bool:
 
 
 def _first_paragraphs(lines: list[Line], title: str) -> str | None:
-    """Return the first paragraphs of prose between the title and the next heading."""
     start = next((number for number, line in enumerate(lines) if line.text == title), None)
     if start is None:
         return None

@@ -87,7 +87,6 @@ def _sections() -> re.Pattern[str]:
 
 
 def _any_of(patterns: Sequence[str], *, before: str = "") -> re.Pattern[str]:
-    """Compile a pattern that matches any of the patterns at the start of a text."""
     choices = "|".join(f"(?:{pattern})" for pattern in patterns)
     return re.compile(rf"\A{before}(?:{choices})", re.IGNORECASE)
 

@@ -269,13 +269,8 @@ class ApiShape(BaseModel):
 _NAMED = ApiShape(
     name="names",
     marks=(),
-    code=("code",),
     title=("title",),
-    description=("description",),
-    credits=("credits",),
-    low=("low",),
-    high=("high",),
-    prerequisites=("prerequisites",),
+    **{part: (part,) for part in ("code", "description", "credits", "low", "high", "prerequisites")},
 )
 
 
@@ -325,7 +320,6 @@ def _by_names(items: Iterable[Item]) -> list[CandidateRecord]:
 
 
 def _items(document: object) -> Iterator[Item]:
-    """Yield every object of the document, outer ones first."""
     waiting: list[tuple[object, int]] = [(document, 0)]
     count = 0
     while waiting and count < MAX_ITEMS:
