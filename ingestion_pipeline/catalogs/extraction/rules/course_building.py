@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     ONE_CODE,
+    PHRASES,
     CoursePart,
     Credits,
     Heading,
@@ -59,20 +60,11 @@ _INSIDE = re.compile(
 )
 # The end of a sentence where a label may begin; `part_named` decides.
 _LABEL_INSIDE = re.compile(rf"(?<=[.;!?)\]])\s(?=([^\W\d_][^:.;!?]{{1,{MAX_LABEL_CHARACTERS - 1}}}):)")
-_NOTHING = re.compile(
-    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no|ning[uú]n[oa]?"
-    r"|keine(?: \w+){0,3}|aucune?|nessuno|geen|なし|特になし|无|無|없음)\.?",
-    re.IGNORECASE,
-)
+_NOTHING = re.compile(rf"(?:{'|'.join(PHRASES['nothing'])})\.?", re.IGNORECASE)
 _SENTENCE_END = re.compile(
     r"(?<![A-Z]\.[A-Z])(?<!\b[A-Z])(?<!\b(?:Dr|Mr|St|vs|eg|ie|No))(?<=[.;])\s+(?=[A-Z][a-z]|[A-Z] )"
 )
-_OF_PREREQUISITES = re.compile(
-    r"\b(?:prerequisite|grade|standing|permission|consent|instructor|concurrent|equivalent|gpa"
-    r"|admission|admitted|placement|score|approval|completion|enrolled|better|waived|majors? only"
-    r"|or higher|credits? (?:of|in)|required|department)\b",
-    re.IGNORECASE,
-)
+_OF_PREREQUISITES = re.compile(rf"\b(?:{'|'.join(PHRASES['of_prerequisites'])})\b", re.IGNORECASE)
 # Campus: North. A fact of the course beside its description, with any label.
 _FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]")
 _LIMIT = re.compile(r"(?:course )?(?P<which>min|max)(?:imum)?\.? .*", re.IGNORECASE)

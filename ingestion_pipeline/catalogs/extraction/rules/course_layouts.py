@@ -35,6 +35,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_building import (
     upwards,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import (
+    PHRASES,
     CoursePart,
     choice_by_phrase,
     has_phrase,
@@ -529,17 +530,7 @@ def _own_text(node: LexborNode) -> str:
 TABLE_CONFIDENCE = 0.85
 MIN_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
 
-_COLUMNS = {
-    "code": re.compile(r"(?:course )?(?:code|number|no\.?|#|id)|course|subject(?: code)?", re.IGNORECASE),
-    "title": re.compile(r"(?:course )?(?:title|name)|subject name", re.IGNORECASE),
-    "credits": re.compile(
-        r"(?:credit|semester|quarter)?\s?"
-        r"(?:credits?|hours?|hrs?\.?|units?|cr\.?|ects|points?)(?: ?\(s\))?",
-        re.IGNORECASE,
-    ),
-    "description": re.compile(r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE),
-    "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
-}
+_COLUMNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES["columns"].items()}
 
 
 def courses_by_table(tree: LexborHTMLParser) -> list[CandidateRecord]:

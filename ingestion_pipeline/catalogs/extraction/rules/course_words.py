@@ -1,7 +1,8 @@
 """Recognize the words, credits and codes of courses, and parse a course's first line.
 
 CS 101 Introduction to Computing (3); 3 cr., (3-0-3), 1 TO 3, 3.000 Credit hours, 9.6 CEUs. The words
-for a course's parts are in `layouts/words.yaml`.
+for a course's parts are in `layouts/words.yaml`,
+those for units of credits in `layouts/phrases.yaml`.
 """
 
 import re
@@ -133,6 +134,7 @@ def choice_in_words(text: str, choices: Iterable[str]) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
+PHRASES = packaged_data("ingestion_pipeline.catalogs.extraction", "layouts/phrases.yaml")
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
 MAX_TRAILING_CHARACTERS = 60
 MAX_AFTER_CREDITS = 1_000  # characters of hours and terms; each match scans all that follows
@@ -144,16 +146,7 @@ _N = r"[0-9]{1,3}(?:\.[0-9]{1,3}|,(?:0|00|5|50|25|75)(?![0-9]))?"
 _TO = r"\s*+(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*+"
 _RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
 _HOURS = r"(?:hours?|hrs?\.?)"
-_UNIT = (
-    r"(?=[^\W\d_])"
-    rf"(?:(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
-    rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
-    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*(?:units?|credits?)|c\.u\."
-    r"|units?(?:\(s\))?(?: of credit)?"
-    r"|s\.h\.|sh\b|ects(?:[ -](?:credits?|points?|punkte?))?|points?|pts\.?|u\b"
-    r"|(?-i:LP|CP|KP|CFU|EC|UOC)\b|hp\b|leistungspunkte?|kreditpunkte?|studiepunten|crediti"
-    r"|cr[ée]ditos?|cr[ée]dits?|högskolepoäng|studiepoeng|単位|学分|學分|학점)"
-)
+_UNIT = rf"(?=[^\W\d_])(?:{'|'.join(PHRASES['units'])})"
 _STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*+-?\s*+(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
 _LABELLED = re.compile(
     rf"(?<![a-z])(?P<unit>(?:(?:semester|quarter|total|course|min(?:imum)?\.?)\s+)?"
@@ -231,13 +224,7 @@ _AT_THE_END = (
     *(_BRACKETED_HOURS, _BARE_HOURS),
 )
 _NOT_CREDITS = re.compile(r"(?:lecture|lab(?:oratory)?|contact|clock|clinical)\s+$", re.IGNORECASE)
-_TYPES = (
-    (re.compile(r"semester|\bsem\b|\bsch\b|\bs\.?h\.?(?![a-z])", re.IGNORECASE), "SemesterHour"),
-    (re.compile(r"quarter|\bqtr\b", re.IGNORECASE), "QuarterHour"),
-    (re.compile(r"clock", re.IGNORECASE), "ClockHour"),
-    (re.compile(r"contact", re.IGNORECASE), "ContactHour"),
-    (re.compile(r"carnegie", re.IGNORECASE), "CarnegieUnit"),
-)
+_TYPES = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PHRASES["credit_types"].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +345,7 @@ def _range(match: re.Match[str], quote: str, *, unit: str = "") -> Credits | Non
     most = MAX_UNITS if unit.lower().startswith("unit") else MAX_CREDITS
     if low > most or (high is not None and not low <= high <= most):
         return None
-    kind = next((name for pattern, name in _TYPES if pattern.search(unit)), None)
+    kind = next((name for name, pattern in _TYPES.items() if pattern.search(unit)), None)
     return Credits(low=low, high=high, kind=kind, quote=" ".join(quote.split()))
 
 
