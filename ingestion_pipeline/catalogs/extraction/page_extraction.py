@@ -314,7 +314,10 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
                 return outcome
             await self._check_earlier_records(item, config, outcome)
         except Exception as error:
-            raise _permanent_if_content_lost(item, classify(error)) from error
+            failure = classify(error)
+            if failure.code in _CONTENT_ERROR_CODES:  # no retry restores the stored content
+                failure = content_missing(item.url, str(failure))
+            raise failure from error
         return ReadDone(work=item, config=config, reading=outcome)
 
     def lock(self, connection: Connection, outcomes: Sequence[ReadOutcome]) -> None:
@@ -405,11 +408,6 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
     def _content(self, work: ReadWork) -> PageContent:
         with storage_errors_fatal():
             return work.content(self._ctx.content)
-
-
-def _permanent_if_content_lost(work: ReadWork, error: WorkError) -> WorkError:
-    """Return the error; one of the stored content as permanent, since no retry restores it."""
-    return content_missing(work.url, str(error)) if error.code in _CONTENT_ERROR_CODES else error
 
 
 def extraction_ids(outcomes: Sequence[ReadOutcome]) -> set[int]:

@@ -96,14 +96,11 @@ def content_lines(tree: LexborHTMLParser) -> list[Line]:
     if tree.body is None:
         return []
     bold = {node.mem_id for node in tree.css(_STYLED_BOLD)}
-    return list(islice(lines_of(tree.body, terms=_terms(tree), bold=bold), MAX_LINES))
-
-
-def _terms(tree: LexborHTMLParser) -> Set[int]:
-    """Return nodes that label what follows: by their class, or first of a row of two cells."""
-    named = {node.mem_id for node in tree.css("[class*='label' i]:not(:has(*))")}
+    # Nodes that label what follows: by their class, or first of a row of two cells.
+    named = tree.css("[class*='label' i]:not(:has(*))")
     rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
-    return named | {cell.mem_id for cell in chain(rows, _terms_without_table(tree))}
+    terms = {node.mem_id for node in chain(named, rows, _terms_without_table(tree))}
+    return list(islice(lines_of(tree.body, terms=terms, bold=bold), MAX_LINES))
 
 
 def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
