@@ -149,10 +149,12 @@ COMMANDS = {
     "profile": "listings:profile",
     "read": "read",
     "recipients": "recipients",
+    "run": "first_look:run",
     "series": "series",
     "settings": "settings",
     "sources": "sources",
     "status": "status",
+    "try": "first_look:try_",
     "unfollow": "recipients:unfollow",
     "websites": "websites",
 }
