@@ -19,7 +19,7 @@ from ingestion_pipeline.cli.session import KindType, actor, changing, config_opt
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources import Definition, Source
@@ -402,21 +402,44 @@ def _course_count(body: bytes, url: str) -> int:
 
 
 def sample_rows(connection: "Connection", kind: Kind, source_id: str) -> list[dict[str, Any]]:
-    """Return a few rows of the source: values, and for extracted items the quotes that prove them."""
+    """Return a few rows of the source: values, and for extracted items how each value is proved."""
     if kind is Kind.CATALOG:
         return _sample_items(connection, source_id)
-    from ingestion_pipeline.exports.export_request import TABLES, table_columns, table_rows
-    from ingestion_pipeline.registry import system_of
+    query = _sample_query(kind, source_id)
+    rows = [] if query is None else connection.execute(query.limit(ROWS)).mappings()
+    return [{name: value for name, value in row.items() if value not in (None, "", [], {})} for row in rows]
 
-    for published in reversed(system_of(kind).published):
-        if published.name not in TABLES or published.source_id is None:
-            continue
-        names = [column.name for column in table_columns(published.name)]
-        batches = table_rows(connection, published.name, source_id=source_id, batch_rows=ROWS, newest=ROWS)
-        rows = [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
-        if rows:
-            return [{name: value for name, value in row.items() if value not in (None, "", [], {})} for row in rows]
-    return []
+
+def _sample_query(kind: Kind, source_id: str) -> "Select[Any] | None":
+    """Return the query of what a person would look at first; None for kinds of other packages."""
+    from sqlalchemy import select
+
+    from ingestion_pipeline.store import tables as t
+
+    match kind:
+        case Kind.SERIES:
+            chapter, release = t.chapters.c, t.chapter_sources.c
+            columns = (chapter.number, chapter.title, release.language, chapter.published_at, release.url)
+            joined = t.chapter_sources.join(t.chapters)
+            return select(*columns).select_from(joined).where(release.source_id == source_id).order_by(release.id)
+        case Kind.JOB_BOARD:
+            job, link = t.job_listings.c, t.listing_sources.c
+            columns = (job.title, job.company_name, job.location, job.posted_at, link.url)
+            joined = t.listing_sources.join(t.job_listings)
+            return select(*columns).select_from(joined).where(link.source_id == source_id).order_by(link.id)
+        case Kind.WEBSITE:
+            business, analysis = t.businesses.c, t.website_analyses.c
+            columns = (business.name, business.industry, business.location, business.description, business.url)
+            joined = t.website_analyses.join(t.businesses)
+            return select(*columns).select_from(joined).where(analysis.source_id == source_id)
+        case Kind.COMPANY:
+            company = t.companies.c
+            return select(*[c for c in company if c.name in _COMPANY_COLUMNS]).where(company.source_id == source_id)
+        case _:
+            return None
+
+
+_COMPANY_COLUMNS = ("name", "website", "about", "industry", "headquarters", "size", "founded", "score", "tier")
 
 
 def _sample_items(connection: "Connection", source_id: str) -> list[dict[str, Any]]:
