@@ -19,7 +19,7 @@ from ingestion_pipeline.cli.session import KindType, actor, changing, config_opt
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Select
+    from sqlalchemy import Connection
 
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources import Definition, Source
@@ -29,6 +29,7 @@ LONGEST_WAIT_SECONDS = 60.0  # for a retry or a host's delay; what waits longer 
 EVIDENCE_CHARACTERS = 60
 ROWS = 5
 TRIED_PAGES = 12
+LOOKED_AT_BYTES = 2_000_000
 
 
 @click.command()
@@ -355,14 +356,15 @@ async def _first_page(url: str, settings: "Settings") -> tuple[bytes, str]:
     from ingestion_pipeline.tasks.errors import WorkError
 
     parts = urlsplit(url)
-    limits = {"max_bytes": 2_000_000, "max_redirects": 5}
     try:
         async with open_fetcher(settings) as fetcher:
-            robots = await fetcher.fetch_start(f"{parts.scheme}://{parts.netloc}/robots.txt", **limits)
+            robots = await fetcher.fetch_start(
+                f"{parts.scheme}://{parts.netloc}/robots.txt", max_bytes=LOOKED_AT_BYTES, max_redirects=5
+            )
             text = robots.body.decode("utf-8", "replace") if robots.status_code < 300 else ""  # noqa: PLR2004
             if not robots_allows(text, settings.user_agent, url):
                 raise CommandRefused(f"{url} is disallowed by the site's robots.txt")
-            page = await fetcher.fetch_start(url, **limits)
+            page = await fetcher.fetch_start(url, max_bytes=LOOKED_AT_BYTES, max_redirects=5)
     except WorkError as error:
         raise CommandRefused(f"{url} cannot be fetched: {error}") from error
     if page.status_code >= 400:  # noqa: PLR2004 - the error classes of HTTP
@@ -406,11 +408,11 @@ def sample_rows(connection: "Connection", kind: Kind, source_id: str) -> list[di
     if kind is Kind.CATALOG:
         return _sample_items(connection, source_id)
     query = _sample_query(kind, source_id)
-    rows = [] if query is None else connection.execute(query.limit(ROWS)).mappings()
+    rows: list[Mapping[str, Any]] = [] if query is None else list(connection.execute(query.limit(ROWS)).mappings())
     return [{name: value for name, value in row.items() if value not in (None, "", [], {})} for row in rows]
 
 
-def _sample_query(kind: Kind, source_id: str) -> "Select[Any] | None":
+def _sample_query(kind: Kind, source_id: str) -> Any:  # noqa: ANN401 - a SQL statement of any columns
     """Return the query of what a person would look at first; None for kinds of other packages."""
     from sqlalchemy import select
 
@@ -460,8 +462,8 @@ def _sample_items(connection: "Connection", source_id: str) -> list[dict[str, An
     ]
 
 
-def _statuses(grounding: Mapping[str, Any] | None) -> dict[str, str]:
-    return {name: str(proof.get("status")) for name, proof in (grounding or {}).items() if isinstance(proof, dict)}
+def _statuses(grounding: Mapping[str, Mapping[str, object]] | None) -> dict[str, str]:
+    return {name: str(proof.get("status")) for name, proof in (grounding or {}).items()}
 
 
 def _schedule(kind: Kind, settings: "Settings") -> dict[str, int]:
