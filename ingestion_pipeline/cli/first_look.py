@@ -408,7 +408,7 @@ def sample_rows(connection: "Connection", kind: Kind, source_id: str) -> list[di
     if kind is Kind.CATALOG:
         return _sample_items(connection, source_id)
     query = _sample_query(kind, source_id)
-    rows: list[Mapping[str, Any]] = [] if query is None else list(connection.execute(query.limit(ROWS)).mappings())
+    rows: Sequence[Mapping[str, Any]] = [] if query is None else list(connection.execute(query.limit(ROWS)).mappings())
     return [{name: value for name, value in row.items() if value not in (None, "", [], {})} for row in rows]
 
 
