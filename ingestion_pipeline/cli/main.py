@@ -47,6 +47,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "extractions retry": ("ingest extractions retry 3",),
     "extractions start": ("ingest extractions start catalog:college",),
     "follow": ("ingest follow ann lighthouse --mode digest --language en",),
+    "try": ("ingest try https://college.example/courses", "ingest try https://jobs.lever.co/acme --add"),
     "unfollow": ("ingest unfollow ann lighthouse",),
     "listings list": (
         "ingest listings list --source job_board:acme --decision filtered",
@@ -75,6 +76,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "recipients list": ("ingest recipients list --json",),
     "recipients remove": ("ingest recipients remove ann",),
     "recipients secret": ("ingest recipients secret ann",),
+    "run": ("ingest run series:solo", "ingest run catalog:college job_board:acme --minutes 10 --json"),
     "recipients test": ("ingest recipients test ann",),
     "series list": ("ingest series list --json",),
     "series merge": ("ingest series merge solo-levelling solo-leveling --dry-run",),
@@ -149,10 +151,12 @@ COMMANDS = {
     "profile": "listings:profile",
     "read": "read",
     "recipients": "recipients",
+    "run": "first_look:run",
     "series": "series",
     "settings": "settings",
     "sources": "sources",
     "status": "status",
+    "try": "first_look:try_",
     "unfollow": "recipients:unfollow",
     "websites": "websites",
 }

@@ -38,15 +38,24 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 INTERRUPT = DagsterExecutionInterruptedError.__name__
 
 
-def run_job(definitions: dg.Definitions, name: str) -> tuple[bool, list[str]]:
-    """Run the job; return whether it succeeded, and its errors; raise KeyboardInterrupt after Ctrl-C."""
+def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None = None) -> tuple[bool, list[str]]:
+    """Run the job, of the source if it is partitioned; return whether it succeeded, and its errors.
+
+    Raises:
+        KeyboardInterrupt: the run was stopped by Ctrl-C.
+    """
     try:
         instance = dg.DagsterInstance.get()
     except DagsterHomeNotSetError:
         instance = dg.DagsterInstance.ephemeral()
     with instance:
         job = definitions.resolve_job_def(name)
-        result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+        if partition_key is not None:
+            for set_name in set_names(Kind(partition_key.partition(":")[0])):
+                register_keys(instance, set_name, [partition_key])
+        result = job.execute_in_process(
+            instance=instance, run_config=QUIET, raise_on_error=False, partition_key=partition_key
+        )
     errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
     if any(_is_interrupt(error) for error in errors):
         raise KeyboardInterrupt

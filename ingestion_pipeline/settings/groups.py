@@ -314,7 +314,9 @@ class Extraction(Group):
     """How pages become a dataset, and when it is complete."""
 
     batch_size: int = Field(default=200, ge=1, le=2_000, description="pages read at a time")
-    quiet_seconds: float = Field(default=300, ge=0, description="nothing pending and nothing changed: complete")
+    quiet_seconds: float = Field(
+        default=0, ge=0, description="an extraction without waiting tasks is complete after this long without a change"
+    )
     stale_seconds: float = Field(default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale")
     low_confidence: float = Field(
         default=0.5, ge=0, le=1, description="below this the next extraction method reads the page"

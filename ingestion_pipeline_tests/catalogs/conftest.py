@@ -33,5 +33,6 @@ def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
 
 @pytest.fixture
 def catalog(store: Store, settings: Settings, now: datetime) -> CatalogHarness:
-    """A catalog without an extraction, under the default settings."""
-    return catalog_harness(store, settings, now)
+    """A catalog without an extraction, under default settings but for a quiet time of five minutes."""
+    extraction = settings.extraction.model_copy(update={"quiet_seconds": 300})
+    return catalog_harness(store, settings.model_copy(update={"extraction": extraction}), now)

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 
 from ingestion_pipeline.catalogs import extraction_control
 from ingestion_pipeline.catalogs.datasets.finishing import ExtractionProgress, budget_finish, decide
-from ingestion_pipeline.catalogs.states import ExtractionKind
+from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
 from ingestion_pipeline.settings.groups import Extraction
 from ingestion_pipeline.store.tables import audit_log, extractions, model_calls, outbox, pages, sources, tasks
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, FAILURE, CatalogHarness
@@ -49,9 +49,20 @@ def test_open_pages_pending_tasks_and_quiet_time_decide_the_status(
         failure=FAILURE if failed else None,
     )
 
-    reason = decide(progress, limits=Extraction())
+    reason = decide(progress, limits=Extraction(quiet_seconds=300))
 
     assert (reason.status.value if reason else None) == expected
+
+
+def test_an_extraction_without_waiting_tasks_is_complete_at_once_by_default() -> None:
+    progress = ExtractionProgress(
+        kind=ExtractionKind.CRAWL, unfinished=0, total=3, has_pending=False, quiet_for=timedelta()
+    )
+
+    reason = decide(progress, limits=Extraction())
+
+    assert reason is not None
+    assert reason.status is ExtractionStatus.COMPLETE
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.store import FixedClock
-from ingestion_pipeline.store.tables import pages
+from ingestion_pipeline.store.tables import pages, tasks
 from ingestion_pipeline_tests.catalog_extractions import CatalogHarness
 from ingestion_pipeline_tests.orchestration.installation import (
     SALT,
@@ -41,6 +41,28 @@ def test_without_active_extractions_nothing_is_requested(
     tick = tick_sensor("extraction_completion", instance)
 
     assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
+
+
+@pytest.mark.slow
+def test_a_check_is_requested_when_no_page_waits_and_seldom_while_some_do(
+    installation: Installation, instance: dg.DagsterInstance
+) -> None:
+    with installation.open() as ctx:
+        catalog = CatalogHarness(ctx=ctx, clock=FixedClock(ctx.store.now()))
+        catalog.add_source()
+        id_ = catalog.start_extraction({"/c/1": "WAITING"})
+        catalog.add_task(id_, "/c/1", "fetch_page")
+        first = tick_sensor("extraction_completion", instance)
+        run_job("complete_extractions", instance)
+        waiting = tick_sensor("extraction_completion", instance)
+        [task] = catalog.rows(tasks, kind="fetch_page")
+        catalog.update_row(tasks, task.id, status="SUCCESS")
+
+        finishable = tick_sensor("extraction_completion", instance)
+
+    assert len(first.run_requests) == 1
+    assert (waiting.run_requests, waiting.skip_message) == ([], "pages of 1 running extractions still wait")
+    assert len(finishable.run_requests) == 1
 
 
 @pytest.mark.slow

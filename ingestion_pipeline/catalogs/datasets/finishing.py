@@ -1,4 +1,4 @@
-"""Finish extractions: count progress, decide completion every 2 minutes, end rows and tasks, update the source, notify.
+"""Finish extractions: count progress, decide completion, end rows and tasks, update the source, notify.
 
 Everything is counted from stored rows, so that no crash can make a sum wrong.
 
@@ -620,6 +620,21 @@ def _check(
         if (finish := decide(state, limits=settings.extraction)) is not None:
             finishes[row.id] = finish
     return len(changed), finishes
+
+
+def has_finishable(connection: Connection) -> bool:
+    """Return whether a running extraction has no task left that waits or runs."""
+    waits = (
+        select(tasks.c.id)
+        .where(
+            FRONTIER,
+            tasks.c.kind.in_(EXTRACTION_TASKS),
+            tasks.c.source_id == extractions.c.source_id,
+            tasks.c.tracking_id == extractions.c.tracking_id,
+        )
+        .correlate(extractions)
+    )
+    return connection.scalar(select(extractions.c.id).where(CRAWLING, ~waits.exists()).limit(1)) is not None
 
 
 def _pending(connection: Connection, active: Sequence[Row[Any]]) -> dict[int, datetime | None]:
