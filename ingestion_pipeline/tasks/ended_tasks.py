@@ -43,6 +43,7 @@ class DeadLetterTask:
 
 
 BACKOFF_CAP_SECONDS = 3_600
+BACKOFF_JITTER_SHARE = 0.1  # delays grow by up to this
 Decision = Retry | ReleaseTask | DeadLetterTask
 
 
@@ -68,7 +69,7 @@ def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
     """Return the delay after that many attempts: base x 2^(n-1), capped, plus jitter."""
     exponent = min(max(attempts - 1, 0), 62)
     seconds = min(policy.backoff_base_seconds * 2**exponent, BACKOFF_CAP_SECONDS)
-    return timedelta(seconds=seconds * (1 + random.random() * policy.backoff_jitter_share))
+    return timedelta(seconds=seconds * (1 + random.random() * BACKOFF_JITTER_SHARE))
 
 
 LONGEST = timedelta(hours=24)

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import func, insert, select, text, update
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations import retention
 from ingestion_pipeline.operations.retention import SWEEPS, SweepResult, maintain
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings, load_settings
@@ -43,6 +44,12 @@ SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     content = ContentStore(tmp_path / "content")
     return RunContext(store=store, settings=settings, content=content, systems={})
+
+
+@pytest.fixture
+def no_task_is_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FINISHED_ROWS", 0)
+    monkeypatch.setattr(retention, "FAILED_ROWS", 0)
 
 
 def run_sweep(ctx: RunContext, **limits: str) -> SweepResult:
@@ -98,7 +105,9 @@ def test_failed_tasks_of_catalogues_are_deleted_after_five_days(ctx: RunContext)
     assert remaining_values(ctx, tasks.c.dedupe_key) == {"other", "young"}
 
 
-def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext) -> None:
+def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FINISHED_ROWS", 2)
+    monkeypatch.setattr(retention, "FAILED_ROWS", 1)
     for status in ("FILTERED", "FAILED"):
         for number in range(5):
             updated_at = NOON - number * SECOND
@@ -106,7 +115,7 @@ def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext) -> None:
         for number in range(9):  # polls of disabled sources: they are retained, and do not count
             add_task(ctx, f"poll {status} {number}", kind="poll", status=status)
 
-    counts = run_sweep(ctx, finished_rows="2", failed_rows="1").counts
+    counts = run_sweep(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
     remaining = {key for key in remaining_values(ctx, tasks.c.dedupe_key) if not key.startswith("poll")}
@@ -130,15 +139,17 @@ def test_at_most_a_thousand_finished_and_five_thousand_failed_tasks_are_retained
     assert len(remaining_values(ctx, tasks.c.id)) == 6_000
 
 
+@pytest.mark.usefixtures("no_task_is_retained")
 def test_a_poll_is_never_deleted(ctx: RunContext) -> None:
     for status in ("SKIPPED", "FAILED", "SUCCESS"):
         add_task(ctx, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
 
-    run_sweep(ctx, finished_rows="0", failed_rows="0")
+    run_sweep(ctx)
 
     assert len(remaining_values(ctx, tasks.c.dedupe_key)) == 3
 
 
+@pytest.mark.usefixtures("no_task_is_retained")
 def test_no_task_of_an_active_lineage_is_deleted(ctx: RunContext) -> None:
     old = {"updated_at": NOON - 900 * DAY}
     for status in ("PENDING", "PROCESSING"):
@@ -147,19 +158,20 @@ def test_no_task_of_an_active_lineage_is_deleted(ctx: RunContext) -> None:
         add_task(ctx, status, tracking_id=status, status=status, lease_until=NOON, **old)
     add_task(ctx, "ended root", tracking_id="ended", **old)
 
-    run_sweep(ctx, finished_rows="0", failed_rows="0")
+    run_sweep(ctx)
 
     remaining = remaining_values(ctx, tasks.c.dedupe_key)
     assert (len(remaining), "ended root" in remaining) == (6, False)
 
 
+@pytest.mark.usefixtures("no_task_is_retained")
 def test_a_permanent_poll_does_not_retain_the_tasks_it_spawned(ctx: RunContext) -> None:
     """A board always has an active poll: its evaluated jobs would have been retained for ever."""
     old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
     add_task(ctx, "poll", kind="poll", status="PENDING", **old)
     add_task(ctx, "job", kind="job", **old)
 
-    run_sweep(ctx, finished_rows="0")
+    run_sweep(ctx)
 
     assert remaining_values(ctx, tasks.c.dedupe_key) == {"poll"}
 

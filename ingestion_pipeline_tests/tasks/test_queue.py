@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, tasks
-from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks import claims, queue
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import Refusal, Relative, enqueue, insert_tasks, refusal, spawn
@@ -189,12 +189,12 @@ def test_concurrent_spawns_of_the_same_child_create_one(store: Store, now: datet
     assert outcomes.count(Refusal.ACTIVE_DUPLICATE) == 7
 
 
-def test_a_full_queue_refuses_and_audits_it(store: Store, now: datetime) -> None:
+def test_a_full_queue_refuses_and_audits_it(store: Store, now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = claimed_root(store, now)
-    policy = Work(queue_limit=2)
+    monkeypatch.setattr(queue, "QUEUE_LIMIT", 2)
     urls = [f"{URL}/{number}" for number in range(3)]
 
-    outcomes = [try_spawn(store, parent, a_page(url), policy) for url in urls]
+    outcomes = [try_spawn(store, parent, a_page(url)) for url in urls]
 
     assert outcomes[2] is Refusal.QUEUE_FULL
     with store.read() as connection:
@@ -202,24 +202,26 @@ def test_a_full_queue_refuses_and_audits_it(store: Store, now: datetime) -> None
         assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 3
 
 
-def test_only_active_tasks_of_the_same_kind_fill_a_queue(store: Store, now: datetime) -> None:
-    policy = Work(queue_limit=1)
+def test_only_active_tasks_of_the_same_kind_fill_a_queue(
+    store: Store, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "QUEUE_LIMIT", 1)
     with store.begin() as connection:
-        enqueue(connection, a_page(), now=now, policy=policy)
+        enqueue(connection, a_page(), now=now)
         connection.execute(update(tasks).values(status="SUCCESS"))
-        enqueue(connection, a_new_task(), now=now, policy=policy)
+        enqueue(connection, a_new_task(), now=now)
 
-        assert isinstance(enqueue(connection, a_page(), now=now, policy=policy), int)
-        assert enqueue(connection, a_page("x"), now=now, policy=policy) is Refusal.QUEUE_FULL
+        assert isinstance(enqueue(connection, a_page(), now=now), int)
+        assert enqueue(connection, a_page("x"), now=now) is Refusal.QUEUE_FULL
 
 
 def test_a_failed_task_can_be_enqueued_again_at_once(store: Store, now: datetime) -> None:
     task = claimed_root(store, now)
     with store.begin() as connection:
-        assert enqueue(connection, a_new_task(), now=now, policy=POLICY) is Refusal.ACTIVE_DUPLICATE
+        assert enqueue(connection, a_new_task(), now=now) is Refusal.ACTIVE_DUPLICATE
         claims.apply(connection, [failed(task, Permanent("gone"))], now=now)
 
-        new_id = enqueue(connection, a_new_task(), now=now, policy=POLICY)
+        new_id = enqueue(connection, a_new_task(), now=now)
 
     assert isinstance(new_id, int)
     assert new_id != task.id

@@ -11,12 +11,19 @@ from ingestion_pipeline_tests.builders import NOON, a_task
 
 pytestmark = pytest.mark.both_databases
 
-STEADY = Work(backoff_jitter_share=0)
+POLICY = Work()
 
 
-def decide(error: WorkError, *, attempts: int = 1, policy: Work = STEADY) -> Decision:
+class Steady(Random):
+    """No jitter."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def decide(error: WorkError, *, attempts: int = 1, policy: Work = POLICY) -> Decision:
     task = a_task(attempts=attempts)
-    return after_failure(task, error, now=NOON, policy=policy, random=Random(7))
+    return after_failure(task, error, now=NOON, policy=policy, random=Steady())
 
 
 def after(seconds: float) -> datetime:
@@ -68,13 +75,12 @@ def test_with_one_attempt_the_first_failure_is_terminal() -> None:
     ("attempts", "seconds"), [(0, 5), (1, 5), (2, 10), (3, 20), (10, 2_560), (11, 3_600), (40, 3_600), (10_000, 3_600)]
 )
 def test_the_delay_doubles_up_to_its_cap(attempts: int, seconds: int) -> None:
-    assert backoff(attempts, STEADY, Random(7)) == timedelta(seconds=seconds)
+    assert backoff(attempts, POLICY, Steady()) == timedelta(seconds=seconds)
 
 
 def test_jitter_only_lengthens_a_delay_by_at_most_its_share() -> None:
-    policy = Work(backoff_jitter_share=0.1)
     random = Random(7)
-    delays = [backoff(2, policy, random).total_seconds() for _ in range(1_000)]
+    delays = [backoff(2, POLICY, random).total_seconds() for _ in range(1_000)]
 
     assert min(delays) >= 10
     assert max(delays) <= 11
