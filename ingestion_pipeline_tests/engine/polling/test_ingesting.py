@@ -1,4 +1,4 @@
-"""From stored feeds to rows: extraction, quarantine, lost claims and snapshots."""
+"""Parsing and ingesting batches of changed feeds: fenced, and each record exactly once."""
 
 import gzip
 import logging
@@ -21,6 +21,7 @@ from ingestion_pipeline.store.tables import (
     chapter_sources,
     chapters,
     dead_letters,
+    hosts,
     outbox,
     series,
     snapshots,
@@ -30,16 +31,8 @@ from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.polling_runs import (
-    a_feed,
-    add_sources,
-    fetch,
-    ingest,
-    poll,
-    rows,
-    source_row,
-    task_row,
-)
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
+from ingestion_pipeline_tests.polling_runs import a_feed, add_sources, fetch, ingest, poll, rows, source_row, task_row
 from ingestion_pipeline_tests.processes import POLLS
 
 pytestmark = pytest.mark.both_databases
@@ -425,3 +418,47 @@ def test_pages_become_chapters_whose_relative_dates_count_from_the_fetch(
         2: today - timedelta(days=1),
         1: today - timedelta(days=2),
     }
+
+
+# A sequence is not rolled back: only the first attempt fails.
+ABORTED_ONCE = """
+CREATE SEQUENCE times;
+CREATE FUNCTION aborted_once() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('times') = 1 THEN
+        RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER aborted_once BEFORE UPDATE ON {table}
+    FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION aborted_once();
+"""
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize(
+    ("table", "when"),
+    [
+        pytest.param("tasks", "NEW.lease_owner IS NOT NULL", id="claim"),
+        pytest.param("hosts", "NEW.lease_owner IS NOT NULL", id="lease"),
+        pytest.param("hosts", "NEW.lease_owner IS NULL", id="release"),
+        pytest.param("sources", "NEW.last_success_at IS NOT NULL", id="ingestion"),
+    ],
+)
+def test_a_poll_takes_effect_once_even_if_the_database_aborts_one_of_its_transactions(
+    ctx: RunContext, store: Store, web: FakeWeb, table: str, when: str
+) -> None:
+    web.routes["/feed"] = a_feed(1, 2)
+    add_sources(store, a_definition(url="http://a.test/feed"))
+    with store.begin() as connection:
+        connection.execute(text(ABORTED_ONCE.format(table=table, when=when)))
+
+    polled = poll(ctx, web)
+
+    task = task_row(store)
+    assert (polled.counts.changed, task.status, task.attempts) == (1, "PENDING", 0)
+    assert len(rows(store, chapters)) == 2
+    assert rows(store, dead_letters) == []
+    assert [row.lease_owner for row in rows(store, hosts)] == [None]
+    with store.begin() as connection:
+        assert connection.execute(text("SELECT nextval('times')")).scalar_one() > 1
