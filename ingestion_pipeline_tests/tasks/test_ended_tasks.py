@@ -210,6 +210,10 @@ def after(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
+def limited(seconds: float) -> Transient:
+    return Transient("429", retry_after=timedelta(seconds=seconds))
+
+
 BUSY = Transient("503")
 TOMORROW = after(86_400)
 
@@ -223,19 +227,9 @@ TOMORROW = after(86_400)
         pytest.param(BUSY, 4, DeadLetterTask(), id="one attempt too many"),
         pytest.param(WorkError("?"), 1, Retry(after(5)), id="an unclassified error is transient"),
         pytest.param(WorkError("?"), 3, DeadLetterTask(), id="an unclassified error is bounded"),
-        pytest.param(Transient("429", retry_after=timedelta(seconds=60)), 1, Retry(after(60)), id="retry-after"),
-        pytest.param(
-            Transient("429", retry_after=timedelta(seconds=1)),
-            2,
-            Retry(after(10)),
-            id="retry-after shorter than the backoff",
-        ),
-        pytest.param(
-            Transient("429", retry_after=timedelta(seconds=60)),
-            3,
-            DeadLetterTask(),
-            id="retry-after at the last attempt",
-        ),
+        pytest.param(limited(60), 1, Retry(after(60)), id="retry-after"),
+        pytest.param(limited(1), 2, Retry(after(10)), id="retry-after shorter than the backoff"),
+        pytest.param(limited(60), 3, DeadLetterTask(), id="retry-after at the last attempt"),
         pytest.param(Permanent("404"), 1, DeadLetterTask(), id="permanent"),
         pytest.param(Resource("budget", until=TOMORROW), 1, ReleaseTask(TOMORROW), id="resource"),
         pytest.param(Resource("budget", until=TOMORROW), 9, ReleaseTask(TOMORROW), id="resource late"),
