@@ -122,7 +122,7 @@ def requeue_dead_letters(
     A dry run reports what would become of each, and writes nothing.
 
     Raises:
-        UnknownLetter: nothing was replayed.
+        UnknownDeadLetter: nothing was replayed.
     """
     with store.read() as connection:
         ended_tasks.check_dead_letters(connection, dead_letter_ids)
