@@ -11,7 +11,7 @@ from sqlalchemy import text, update
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.poll_handler import PollCounts
+from ingestion_pipeline.engine.poll_handler import PollCounts, PollRunResult
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition
@@ -58,6 +58,12 @@ def add_polled_sources(ctx: RunContext, web: FakeWeb, clock: FixedClock, *defini
     poll(ctx, web)
     web.requests.clear()
     clock.advance(days=1)
+
+
+def fetch_two_feeds(ctx: RunContext, web: FakeWeb) -> tuple[Worker, PollRunResult]:
+    add_sources(ctx.store, a_source("1"), a_source("2"))
+    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
+    return fetch(ctx, web)
 
 
 def take_over(store: Store, clock: FixedClock) -> None:
@@ -188,9 +194,7 @@ def test_a_feed_that_the_database_refuses_fails_alone(
 @pytest.mark.slow
 def test_a_damaged_extraction_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Its size was once read outside of any try: one bad file, and nothing was ingested."""
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     extract_batch(ctx, worker, fetched.batch_ids[0])
     reading = rows(store, batch_items)[0].parsed_hash
     (ctx.settings.home / "content" / reading[:2] / reading[2:]).write_bytes(b"rust")
@@ -206,9 +210,7 @@ def test_a_damaged_extraction_fails_alone(ctx: RunContext, store: Store, web: Fa
 def test_a_lost_claim_writes_nothing_and_is_counted(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, stage: str
 ) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     [batch_id] = fetched.batch_ids
     counts = fetched.counts
     if stage == "extracted":
@@ -236,9 +238,7 @@ class Overtaken(Worker):
 
 @pytest.mark.slow
 def test_a_claim_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
 
     polled = ingest(ctx, Overtaken(store, lease_seconds=60, owner=worker.owner), fetched)
 
@@ -250,9 +250,7 @@ def test_a_claim_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: 
 def test_a_lost_claim_does_not_affect_the_rest_of_the_batch(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     with store.begin() as connection:
         disable(connection, "series:1", actor="test", reason="enough", now=clock.at)
 
@@ -351,9 +349,7 @@ def a_manga_page(number: int, offset: int) -> bytes:
 def test_a_broken_disk_stops_the_run_and_releases_the_whole_batch(
     ctx: RunContext, store: Store, web: FakeWeb, part: str
 ) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     [batch_id] = fetched.batch_ids
     if part == "ingest":
         extract_batch(ctx, worker, batch_id)
