@@ -122,7 +122,7 @@ def requeue_dead_letters(
     A dry run reports what would become of each, and writes nothing.
 
     Raises:
-        UnknownLetter: nothing was replayed.
+        UnknownDeadLetter: nothing was replayed.
     """
     with store.read() as connection:
         ended_tasks.check_dead_letters(connection, dead_letter_ids)
@@ -176,12 +176,9 @@ def declared(
     started: list[str] = []
     for system in systems():
         if system.declared is not None:
-            existing = _sources_of(connection, system, ids)
+            if ids is None:
+                existing = [source for kind in system.kinds for source in list_sources(connection, kind=kind.kind)]
+            else:
+                existing = list(sources_by_id(connection, ids).values())
             started += system.declared(connection, existing, now=now, again=again, retries=retries)
     return started
-
-
-def _sources_of(connection: Connection, system: SystemSpec, ids: list[str] | None) -> list[Source]:
-    if ids is not None:
-        return list(sources_by_id(connection, ids).values())
-    return [source for kind in system.kinds for source in list_sources(connection, kind=kind.kind)]

@@ -30,6 +30,7 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_det
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import (
+    REPORTED_EVENTS,
     AssetEvent,
     EventValue,
     Url,
@@ -197,7 +198,7 @@ async def _crawl(run: WorkRun) -> WorkReport:
     async with open_reader(ctx) as reader:
         counts = await run_ingestion(ctx, run.worker, run.fetcher, crawl_filter, renderer=run.renderer, reader=reader)
     with ctx.store.read() as connection:
-        ids = crawled_since(connection, since=since, source_ids=keys, limit=ctx.settings.polling.reported_events)
+        ids = crawled_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
         reports = [report for key in ids if (report := crawl_report(connection, key, since=since)) is not None]
     ids = [report.source_id for report in reports]
     datasets = [report for report in dataset_reports(ctx, ids) if keys is not None or report.read]

@@ -66,6 +66,8 @@ from ingestion_pipeline.tasks.errors import BOT_CHECK, FORBIDDEN, Resource, Work
 from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, finished
 
+PAGES_HELD = 500  # by a run at the most, of all sources
+PAGES_PER_SOURCE = 100  # that a run holds of one source or host
 MOST_SOURCES = 200  # considered at a time; the others come first the next time
 
 # Errors of the whole host and not of one page: until they end, nothing of the host is claimed.
@@ -102,7 +104,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         self, ctx: RunContext, crawl_filter: CrawlFilter, *, visitor: PoliteVisitor, clock: SteadyClock
     ) -> None:
         self.concurrency = ctx.settings.polling.concurrency
-        self.capacity = ctx.settings.crawl.batch_size
+        self.capacity = PAGES_HELD
         self.policy = ctx.settings.catalog_work
         self._ctx = ctx
         self._crawl_filter = crawl_filter
@@ -121,7 +123,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         with self._ctx.store.read() as connection:
             now = self._ctx.store.clock.now(connection)
             sources = waiting_sources(connection, self._crawl_filter, now=now, limit=MOST_SOURCES)
-        share = max(1, min(self._ctx.settings.crawl.per_source, self.capacity // max(len(sources), 1)))
+        share = max(1, min(PAGES_PER_SOURCE, self.capacity // max(len(sources), 1)))
         held_by = Counter(work.source.id for work in held)
         held_by.update(f"host:{work.host}" for work in held)
         claim_requests: list[tuple[ClaimFilter, int]] = []

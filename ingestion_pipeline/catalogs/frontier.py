@@ -64,6 +64,7 @@ from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 from ingestion_pipeline.urls import host_of
 
 CHANGED_AT = "changed_at"  # in a task's payload: when the site says that its page was changed last
+EXPLORE_DEPTH = 8  # steps from the root that an exploratory crawl goes
 LIST_MEMORY = "list_memory"  # in a task's payload: what the pages of its list have shown so far
 
 
@@ -460,7 +461,7 @@ def explore(connection: Connection, explored: Explored, *, now: datetime, settin
         first = entries[0][0]
         new = _NewPages(extraction_id, first.source_id or "", first.shard)
         for task, step, links in entries:
-            if f"{step}{EXPLORED}".count("/") > settings.extraction.explore_depth:
+            if f"{step}{EXPLORED}".count("/") > EXPLORE_DEPTH:
                 continue
             for url in links:
                 link = FollowedLink(url=url, key=identity(url), step=step + EXPLORED)

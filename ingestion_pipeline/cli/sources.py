@@ -405,9 +405,9 @@ def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sourc
     if source_ids and (target_matches or max_sources):
         raise CommandRefused("--target-matches and --max-sources belong to a rotation; name no board")
     request = ScrapeRequest(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
-    with changing() as (settings, connection, now):
+    with changing() as (_, connection, now):
         try:
-            made = request_scrape(connection, request, now=now, settings=settings)
+            made = request_scrape(connection, request, now=now)
         except NotPolled as error:
             raise CommandRefused(str(error)) from error
         if isinstance(made, Refusal):

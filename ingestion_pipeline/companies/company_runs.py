@@ -62,7 +62,15 @@ from ingestion_pipeline.companies.reports import (
 )
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Completed, EndedTask, Failed, Outcome, Skipped, TaskHandler, not_done
-from ingestion_pipeline.engine.system_spec import WorkAsset, WorkJob, WorkReport, WorkRun, WorkSpec, all_failed
+from ingestion_pipeline.engine.system_spec import (
+    REPORTED_EVENTS,
+    WorkAsset,
+    WorkJob,
+    WorkReport,
+    WorkRun,
+    WorkSpec,
+    all_failed,
+)
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -434,7 +442,7 @@ async def _analyze(run: WorkRun) -> WorkReport:
     )
     rescored = await asyncio.to_thread(_rescore, ctx) if keys is None else 0
     with ctx.store.read() as connection:
-        limit = ctx.settings.polling.reported_events
+        limit = REPORTED_EVENTS
         reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
     failure, warning = _requested_failure(ctx, reports, keys) if keys is not None else (None, None)
     return WorkReport(
@@ -487,7 +495,7 @@ async def _judge(run: WorkRun) -> WorkReport:
     """Evaluate every waiting listing, or those of the requested boards."""
     ctx, keys = run.ctx, run.scope.source_ids
     done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
-    board_ids = (sorted(done.boards) if keys is None else keys)[: ctx.settings.polling.reported_events]
+    board_ids = (sorted(done.boards) if keys is None else keys)[:REPORTED_EVENTS]
     with ctx.store.read() as connection:
         reports = [match_report(connection, key) for key in board_ids]
     return WorkReport(

@@ -50,6 +50,7 @@ from ingestion_pipeline.store.types import ExactDecimal, UtcDateTime
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.ended_tasks import Requeue
 
+REPORTED_EVENTS = 100  # materializations that a run logs at the most
 MAX_TITLE_CHARS = 80
 MAX_PICTURE_BYTES = 300_000  # Dagster stores every event
 CELL_CHARS = 80

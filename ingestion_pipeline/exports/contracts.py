@@ -45,53 +45,40 @@ from ingestion_pipeline.sources.status import Finding, Health
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages, source_health
 
-_HEALTH_HOLDS = {
-    ColumnType.TIME: ("last_checked_at", "last_success_at", "next_check_at"),
-    ColumnType.WHOLE: ("failure_count", "record_count"),
-    ColumnType.FLOAT: ("changes_per_day", "change_confidence"),
-    ColumnType.DECIMAL: ("cost_30d_usd",),
-    ColumnType.JSON: ("failures", "coverage"),
+# The columns of a health report: the type of the values, and what they mean.
+_HEALTH_COLUMNS = {
+    "id": (ColumnType.TEXT, "the source that the row is about (`sources.id`)"),
+    "kind": (ColumnType.TEXT, "what it lists: catalog, website, company, job_board or series"),
+    "tier": (ColumnType.TEXT, "how often it is checked"),
+    "status": (ColumnType.TEXT, "whether it is polled; open: its breaker is"),
+    "health": (ColumnType.TEXT, "its health in one word; the worst comes first"),
+    "health_reason": (ColumnType.TEXT, "reason of the health, for people"),
+    "why": (ColumnType.TEXT, "why it was or was not polled, for people"),
+    "last_outcome": (ColumnType.TEXT, "outcome of its last poll, for people; null: never polled"),
+    "last_checked_at": (ColumnType.TIME, "when a poll of it last ended, UTC; null: never"),
+    "last_success_at": (ColumnType.TIME, "when a poll of it last succeeded, UTC; null: never"),
+    "next_check_at": (ColumnType.TIME, "when it is polled next, UTC; null: it is not"),
+    "failure_count": (ColumnType.WHOLE, "failed polls in a row; 0 after a success"),
+    "record_count": (ColumnType.WHOLE, "records that its last complete listing had"),
+    "error_class": (ColumnType.TEXT, "class of the last poll's error; null: it had none"),
+    "breaker": (ColumnType.TEXT, "open while it is paused after five failures, else closed"),
+    "failures": (ColumnType.JSON, "open dead letters as JSON: how many of each class of error"),
+    "coverage": (ColumnType.JSON, "as JSON: how much was obtained of what exists; null: not countable"),
+    "cost_30d_usd": (ColumnType.DECIMAL, "US dollars that models cost for it in 30 days"),
+    "changes_per_day": (
+        ColumnType.FLOAT,
+        "changes a day that are expected, by which its next check is decided; null: nothing is estimated of its kind",
+    ),
+    "change_confidence": (
+        ColumnType.FLOAT,
+        "how sure that is, 0 to 1; 0: only the usual rate of its platform; null: nothing is estimated of its kind",
+    ),
 }
-_HEALTH_NAMES = (
-    *("id", "kind", "tier", "status", "health", "health_reason", "why", "last_outcome"),
-    *("last_checked_at", "last_success_at", "next_check_at", "failure_count", "record_count"),
-    *("error_class", "breaker", "failures", "coverage", "cost_30d_usd", "changes_per_day"),
-    "change_confidence",
-)
-_HEALTH_COLUMNS = tuple(
-    ExportColumn(
-        name=name, holds=next((holds for holds, names in _HEALTH_HOLDS.items() if name in names), ColumnType.TEXT)
-    )
-    for name in _HEALTH_NAMES
-)
 HEALTH = PublishedTable(
     table=source_health,
-    own=_HEALTH_COLUMNS,
+    own=[ExportColumn(name=name, holds=holds) for name, (holds, _) in _HEALTH_COLUMNS.items()],
     is_exported=False,
-    meanings={
-        "id": "the source that the row is about (`sources.id`)",
-        "kind": "what it lists: catalog, website, company, job_board or series",
-        "tier": "how often it is checked",
-        "status": "whether it is polled; open: its breaker is",
-        "health": "its health in one word; the worst comes first",
-        "health_reason": "reason of the health, for people",
-        "why": "why it was or was not polled, for people",
-        "last_outcome": "outcome of its last poll, for people; null: never polled",
-        "last_checked_at": "when a poll of it last ended, UTC; null: never",
-        "last_success_at": "when a poll of it last succeeded, UTC; null: never",
-        "next_check_at": "when it is polled next, UTC; null: it is not",
-        "failure_count": "failed polls in a row; 0 after a success",
-        "record_count": "records that its last complete listing had",
-        "error_class": "class of the last poll's error; null: it had none",
-        "breaker": "open while it is paused after five failures, else closed",
-        "failures": "open dead letters as JSON: how many of each class of error",
-        "coverage": "as JSON: how much was obtained of what exists; null: not countable",
-        "changes_per_day": "changes a day that are expected, by which its next check is decided; null: nothing"
-        " is estimated of its kind",
-        "change_confidence": "how sure that is, 0 to 1; 0: only the usual rate of its platform; null: nothing"
-        " is estimated of its kind",
-        "cost_30d_usd": "US dollars that models cost for it in 30 days",
-    },
+    meanings={name: meaning for name, (_, meaning) in _HEALTH_COLUMNS.items()},
 )
 _SHOW_SOURCE = COUNT.cure
 
@@ -331,9 +318,7 @@ def _written(connection: Connection, source_ids: Sequence[str], run_id: str, mos
         )
         .limit(most)
     )
-    rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
-    for batch in rows.partitions():
-        yield from batch
+    yield from connection.execute(query.execution_options(yield_per=AT_ONCE))
 
 
 def _known(name: str, entities: Path | None) -> EntityType | None:
@@ -354,9 +339,7 @@ def _published(dataset_id: int) -> tuple[Any, ...]:
 def _items(connection: Connection, dataset_id: int, most: int | None) -> Iterator[Any]:
     query = select(data_items.c.id, data_items.c.data, data_items.c.grounding)
     query = query.where(*_published(dataset_id)).limit(most)
-    rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
-    for batch in rows.partitions():
-        yield from batch
+    yield from connection.execute(query.execution_options(yield_per=AT_ONCE))
 
 
 def _repeated(connection: Connection, dataset_id: int) -> Iterator[Case]:
@@ -386,27 +369,10 @@ def cases_of_item(
             yield Case(entity_field.name, _REQUIRED, item_id, str(status))
 
 
-def _is_text(value: object, entity_field: EntityField) -> bool:  # noqa: ARG001 - as the others
-    return isinstance(value, str)
-
-
-def _is_choice(value: object, entity_field: EntityField) -> bool:
-    return value in entity_field.choices
-
-
-def _is_number(value: object, entity_field: EntityField) -> bool:  # noqa: ARG001 - as the others
-    is_figure = isinstance(value, str | int | float | Decimal) and not isinstance(value, bool)
-    return is_figure and exact(value) is not None
-
-
-def _is_flag(value: object, entity_field: EntityField) -> bool:  # noqa: ARG001 - as the others
-    return isinstance(value, bool)
-
-
 _IS_KIND: Mapping[FieldKind, Callable[[object, EntityField], bool]] = {
-    FieldKind.TEXT: _is_text,
-    FieldKind.LANGUAGE: _is_text,
-    FieldKind.CHOICE: _is_choice,
-    FieldKind.NUMBER: _is_number,
-    FieldKind.FLAG: _is_flag,
+    FieldKind.TEXT: lambda value, _: isinstance(value, str),
+    FieldKind.LANGUAGE: lambda value, _: isinstance(value, str),
+    FieldKind.CHOICE: lambda value, entity_field: value in entity_field.choices,
+    FieldKind.NUMBER: lambda value, _: isinstance(value, str | int | float | Decimal) and exact(value) is not None,
+    FieldKind.FLAG: lambda value, _: isinstance(value, bool),
 }

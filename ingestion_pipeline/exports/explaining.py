@@ -59,9 +59,9 @@ class RowOrigin:
 
     source_id: str
     snapshot_ids: Sequence[int]
-    run_id: str | None
-    config_version: int | None
-    is_kept: bool  # whether the row was written since lineage is recorded
+    run_id: str | None = None
+    config_version: int | None = None
+    is_kept: bool = False  # whether the row was written since lineage is recorded
     steps: Sequence[Hop] = ()
     fetched_at: datetime | None = None  # base of relative dates such as "yesterday"
 
@@ -71,30 +71,18 @@ def row_of(connection: Connection, table: Table, row_id: int) -> RowMapping | No
     return connection.execute(select(table).where(table.c.id == row_id)).mappings().one_or_none()
 
 
-def snapshot_row(connection: Connection, snapshot_id: int) -> RowMapping | None:
-    """Return the row of the snapshot."""
-    return row_of(connection, tables.snapshots, snapshot_id)
-
-
-def ingestion_of(connection: Connection, ingestion_id: int | None) -> RowMapping | None:
-    """Return the poll that the row names."""
-    return None if ingestion_id is None else row_of(connection, tables.ingestions, ingestion_id)
+def snapshot_row(connection: Connection, snapshot_id: int | None) -> RowMapping | None:
+    """Return the row of the snapshot, if there is one."""
+    return None if snapshot_id is None else row_of(connection, tables.snapshots, snapshot_id)
 
 
 def origin_by_poll(connection: Connection, source_id: str, ingestion_id: int | None) -> RowOrigin:
     """Return the origin of a row that a poll wrote."""
-    poll = ingestion_of(connection, ingestion_id)
+    poll = None if ingestion_id is None else row_of(connection, tables.ingestions, ingestion_id)
     if poll is None:
         reason = BEFORE if ingestion_id is None else CLEARED
         hop = Hop(name="poll", is_known=False, said=reason)
-        return RowOrigin(
-            source_id=source_id,
-            snapshot_ids=_newest_snapshots(connection, source_id),
-            run_id=None,
-            config_version=None,
-            is_kept=False,
-            steps=[hop],
-        )
+        return RowOrigin(source_id=source_id, snapshot_ids=_newest_snapshots(connection, source_id), steps=[hop])
     facts = {"ingestion": poll["id"], "parser_version": poll["parser_version"], "at": poll["ingested_at"]}
     hop = Hop(name="poll", is_known=True, said=poll["outcome"], facts=facts)
     return RowOrigin(
@@ -121,7 +109,7 @@ def _newest_snapshots(connection: Connection, source_id: str) -> list[int]:
 
 def hops_of(connection: Connection, content: ContentStore, origin: RowOrigin, snapshot_id: int | None) -> list[Hop]:
     """Return the hops from the snapshot to the configuration."""
-    row = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
+    row = snapshot_row(connection, snapshot_id)
     return [
         *origin.steps,
         _snapshot(content, origin, row),
@@ -229,15 +217,20 @@ def explain_row(connection: Connection, content: ContentStore, name: str) -> Lin
     return EXPLAINED[match[1]](connection, content, int(match[2]))
 
 
-def _missing(table: str, row_id: int) -> UnknownRow:
-    listed = _LISTED.get(table, f"`ingest export {table}`")
-    return UnknownRow(f"there is no row {table}:{row_id}; {listed} shows the ids there are")
+def _explained_row(connection: Connection, table: Table, row_id: int) -> RowMapping:
+    row = row_of(connection, table, row_id)
+    if row is None:
+        raise _missing(table, row_id)
+    return row
+
+
+def _missing(table: Table, row_id: int) -> UnknownRow:
+    listed = _LISTED.get(table.name, f"`ingest export {table.name}`")
+    return UnknownRow(f"there is no row {table.name}:{row_id}; {listed} shows the ids there are")
 
 
 def _chapter(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
-    row = row_of(connection, tables.chapters, row_id)
-    if row is None:
-        raise _missing("chapters", row_id)
+    row = _explained_row(connection, tables.chapters, row_id)
     links = tables.chapter_sources
     query = select(links.c.id).where(links.c.chapter_id == row_id)
     order = (links.c.available.desc(), links.c.ingestion_id.is_(None), links.c.id)
@@ -251,9 +244,7 @@ def _chapter(connection: Connection, content: ContentStore, row_id: int) -> Line
 
 
 def _chapter_source(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
-    row = row_of(connection, tables.chapter_sources, row_id)
-    if row is None:
-        raise _missing("chapter_sources", row_id)
+    row = _explained_row(connection, tables.chapter_sources, row_id)
     chapter = row_of(connection, tables.chapters, row["chapter_id"])
     releases: Sequence[Mapping[str, Any]] = row["releases"] or [{}]
     first = releases[0]
@@ -273,9 +264,7 @@ def _chapter_source(connection: Connection, content: ContentStore, row_id: int) 
 
 
 def _listing(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
-    row = row_of(connection, tables.job_listings, row_id)
-    if row is None:
-        raise _missing("job_listings", row_id)
+    row = _explained_row(connection, tables.job_listings, row_id)
     links = tables.listing_sources
     query = select(links.c.external_id).where(links.c.listing_id == row_id, links.c.source_id == row["source_id"])
     own = [text for text in connection.execute(query).scalars() if text]
@@ -299,8 +288,8 @@ def _with_detail(
     """Return the lineage with values located on the job's own page where the list has none."""
     row = snapshot_row(connection, snapshot_id)
     body = _body(content, row)
-    values = {field.name: field.value for field in lineage.fields if _may_be_of_detail(field)}
-    located = locate(body, anchors, values, now=_fetched(row)) if body is not None else {}
+    values = {field.name: field.value for field in lineage.fields if field.place is None or field.name == "description"}
+    located = locate(body, anchors, values, now=row["fetched_at"]) if row is not None and body is not None else {}
     places = {name: place for name, place in located.items() if place is not None}
     fields = [
         Field(name=field.name, value=field.value, place={**_place_facts(places[field.name]), "snapshot": snapshot_id})
@@ -313,18 +302,8 @@ def _with_detail(
     return replace(lineage, fields=fields, hops=hops)
 
 
-def _may_be_of_detail(field: Field) -> bool:
-    return field.place is None or field.name == "description"
-
-
-def _fetched(row: RowMapping | None) -> datetime | None:
-    return None if row is None else row["fetched_at"]
-
-
 def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
-    row = row_of(connection, tables.job_matches, row_id)
-    if row is None:
-        raise _missing("job_matches", row_id)
+    row = _explained_row(connection, tables.job_matches, row_id)
     lineage = _listing(connection, content, row["listing_id"])
     judged = Hop(
         name="judgement",
@@ -352,14 +331,12 @@ def _skill(name: str, evidence: Mapping[str, Any], text: str) -> Field:
 
 
 def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
-    row = row_of(connection, tables.data_items, row_id)
-    if row is None:
-        raise _missing("data_items", row_id)
+    row = _explained_row(connection, tables.data_items, row_id)
     page = row_of(connection, tables.pages, row["page_id"])
     extraction = row_of(connection, tables.extractions, page["extraction_id"]) if page else None
     dataset = row_of(connection, tables.datasets, row["dataset_id"])
     if page is None or extraction is None or dataset is None:
-        raise _missing("data_items", row_id)
+        raise _missing(tables.data_items, row_id)
     origin = RowOrigin(
         source_id=extraction["source_id"],
         snapshot_ids=[snapshot_id for snapshot_id in [row["snapshot_id"] or page["snapshot_id"]] if snapshot_id],
@@ -389,7 +366,7 @@ def _page_hop(page: RowMapping, extraction: RowMapping, row: RowMapping) -> Hop:
 def _item_fields(
     connection: Connection, content: ContentStore, row: RowMapping, snapshot_id: int | None
 ) -> list[Field]:
-    snapshot = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
+    snapshot = snapshot_row(connection, snapshot_id)
     text = _text(content, snapshot, "text_hash")
     body = _body(content, snapshot)
     stated = {name: value for name, value in row["data"].items() if value is not None}

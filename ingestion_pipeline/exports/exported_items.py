@@ -118,10 +118,6 @@ def export_values(
     return ExportValues(values=values, proved=proved, unproved=unproved)
 
 
-def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _text(value: object) -> str | None:
     """Return the text; lone surrogates, which no format can hold, become question marks."""
     text = str(value)
@@ -133,7 +129,7 @@ _AS_VALUE: Mapping[FieldKind, Callable[[object], Value]] = {
     FieldKind.CHOICE: _text,
     FieldKind.LANGUAGE: _text,
     FieldKind.NUMBER: exact,
-    FieldKind.FLAG: _flag,
+    FieldKind.FLAG: lambda value: value if isinstance(value, bool) else None,
 }
 
 
@@ -243,8 +239,9 @@ def item_rows(
         statement = _statement(request, dataset).execution_options(yield_per=batch_rows)
         for batch in connection.execute(statement).partitions():
             rows = [list(map(row.get, names)) for item in batch for row in shaper.rows(item)]
-            for place in mixed:
-                _as_text(rows, place)
+            for row in rows:
+                for place in mixed:
+                    row[place] = None if row[place] is None else str(row[place])
             yield rows
 
 
@@ -254,11 +251,6 @@ def _mixed(columns: Sequence[ExportColumn], kind: EntityType) -> list[int]:
     return [
         place for place, column in enumerate(columns) if column.name in own and own[column.name] is not column.holds
     ]
-
-
-def _as_text(rows: list[list[Any]], place: int) -> None:
-    for row in rows:
-        row[place] = None if row[place] is None else str(row[place])
 
 
 _SELECTED = (

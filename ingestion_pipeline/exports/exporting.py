@@ -59,13 +59,19 @@ def export(
     """Write exactly the requested rows to the file, or leave it unchanged."""
     target = _target(path)
     with open_export_rows(store, request, batch_rows=batch_rows) as (columns, datasets, batches):
-        try:
-            with replacing(target) as part:
-                rows = write(form, part, columns, batches)
-        except OSError as error:
-            raise BadPath(f"cannot write {target}: {error.strerror or error}") from error
+        return _write_file(target, form, columns, datasets, batches)
+
+
+def _write_file(
+    path: Path, form: Format, columns: Sequence[ExportColumn], datasets: Sequence[Dataset], batches: Batches
+) -> ExportResult:
+    try:
+        with replacing(path) as part:
+            rows = write(form, part, columns, batches)
+    except OSError as error:
+        raise BadPath(f"cannot write {path}: {error.strerror or error}") from error
     names = tuple(column.name for column in columns)
-    return ExportResult(path=target, form=form, rows=rows, columns=names, datasets=tuple(datasets))
+    return ExportResult(path=path, form=form, rows=rows, columns=names, datasets=tuple(datasets))
 
 
 @contextmanager
@@ -75,13 +81,14 @@ def open_export_rows(
     """Yield the columns, their datasets, and the rows, which are read lazily."""
     request.check()
     with store.read() as connection:
-        _use_one_snapshot(connection)
+        # Ids are counted by one statement and used by the next; SQLite reads one snapshot anyway.
+        if connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="REPEATABLE READ")
         if not request.is_items:
-            source_id = request.source_id
             rows = table_rows(
                 connection,
                 request.name,
-                source_id=source_id,
+                source_id=request.source_id,
                 batch_rows=batch_rows,
                 since=request.since,
                 newest=request.newest,
@@ -108,12 +115,6 @@ def _safe_row(row: Row, places: Sequence[int]) -> Row:
     if all(row[place] == address for place, address in safe.items()):
         return row
     return [safe.get(place, value) for place, value in enumerate(row)]
-
-
-def _use_one_snapshot(connection: Connection) -> None:
-    # Ids are counted by one statement and used by the next; SQLite reads one snapshot anyway.
-    if connection.dialect.name == "postgresql":
-        connection.execution_options(isolation_level="REPEATABLE READ")
 
 
 def file_name(request: ExportRequest, form: Format) -> str:
@@ -155,8 +156,6 @@ def export_published(
 
 
 def _published(connection: Connection, source_ids: Sequence[str]) -> list[Dataset]:
-    from ingestion_pipeline.exports.export_request import NothingPublished
-
     if source_ids:
         each = [ExportRequest(name=ITEMS, source_id=source_id) for source_id in dict.fromkeys(source_ids)]
         return [dataset for request in each for dataset in chosen_datasets(connection, request)]
@@ -284,14 +283,9 @@ def _write(store: Store, request: ExportRequest, form: Format, path: Path) -> Ex
             first = next((batch for batch in batches if batch), None)
             if first is None:
                 return None
-            with replacing(path) as part:
-                rows = write(form, part, columns, chain([first], batches))
+            return _write_file(path, form, columns, datasets, chain([first], batches))
     except NothingPublished:
         return None
-    except OSError as error:
-        raise BadPath(f"cannot write {path}: {error.strerror or error}") from error
-    names = tuple(column.name for column in columns)
-    return ExportResult(path=path, form=form, rows=rows, columns=names, datasets=tuple(datasets))
 
 
 def _unused_path(folder: Path, name: str, until: datetime) -> Path:

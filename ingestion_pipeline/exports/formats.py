@@ -132,8 +132,6 @@ def write(form: Format, file: Path, columns: Sequence[ExportColumn], batches: Ba
         case Format.JSONL:
             return _write_jsonl(file, columns, batches)
         case Format.PARQUET:
-            from ingestion_pipeline.exports.formats import write_parquet  # it takes its values from here
-
             return write_parquet(file, columns, batches)
         case _:
             assert_never(form)

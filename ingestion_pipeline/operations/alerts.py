@@ -6,15 +6,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, Integer, String, Text, exists, func, select, true
+from sqlalchemy import Connection, exists, func, select, true
 
 from ingestion_pipeline.notices.message import BUDGET, DAEMON_DOWN, RUN_FAILURES, write_notice, write_notices
 from ingestion_pipeline.operations.source_health import SourceFacts, sources_to_review
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.status import Alert, HealthState, next_state
-from ingestion_pipeline.store.statements import insert_into, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_into, row_source
 from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, service_heartbeats, source_health, tasks
-from ingestion_pipeline.store.types import UtcDateTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +50,7 @@ def change_of(status: SourceFacts) -> HealthChange | None:
     return HealthChange(status=status, state=state, alert=alert)
 
 
-_COLUMNS = {
-    "source_id": String(120),
-    "state": String(12),
-    "since": UtcDateTime(),
-    "reason": Text(),
-    "changes": Integer(),
-    "success_before": UtcDateTime(),
-}
+_COLUMNS = columns_of(source_health, ("source_id", "state", "since", "reason", "changes", "success_before"))
 
 
 def write_changes(connection: Connection, changes: Sequence[HealthChange], *, now: datetime) -> set[str]:

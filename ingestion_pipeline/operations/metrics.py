@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
-from ingestion_pipeline.engine.system_spec import Metric
+from ingestion_pipeline.engine.system_spec import Metric, Sample
 from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
 from ingestion_pipeline.operations.source_health import MONTH, SourceFacts
 from ingestion_pipeline.registry import systems
@@ -200,7 +200,7 @@ def numbers(connection: Connection, settings: Settings, statuses: Iterable[Sourc
         now=now,
         health={word: words.get(word, 0) for word in Health},
         queues=waiting_tasks,
-        ended=_ended(connection),
+        ended={ended: total.tasks for ended, total in ended_totals(connection).items()},
         dead_letters=_dead_letter_counts(connection),
         runs=_runs(connection, now),
         polls=_polls(connection),
@@ -214,11 +214,6 @@ def numbers(connection: Connection, settings: Settings, statuses: Iterable[Sourc
             connection, [status.facts for status in statuses], waiting_tasks, now=now, limits=settings.health
         ),
     )
-
-
-def _ended(connection: Connection) -> dict[tuple[str, str, str], int]:
-    """Return how many tasks ever ended, by kind, status and class of error."""
-    return {ended: total.tasks for ended, total in ended_totals(connection).items()}
 
 
 def _dead_letter_counts(connection: Connection) -> dict[str, int]:
@@ -313,13 +308,17 @@ def _gauge(name: str, meaning: str, value: float) -> Metric:
     return Metric(name, meaning, (({}, value),))
 
 
+def _samples(label: str, values: Mapping[str, float]) -> tuple[Sample, ...]:
+    return tuple(({label: name}, float(value)) for name, value in values.items())
+
+
 def _of_sources(snapshot: Numbers) -> Iterable[Metric]:
-    words = tuple(({"health": word.value}, float(n)) for word, n in snapshot.health.items())
-    yield Metric("sources", "Sources by health.", words)
-    ends = {"changed": snapshot.polls.changed, "unchanged": snapshot.polls.unchanged, "failed": snapshot.polls.failed}
-    samples = tuple(({"outcome": name}, float(count)) for name, count in ends.items())
+    health = {health.value: count for health, count in snapshot.health.items()}
+    yield Metric("sources", "Sources by health.", _samples("health", health))
+    polls = snapshot.polls
+    ends = {"changed": polls.changed, "unchanged": polls.unchanged, "failed": polls.failed}
     meaning = "Polls that ended, by outcome; an unchanged one needs no parsing."
-    yield Metric("polls_total", meaning, samples, "counter")
+    yield Metric("polls_total", meaning, _samples("outcome", ends), "counter")
 
 
 def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
@@ -330,46 +329,36 @@ def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
         for state in states
     )
     yield Metric("queue_depth", "Tasks that have not ended, by kind and state.", depth)
-    yield _by_kind("queue_oldest_due_seconds", "How long the oldest due task waits.", snapshot.queues)
-    yield _by_kind("queue_retries", "Attempts that waiting tasks have used.", snapshot.queues)
+    oldest = _samples("kind", {queue.kind: queue.oldest_due_seconds for queue in snapshot.queues})
+    yield Metric("queue_oldest_due_seconds", "How long the oldest due task waits.", oldest)
+    retries = _samples("kind", {queue.kind: queue.retries for queue in snapshot.queues})
+    yield Metric("queue_retries", "Attempts that waiting tasks have used.", retries)
     ended = tuple(
         ({"kind": kind, "status": status.lower(), "error_class": error}, float(count))
         for (kind, status, error), count in snapshot.ended.items()
     )
     yield Metric("tasks_ended", "Tasks that ever ended, by status and class.", ended)
-    by_class = tuple(({"error_class": name}, float(n)) for name, n in snapshot.dead_letters.items())
+    by_class = _samples("error_class", snapshot.dead_letters)
     yield Metric("dead_letters_open", "Dead letters that are neither replayed nor discarded.", by_class)
 
 
-_QUEUE_FIELDS = {"queue_oldest_due_seconds": "oldest_due_seconds", "queue_retries": "retries"}
-
-
-def _by_kind(name: str, meaning: str, queues: Iterable[Queue]) -> Metric:
-    values = tuple(({"kind": queue.kind}, float(getattr(queue, _QUEUE_FIELDS[name]))) for queue in queues)
-    return Metric(name, meaning, values)
-
-
 def _of_runs(snapshot: Numbers) -> Iterable[Metric]:
-    counts = tuple(({"job": run.job}, float(run.ended)) for run in snapshot.runs)
-    spans = tuple(({"job": run.job}, run.seconds) for run in snapshot.runs)
+    counts = _samples("job", {run.job: run.ended for run in snapshot.runs})
     yield Metric("runs_ended_24h", "Runs that ended within a day.", counts)
+    spans = _samples("job", {run.job: run.seconds for run in snapshot.runs})
     yield Metric("run_seconds_24h", "Total duration of the runs of a day.", spans)
 
 
 def _of_models(snapshot: Numbers) -> Iterable[Metric]:
     use = snapshot.models
     outcomes = {"answered": use.calls - use.failed, "failed": use.failed}
-    yield Metric(
-        "model_calls_30d",
-        "Requests to models in 30 days.",
-        tuple(({"outcome": name}, float(count)) for name, count in outcomes.items()),
-    )
+    yield Metric("model_calls_30d", "Requests to models in 30 days.", _samples("outcome", outcomes))
     saved = {"cache": use.saved_by_cache, "unchanged": use.saved_by_unchanged, "rules": use.saved_by_rules}
     yield Metric(
         "model_calls_saved",
         "Requests that were saved: by cached answers of 30 days, by pages of a day that did not"
         " change, or that rules extracted.",
-        tuple(({"by": name}, float(count)) for name, count in saved.items()),
+        _samples("by", saved),
     )
     yield _gauge("model_cost_30d_usd", "Cost of models in 30 days.", float(use.cost_usd))
     budget = snapshot.budget

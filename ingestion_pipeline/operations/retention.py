@@ -39,7 +39,9 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.tasks.ended_tasks import add_deleted
 from ingestion_pipeline.tasks.task import TaskStatus
 
-# How long rows and content are kept that no setting names.
+# How long rows and content are kept that no setting names, and how many tasks at the most.
+FINISHED_ROWS = 1_000
+FAILED_ROWS = 5_000
 FINISHED_SECONDS = 3_600
 FAILED_SECONDS = 7 * 86_400
 DECIDED_DEAD_LETTERS = timedelta(days=30)
@@ -97,16 +99,16 @@ def _prune_content(ctx: RunContext, *, dry_run: bool) -> int:
     return ctx.content.prune(referenced, older_than_seconds=UNREFERENCED_CONTENT_SECONDS, dry_run=dry_run)
 
 
-def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
-    return _old_tasks(connection, FINISHED, FINISHED_SECONDS, settings.retention.finished_rows, now)
+def _finished_tasks(connection: Connection, _settings: Settings, now: datetime) -> int:
+    return _old_tasks(connection, FINISHED, FINISHED_SECONDS, FINISHED_ROWS, now)
 
 
-def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
+def _failed_tasks(connection: Connection, _settings: Settings, now: datetime) -> int:
     rules = [rule for system in systems() if (rule := system.failed_tasks)]
     others = tasks.c.kind.not_in([kind for rule in rules for kind in rule.kinds])
     groups = [(others, FAILED_SECONDS)]
     groups += [(tasks.c.kind.in_(rule.kinds), rule.seconds) for rule in rules]
-    failed, rows = [TaskStatus.FAILED.value], settings.retention.failed_rows
+    failed, rows = [TaskStatus.FAILED.value], FAILED_ROWS
     return sum(_old_tasks(connection, failed, seconds, rows, now, those) for those, seconds in groups)
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from io import BytesIO
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, String, and_, case, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, or_, select, true
 
 from ingestion_pipeline.catalogs.checks import held_back, held_reason, last_shown_at, missing_reason, with_missing_pages
 from ingestion_pipeline.extras import is_installed
@@ -38,12 +38,11 @@ from ingestion_pipeline.sources.status import (
     HealthState,
     HealthStatus,
     ReportedHealth,
-    Watched,
     health_of,
     reason,
     watched_by_id,
 )
-from ingestion_pipeline.store.statements import insert_into, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_into, row_source
 from ingestion_pipeline.store.tables import (
     OPEN,
     dead_letters,
@@ -53,11 +52,10 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import TaskStatus
 
-ROWS_AT_ONCE = 5_000
+ROWS_AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +111,11 @@ def _read_statuses(
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
         facts = _facts(row, wait(row.kind, row.tier), STALE_FACTOR)
-        reported = NEVER_REPORTED if row.state is None else _reported_health(row)
+        reported = NEVER_REPORTED
+        if row.state is not None:
+            reported = ReportedHealth(
+                state=HealthState(row.state), since=row.since, changes=row.changes, success_before=row.success_before
+            )
         assessment = health_of(facts, reported=reported, now=now, limits=settings.health)
         yield SourceFacts(facts=facts, reported=reported, assessment=assessment)
 
@@ -180,14 +182,7 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
     )
 
 
-def _reported_health(row: Any) -> ReportedHealth:  # noqa: ANN401 - a row
-    return ReportedHealth(
-        state=HealthState(row.state), since=row.since, changes=row.changes, success_before=row.success_before
-    )
-
-
-AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
-_OBSERVED_COLUMNS = {"source_id": String(120), "state": String(12), "since": UtcDateTime()}
+_OBSERVED_COLUMNS = columns_of(observed_health, ("source_id", "state", "since"))
 
 ObservedState = tuple[str, str, datetime]  # source, state, since
 
@@ -205,24 +200,17 @@ def changed_states(connection: Connection, statuses: Iterable[SourceFacts], *, n
 
 def store_states(connection: Connection, states: Sequence[ObservedState]) -> None:
     """Store the states for the view `v_source_health`; the last writer wins."""
-    for start in range(0, len(states), AT_ONCE):
-        _write(connection, states[start : start + AT_ONCE])
-
-
-def _write(connection: Connection, rows: Sequence[ObservedState]) -> None:
-    new_rows = row_source(connection, _OBSERVED_COLUMNS, rows, "observed")
-    # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-    insert = insert_into(connection, observed_health).from_select(
-        list(_OBSERVED_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
-    )
-    new = insert.excluded
-    connection.execute(
-        insert.on_conflict_do_update(index_elements=["source_id"], set_={"state": new.state, "since": new.since})
-    )
+    for start in range(0, len(states), ROWS_AT_ONCE):
+        rows = row_source(connection, _OBSERVED_COLUMNS, states[start : start + ROWS_AT_ONCE], "observed")
+        # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
+        insert = insert_into(connection, observed_health).from_select(
+            list(_OBSERVED_COLUMNS), select(*rows.c).where(true()).order_by(rows.c.source_id)
+        )
+        set_ = {name: insert.excluded[name] for name in ("state", "since")}
+        connection.execute(insert.on_conflict_do_update(index_elements=["source_id"], set_=set_))
 
 
 MONTH = timedelta(days=30)
-IDS_AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,54 +315,43 @@ def reported(
     connection: Connection, statuses: Sequence[SourceFacts], settings: Settings, *, now: datetime
 ) -> list[SourceHealthRow]:
     """Return these sources with all details, in order, using a few statements for thousands."""
-    return [row for batch in _batches(statuses) for row in _reported(connection, batch, settings, now)]
-
-
-def _batches(statuses: Sequence[SourceFacts]) -> Iterator[Sequence[SourceFacts]]:
-    for start in range(0, len(statuses), IDS_AT_ONCE):
-        yield statuses[start : start + IDS_AT_ONCE]
+    batches = (statuses[start : start + ROWS_AT_ONCE] for start in range(0, len(statuses), ROWS_AT_ONCE))
+    return [row for batch in batches for row in _reported(connection, batch, settings, now)]
 
 
 def _reported(
     connection: Connection, statuses: Sequence[SourceFacts], settings: Settings, now: datetime
 ) -> Iterator[SourceHealthRow]:
     ids = [status.facts.id for status in statuses]
-    watched = watched_by_id(connection, ids)
+    watched_sources = watched_by_id(connection, ids)
     covered = coverage(connection, ids)
     prices = current_budget(connection, settings)
     cost = costs(connection, ids, now=now)
     dead_letter_counts = failures(connection, ids)
-    attempts = settings.work.max_attempts
     for status in statuses:
-        id_ = status.facts.id
+        watched = watched_sources[status.facts.id]
+        source = watched.source
         yield SourceHealthRow(
-            **_source_columns(watched[id_], now=now, max_attempts=attempts),
+            id=source.id,
+            kind=source.kind.value,
+            tier=source.tier.value,
+            status=source.status.value,
             health=status.health,
             health_reason=status.assessment.reason,
-            failures=dead_letter_counts.get(id_, {}),
-            coverage=covered.get(id_),
-            change_rate=change_rate(watched[id_].source, prices, now=now),
-            cost_30d_usd=cost.get(id_, Decimal(0)),
+            why=reason(source, watched.poll, now=now, max_attempts=settings.work.max_attempts),
+            last_outcome=source.last_outcome,
+            last_checked_at=source.last_checked_at,
+            last_success_at=source.last_success_at,
+            next_check_at=watched.next_check_at,
+            failure_count=source.failure_count,
+            record_count=source.record_count,
+            error_class=source.last_error_class,
+            breaker="open" if source.status is SourceStatus.OPEN else "closed",
+            failures=dead_letter_counts.get(source.id, {}),
+            coverage=covered.get(source.id),
+            change_rate=change_rate(source, prices, now=now),
+            cost_30d_usd=cost.get(source.id, Decimal(0)),
         )
-
-
-def _source_columns(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
-    source = watched.source
-    return {
-        "id": source.id,
-        "kind": source.kind.value,
-        "tier": source.tier.value,
-        "status": source.status.value,
-        "why": reason(source, watched.poll, now=now, max_attempts=max_attempts),
-        "last_outcome": source.last_outcome,
-        "last_checked_at": source.last_checked_at,
-        "last_success_at": source.last_success_at,
-        "next_check_at": watched.next_check_at,
-        "failure_count": source.failure_count,
-        "record_count": source.record_count,
-        "error_class": source.last_error_class,
-        "breaker": "open" if source.status is SourceStatus.OPEN else "closed",
-    }
 
 
 def as_row(row: SourceHealthRow) -> dict[str, Any]:
@@ -416,16 +393,13 @@ def freshness(statuses: Sequence[SourceFacts], *, now: datetime) -> Grid:
     cells: Counter[tuple[str, int]] = Counter()
     order: dict[str, None] = {}
     for status in polled:
-        name = _group(status) if is_gathered else status.facts.id
+        facts = status.facts
+        name = f"{facts.kind.value} {facts.tier.value}" if is_gathered else facts.id
         order[name] = None
         cells[name, column_of(status, now)] += 1
     names = tuple(sorted(order) if is_gathered else order)
     counts = tuple(tuple(cells[name, column] for column in range(len(COLUMNS))) for name in names)
     return Grid(names=names, counts=counts, is_gathered=is_gathered)
-
-
-def _group(status: SourceFacts) -> str:
-    return f"{status.facts.kind.value} {status.facts.tier.value}"
 
 
 def column_of(status: SourceFacts, now: datetime) -> int:
@@ -503,14 +477,11 @@ def _label(axes: Any, grid: Grid) -> None:  # noqa: ANN401
     axes.set_xlim(-0.5, len(COLUMNS) - 0.5)
     axes.set_ylim(len(grid.names) - 0.5, -0.5)
     axes.set_xticks(range(len(COLUMNS)), COLUMNS, fontsize=8)
-    axes.set_yticks(range(len(grid.names)), [_short_name(name) for name in grid.names], fontsize=8)
+    names = [name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 1] + "…" for name in grid.names]
+    axes.set_yticks(range(len(grid.names)), names, fontsize=8)
     axes.set_xlabel("intervals since the last success", fontsize=8)
     of = "sources by kind and tier" if grid.is_gathered else "sources"
     axes.set_title(f"freshness of {of}", fontsize=9)
     axes.tick_params(length=0)
     for side in ("top", "right", "bottom", "left"):
         axes.spines[side].set_visible(False)
-
-
-def _short_name(name: str) -> str:
-    return name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 1] + "…"

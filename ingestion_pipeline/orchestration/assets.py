@@ -20,6 +20,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
 from ingestion_pipeline.engine.poll_handler import PollCounts, PollRunResult, fetch_feeds
 from ingestion_pipeline.engine.system_spec import (
+    REPORTED_EVENTS,
     PolledAsset,
     WorkAsset,
     WorkJob,
@@ -369,7 +370,7 @@ def _materializations(
                 lock_sources(connection, batch_ids)
                 yield from _report_sources(context, ctx, connection, batch_ids)
         return
-    limit = ctx.settings.polling.reported_events
+    limit = REPORTED_EVENTS
     for reported in range(0, limit, EVENTS_AT_ONCE):
         with ctx.store.begin() as connection:
             batch_ids = min(EVENTS_AT_ONCE, limit - reported)

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.system_spec import REPORTED_EVENTS
 from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.notices.subscriptions import declare
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
@@ -226,7 +227,7 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
         for key in request.partition_keys
     ]
     with ctx.store.read() as connection:
-        sources = sources_by_id(connection, added[: ctx.settings.polling.reported_events])
+        sources = sources_by_id(connection, added[:REPORTED_EVENTS])
     return [
         dg.AssetMaterialization("sources", partition=key, metadata=declared(source, problems=0))
         for key, source in sorted(sources.items())

@@ -25,9 +25,7 @@ class Work(Group):
     max_attempts: int = Field(default=3, ge=1, le=100, description="attempts in all, first one included")
     lease_seconds: int = Field(default=120, ge=1, le=3_600, description="a claim ends without a heartbeat")
     backoff_base_seconds: float = Field(default=5, gt=0, description="first delay; doubles each time")
-    backoff_jitter_share: float = Field(default=0.1, ge=0, le=1, description="delays grow by up to this")
     spawn_depth: int = Field(default=10, ge=1, le=100, description="generations a root task may have")
-    queue_limit: int = Field(default=1_000, ge=1, description="active tasks of a kind before queue_full")
 
 
 class Hosts(Group):
@@ -48,8 +46,6 @@ class Crawl(Group):
     backoff_base_seconds: float = Field(
         default=1, gt=0, description="first delay after a page, its reading or a detection failed; doubles"
     )
-    batch_size: int = Field(default=500, ge=1, le=5_000, description="pages a run holds at the most, of all sources")
-    per_source: int = Field(default=100, ge=1, le=5_000, description="pages a run holds of one source or host")
     max_pages: int = Field(default=100_000, ge=1, description="pages of one extraction; the rest is not followed")
     longest_wait_seconds: int = Field(
         default=3 * DAY, ge=1, description="a page put off for longer is given up, if its host gave no page meanwhile"
@@ -114,8 +110,6 @@ class Rendering(Group):
 class Retention(Group):
     """How long finished rows are kept, in seconds."""
 
-    finished_rows: int = Field(default=1_000, ge=0, description="finished tasks kept at the most")
-    failed_rows: int = Field(default=5_000, ge=0, description="failed tasks kept at the most")
     snapshots_seconds: int = Field(default=30 * DAY, ge=0, description="snapshots of a page, but for its last good one")
     snapshots_per_page: int = Field(default=20, ge=1, description="snapshots of a page kept at the most")
     ingestions_seconds: int = Field(default=30 * DAY, ge=0, description="polls that had news, once no row names them")
@@ -255,7 +249,6 @@ class Polling(Group):
     partition_limit: int = Field(
         default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
     )
-    reported_events: int = Field(default=100, ge=1, le=5_000, description="materializations logged per run")
 
 
 class Interval(Group):
@@ -322,7 +315,6 @@ class Extraction(Group):
         default=0.5, ge=0, le=1, description="below this the next extraction method reads the page"
     )
     asked_again: int = Field(default=3, ge=0, le=10, description="a model, alone for a record, about what it left open")
-    explore_depth: int = Field(default=8, ge=1, le=50, description="steps from the root")
     drop_share: float = Field(default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined")
     kept_versions: int = Field(default=10, ge=1, description="of a source's datasets")
 
@@ -374,14 +366,8 @@ class Match(Group):
     home_city_score: int = Field(
         default=65, ge=0, le=100, description="instead of min_score in the profile's home city"
     )
-    high_score: int = Field(default=85, ge=0, le=100, description="from so many on: priority high")
-    medium_score: int = Field(default=70, ge=0, le=100, description="from so many on: medium")
     home_city_bonus: int = Field(default=15, description="points in the profile's home city")
-    batch_size: int = Field(default=200, ge=1, le=2_000, description="listings judged at a time")
     company_waits: int = Field(default=3, ge=0, le=10, description="how often a listing waits for its company's data")
-    company_wait_seconds: float = Field(
-        default=60, ge=0, description="how long it waits each time for its company's data"
-    )
 
 
 class Provider(Group):

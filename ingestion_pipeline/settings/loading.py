@@ -9,32 +9,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 
-from ingestion_pipeline.settings.groups import (
-    LIMIT,
-    Boards,
-    Company,
-    Crawl,
-    Detection,
-    Extraction,
-    Fetch,
-    Filter,
-    Group,
-    HealthLimits,
-    Hosts,
-    Interval,
-    Match,
-    Models,
-    Notices,
-    Polling,
-    Rendering,
-    Retention,
-    Runs,
-    Snapshots,
-    Tiers,
-    Website,
-    Work,
-    limit_usd,
-)
+from ingestion_pipeline.settings import groups
+from ingestion_pipeline.settings.groups import LIMIT, Group, Work, limit_usd
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535
@@ -99,27 +75,27 @@ class Settings(Group):
     model_budget_month_usd: str = Field(
         default="none", pattern=LIMIT, description="dollars for all in a month (UTC), or none"
     )
-    polling: Polling = Polling()
-    interval: Interval = Interval()
-    tiers: Tiers = Tiers()
-    work: Work = Work()
-    hosts: Hosts = Hosts()
-    crawl: Crawl = Crawl()
-    fetch: Fetch = Fetch()
-    snapshots: Snapshots = Snapshots()
-    rendering: Rendering = Rendering()
-    detection: Detection = Detection()
-    extraction: Extraction = Extraction()
-    company: Company = Company()
-    boards: Boards = Boards()
-    filter: Filter = Filter()
-    match: Match = Match()
-    website: Website = Website()
-    retention: Retention = Retention()
-    notices: Notices = Notices()
-    models: Models = Models()
-    runs: Runs = Runs()
-    health: HealthLimits = HealthLimits()
+    polling: groups.Polling = groups.Polling()
+    interval: groups.Interval = groups.Interval()
+    tiers: groups.Tiers = groups.Tiers()
+    work: groups.Work = groups.Work()
+    hosts: groups.Hosts = groups.Hosts()
+    crawl: groups.Crawl = groups.Crawl()
+    fetch: groups.Fetch = groups.Fetch()
+    snapshots: groups.Snapshots = groups.Snapshots()
+    rendering: groups.Rendering = groups.Rendering()
+    detection: groups.Detection = groups.Detection()
+    extraction: groups.Extraction = groups.Extraction()
+    company: groups.Company = groups.Company()
+    boards: groups.Boards = groups.Boards()
+    filter: groups.Filter = groups.Filter()
+    match: groups.Match = groups.Match()
+    website: groups.Website = groups.Website()
+    retention: groups.Retention = groups.Retention()
+    notices: groups.Notices = groups.Notices()
+    models: groups.Models = groups.Models()
+    runs: groups.Runs = groups.Runs()
+    health: groups.HealthLimits = groups.HealthLimits()
 
     @field_validator("allow_hosts")
     @classmethod

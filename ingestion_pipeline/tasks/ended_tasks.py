@@ -43,6 +43,7 @@ class DeadLetterTask:
 
 
 BACKOFF_CAP_SECONDS = 3_600
+BACKOFF_JITTER_SHARE = 0.1  # delays grow by up to this
 Decision = Retry | ReleaseTask | DeadLetterTask
 
 
@@ -68,7 +69,7 @@ def backoff(attempts: int, policy: Work, random: Random) -> timedelta:
     """Return the delay after that many attempts: base x 2^(n-1), capped, plus jitter."""
     exponent = min(max(attempts - 1, 0), 62)
     seconds = min(policy.backoff_base_seconds * 2**exponent, BACKOFF_CAP_SECONDS)
-    return timedelta(seconds=seconds * (1 + random.random() * policy.backoff_jitter_share))
+    return timedelta(seconds=seconds * (1 + random.random() * BACKOFF_JITTER_SHARE))
 
 
 LONGEST = timedelta(hours=24)
@@ -261,8 +262,9 @@ def replay(
             .where(dead_letters.c.id == dead_letter_id)
             .values(replayed_at=now, discarded_at=None, discard_reason=None)
         )
+    subject = f"dead_letter:{dead_letter_id}"
     detail = {"task": dead_letter["task_id"], "source": dead_letter["source_id"], "outcome": outcome}
-    _audit(connection, "replay", dead_letter_id, detail, actor=actor, now=now)
+    audit(connection, actor=actor, action="dead_letter.replay", subject=subject, now=now, detail=detail)
     return outcome
 
 
@@ -289,8 +291,8 @@ def discard(
     )
     closed = sorted(connection.execute(statement).scalars())
     for dead_letter_id in closed:
-        detail = {"reason": reason.strip()}
-        _audit(connection, "discard", dead_letter_id, detail, actor=actor, now=now)
+        subject, detail = f"dead_letter:{dead_letter_id}", {"reason": reason.strip()}
+        audit(connection, actor=actor, action="dead_letter.discard", subject=subject, now=now, detail=detail)
     return closed
 
 
@@ -299,19 +301,6 @@ def lock_dead_letters(connection: Connection, *conditions: ColumnElement[bool]) 
     query = select(dead_letters.c.id).where(OPEN, *conditions)
     in_order = query.order_by(dead_letters.c.task_id, dead_letters.c.id)
     connection.execute(in_order.with_for_update()).all()
-
-
-def _audit(
-    connection: Connection, action: str, dead_letter_id: int, detail: Mapping[str, object], *, actor: str, now: datetime
-) -> None:
-    audit(
-        connection,
-        actor=actor,
-        action=f"dead_letter.{action}",
-        subject=f"dead_letter:{dead_letter_id}",
-        now=now,
-        detail=dict(detail),
-    )
 
 
 _RUNS_AGAIN = {"queued", "already queued", "already running"}

@@ -32,6 +32,8 @@ from ingestion_pipeline.urls import without_credentials
 
 log = logging.getLogger(__name__)
 
+QUEUE_LIMIT = 1_000  # active tasks of a kind before `queue_full`
+
 
 class Refusal(StrEnum):
     """Why a task was not created."""
@@ -91,7 +93,7 @@ def spawn(
 ) -> int | Refusal:
     """Create the child with the parent's tracking id; return its id, or why it was refused.
 
-    A permanent task never ends, as a poll: it is not counted against `queue_limit`. The same
+    A permanent task never ends, as a poll: it is not counted against `QUEUE_LIMIT`. The same
     refusal in the same lineage is logged and audited once.
     """
     if child.url is None:
@@ -102,7 +104,7 @@ def spawn(
         permanent = insert_tasks(connection, [child], now=now, parent=parent)
         made = permanent[0] if permanent else Refusal.ACTIVE_DUPLICATE
     else:
-        made = reason or enqueue(connection, child, now=now, policy=policy, parent=parent)
+        made = reason or enqueue(connection, child, now=now, parent=parent)
     if isinstance(made, Refusal):
         log_refusal(connection, parent, child, made, now=now)
     return made
@@ -152,7 +154,7 @@ _INPUT_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 def spawn_all(connection: Connection, requests: Sequence[SpawnRequest], *, now: datetime, policy: Work) -> SpawnCounts:
     """Create every child that its lineage does not have, in one statement.
 
-    The same guard as `spawn` except `queue_limit`: that keeps events from flooding a phase, and a
+    The same guard as `spawn` except `QUEUE_LIMIT`: that keeps events from flooding a phase, and a
     frontier has its own budget, which its system enforces.
     """
     fit = [request for request in requests if request.depth <= policy.spawn_depth]
@@ -220,12 +222,10 @@ def _spawned_row(request: SpawnRequest, *, now: datetime) -> dict[str, object]:
     return row
 
 
-def enqueue(
-    connection: Connection, new: NewTask, *, now: datetime, policy: Work, parent: Task | None = None
-) -> int | Refusal:
+def enqueue(connection: Connection, new: NewTask, *, now: datetime, parent: Task | None = None) -> int | Refusal:
     """Return the id of the new task; `ACTIVE_DUPLICATE` or `QUEUE_FULL` if it was not created."""
-    active = select(tasks.c.id).where(ACTIVE, tasks.c.kind == new.kind).limit(policy.queue_limit).subquery()
-    if connection.execute(select(func.count()).select_from(active)).scalar_one() >= policy.queue_limit:
+    active = select(tasks.c.id).where(ACTIVE, tasks.c.kind == new.kind).limit(QUEUE_LIMIT).subquery()
+    if connection.execute(select(func.count()).select_from(active)).scalar_one() >= QUEUE_LIMIT:
         return Refusal.QUEUE_FULL
     made = insert_tasks(connection, [new], now=now, parent=parent)
     return made[0] if made else Refusal.ACTIVE_DUPLICATE

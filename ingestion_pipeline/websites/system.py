@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, select
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
+    REPORTED_EVENTS,
     AssetCheck,
     Contract,
     ContractRule,
@@ -148,7 +149,7 @@ async def _analyze(run: WorkRun) -> WorkReport:
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     counts = await run_analyses(ctx, run.worker, run.fetcher, source_ids=keys, renderer=run.renderer)
     with ctx.store.read() as connection:
-        limit = ctx.settings.polling.reported_events
+        limit = REPORTED_EVENTS
         reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
     ids = [report.source_id for report in reports]
     return WorkReport(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from ingestion_pipeline.catalogs import crawl_handler
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
@@ -314,9 +315,12 @@ def test_a_crawl_on_demand_does_not_wait_for_the_backoff(ctx: RunContext, store:
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_large_catalog_does_not_starve_a_small_one(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_large_catalog_does_not_starve_a_small_one(
+    ctx: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its two pages used to be requested after the two hundred that were discovered before."""
-    ctx = with_settings(ctx, crawl__per_source="10", crawl__batch_size="40")
+    monkeypatch.setattr(crawl_handler, "PAGES_PER_SOURCE", 10)
+    monkeypatch.setattr(crawl_handler, "PAGES_HELD", 40)
     web.routes |= {"a.test/": link_page(*(f"/c/{n}" for n in range(200)))}
     web.routes |= {f"a.test/c/{n}": slow_answer(b"<p>slow</p>", 0.02) for n in range(200)}
     web.routes |= {"b.test/": link_page("/c/1"), "b.test/c/1": link_page()}

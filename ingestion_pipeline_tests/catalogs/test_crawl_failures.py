@@ -27,7 +27,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     poll_catalogs,
 )
 from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
-from ingestion_pipeline_tests.engine.polling.test_blocked_pages import CHALLENGE, LOGIN
+from ingestion_pipeline_tests.engine.polling.test_feeds import CHALLENGE, LOGIN
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from ingestion_pipeline.catalogs import frontier
 from ingestion_pipeline.catalogs.catalog_runs import start_now
 from ingestion_pipeline.catalogs.extraction.record import (
     CandidateRecord,
@@ -97,9 +98,11 @@ def test_explored_links_are_followed_once_and_loops_end(ctx: RunContext, store: 
 
 
 @pytest.mark.slow
-def test_exploring_ends_at_its_depth(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_exploring_ends_at_its_depth(
+    ctx: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trap 12: the root does not count towards the depth."""
-    ctx = with_settings(ctx, extraction__explore_depth="3")
+    monkeypatch.setattr(frontier, "EXPLORE_DEPTH", 3)
     web.routes |= {"/": ROOT_PAGE, **{f"/c/{n}": outcome_page(f"/c/{n + 1}") for n in range(1, 6)}}
 
     crawl_and_explore(ctx, web, 6, **{f"c_{n}": (f"http://a.test/c/{n + 1}",) for n in range(1, 6)})

@@ -11,6 +11,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, sources
+from ingestion_pipeline.tasks import queue
 from ingestion_pipeline.tasks.claims import tasks_by_id
 from ingestion_pipeline.tasks.queue import REFUSED, Refusal, insert_tasks, spawn
 from ingestion_pipeline.tasks.task import NewTask, Task
@@ -150,12 +151,15 @@ def test_a_lineage_that_is_too_deep_gets_no_source(ctx: RunContext, web: FakeWeb
     assert (refusal.detail["kind"], refusal.detail["reason"]) == ("poll", "too_deep")
 
 
-def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(ctx: RunContext, web: FakeWeb) -> None:
+def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(
+    ctx: RunContext, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Polls never finish: if they counted as queued, every board after a thousand would be refused."""
+    monkeypatch.setattr(queue, "QUEUE_LIMIT", 1)
     parent = insert_company_task(ctx)
     child = NewTask(kind="poll", dedupe_key="s", url="https://x.test/b", not_before=ctx.store.now())
     with ctx.store.begin() as connection:
-        now, policy = ctx.store.clock.now(connection), Work(queue_limit=1)
+        now, policy = ctx.store.clock.now(connection), Work()
         insert_tasks(connection, [NewTask(kind="poll", dedupe_key="o", not_before=now)], now=now)
         refusal = spawn(connection, parent, child, now=now, policy=policy)
         poll_id = spawn(connection, parent, child, now=now, policy=policy, is_permanent=True)

@@ -1,14 +1,29 @@
-"""Published tables are checked against their contract; violations name the row and the cure."""
+"""Published rows and items are checked against their contracts, and every column says what it is."""
 
+import re
+import tracemalloc
 from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of, contract_findings, findings
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_types
+from ingestion_pipeline.engine.system_spec import ColumnType
+from ingestion_pipeline.exports.contracts import (
+    CONTRACTS,
+    cases_of,
+    contract_findings,
+    findings,
+    item_findings,
+    run_item_findings,
+)
+from ingestion_pipeline.exports.export_request import ITEMS, PUBLISHED, ExportRequest
+from ingestion_pipeline.exports.exported_items import ITEM_ROWS, item_columns
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import job_listings, sources
+from ingestion_pipeline.store.tables import data_items, datasets, job_listings, pages, sources
+from ingestion_pipeline.store.tables.metadata import SHARED_COMMENTS
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.exports.datasets import ABSENT, COLLEGE, a_course, a_dataset
 from ingestion_pipeline_tests.polling_runs import add_sources
 
 LISTINGS = CONTRACTS["job_listings"]
@@ -130,3 +145,172 @@ def test_many_broken_rows_are_counted_in_a_bounded_message() -> None:
     assert "not word 0, word 1, word 2: rows 0, 1," in finding.message
     assert " and 9980 more;" in finding.message
     assert len(finding.message) < 400
+
+
+def findings_of(store: Store, **filters: Any) -> list[tuple[str, str]]:
+    with store.read() as connection:
+        findings = item_findings(connection, **filters)
+    assert all(finding.is_error for finding in findings)
+    return [(finding.subject, finding.message.split(";")[0]) for finding in findings]
+
+
+def test_valid_items_have_no_findings(store: Store) -> None:
+    a_dataset(store, [a_course(course_credits_max="3.5", course_non_credit=False), a_course("CS 102")])
+
+    assert findings_of(store) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "expected"),
+    [
+        ({"course_name": None}, "course_name", "stated and proved: the type requires it, not noth"),
+        ({"grounding": {"course_name": ABSENT}}, "course_name", "stated and proved"),
+        ({"course_credits_max": "three"}, "course_credits_max", "of its field's kind, not 'three'"),
+        ({"course_non_credit": "no"}, "course_non_credit", "of its field's kind"),
+        ({"course_name": ["x"]}, "course_name", "of its field's kind"),
+        ({"course_credits_type": "Doubloons"}, "course_credits_type", "of its field's kind"),
+        (
+            {"course_prerequisites": "CS 1", "grounding": {"course_prerequisites": None}},
+            "course_prerequisites",
+            "stated with its evidence, not none",
+        ),
+    ],
+)
+def test_an_invalid_item_is_named_with_its_field(
+    store: Store, changes: dict[str, Any], field: str, expected: str
+) -> None:
+    a_dataset(store, [a_course("CS 100"), a_course("CS 101", **changes)])
+
+    [(subject, message)] = findings_of(store)
+
+    assert subject == f"data_items.{field}"
+    assert message.startswith(f"{field} must be {expected}")
+    assert message.endswith("rows 2")
+
+
+def test_unpublished_items_are_not_checked(store: Store) -> None:
+    invalid_course = a_course("CS 102", course_name=None)
+    a_dataset(store, [a_course(), {**invalid_course, "is_flagged": True}, {**invalid_course, "is_repeat": True}])
+    a_dataset(store, [invalid_course], version=2, status="quarantined")
+
+    assert findings_of(store) == []
+    assert findings_of(store, source_ids=["catalog:other"]) == []
+
+
+def test_an_unknown_type_is_named_with_its_source(store: Store) -> None:
+    a_dataset(store, [a_course()])
+    with store.begin() as connection:
+        connection.execute(update(datasets).values(entity_type="sonnet"))
+
+    [(subject, message)] = findings_of(store)
+
+    assert subject == "data_items.entity_type"
+    assert f"not sonnet: rows {COLLEGE}" in message
+
+
+def test_a_key_stated_by_two_pages_is_not_unique(store: Store) -> None:
+    a_dataset(store, [a_course("CS 1"), a_course("CS 2")])
+    a_dataset(store, [], source_id="catalog:other")  # for its page
+    with store.begin() as connection:
+        connection.execute(
+            update(data_items).values(item_key="cs", page_id=data_items.c.id)  # 1 and 2
+        )
+
+    assert findings_of(store) == [("data_items.item_key", "item_key must be unique in its dataset, not cs: rows 1")]
+
+
+@pytest.mark.slow
+def test_a_dataset_is_checked_in_bounded_memory(store: Store) -> None:
+    text = "x" * 10_000
+    a_dataset(store, [a_course(f"CS {n}", course_description=text) for n in range(1_200)])
+
+    tracemalloc.start()
+    findings = findings_of(store)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert findings == []
+    assert peak < 10_000_000  # of twelve million characters, which are there twice: read and parsed
+
+
+def test_a_limited_number_of_the_items_of_a_run_is_checked(store: Store) -> None:
+    invalid_course = a_course("CS 102", course_name=["x"])
+    a_dataset(store, [a_course(), invalid_course, {**invalid_course, "is_flagged": True, "item_key": "f"}])
+    a_dataset(store, [invalid_course], version=2, status="building")
+    with store.begin() as connection:
+        connection.execute(update(pages).values(run_id="mine"))
+
+    def rows(run_id: str | None, most: int = 10) -> list[str]:
+        with store.read() as connection:
+            findings = run_item_findings(connection, [COLLEGE], run_id=run_id, most=most)
+        return [finding.message.split(": ")[1].split(";")[0] for finding in findings]
+
+    assert rows("mine") == ["rows 4"]  # of the last extraction
+    assert rows("mine", most=0) == rows("another") == rows(None) == []
+
+
+PLAIN = {"the", "a", "an", "of", "its", "it", "is", "in", "at", "row", "null", "utc", "which"}
+HEALTH = CONTRACTS["source_health"]
+ROWS = {**PUBLISHED, HEALTH.export: HEALTH.table, ITEMS: ITEM_ROWS}
+COLUMNS = {
+    **{name: rows.export_columns() for name, rows in ROWS.items()},
+    ITEMS: item_columns(ExportRequest(name="competency", with_flagged=True), []),
+}
+
+
+def significant_words(text: str) -> set[str]:
+    """Return the significant words of a text, in the singular."""
+    all_words = re.findall("[a-z]+", text.lower().replace("_", " "))
+    return {word.removesuffix("s") for word in all_words if word not in PLAIN}
+
+
+def own_fields() -> set[str]:
+    """Return the fields that a schema file describes."""
+    return {field.name for kind in entity_types().values() for field in kind.fields}
+
+
+def described_columns(export: str) -> list[str]:
+    skipped = own_fields() if export == ITEMS else set[str]()
+    return [column.name for column in COLUMNS[export] if column.name not in skipped]
+
+
+@pytest.mark.parametrize("export", COLUMNS)
+def test_a_column_meaning_adds_to_its_name(export: str) -> None:
+    for name in described_columns(export):
+        text = ROWS[export].meaning(name)
+        assert len(text.split()) >= 3, name
+        assert len(significant_words(text) - significant_words(name)) >= 2, f"{name}: {text}"
+
+
+@pytest.mark.parametrize("export", PUBLISHED)
+def test_a_nullable_column_says_when_it_is_null(export: str) -> None:
+    table = PUBLISHED[export].table
+    for name in described_columns(export):
+        own = table.columns.get(name)
+        may_be_null = own is None or (own.nullable and not own.primary_key)
+        assert ("null" in ROWS[export].meaning(name)) is may_be_null, name
+
+
+@pytest.mark.parametrize("export", COLUMNS)
+def test_times_money_and_shares_have_their_unit(export: str) -> None:
+    for column in COLUMNS[export]:
+        if column.name not in described_columns(export):
+            continue
+        text = ROWS[export].meaning(column.name)
+        assert (column.holds is not ColumnType.TIME) or "UTC" in text, column.name
+        assert (column.holds is not ColumnType.JSON) or "JSON" in text, column.name
+        assert "usd" not in column.name or "US dollars" in text, column.name
+        assert not column.name.endswith("_ms") or "milliseconds" in text, column.name
+        assert not column.name.endswith("_bytes") or "bytes" in text, column.name
+
+
+def test_every_described_column_is_computed_by_its_export() -> None:
+    columns = {name: {column.name for column in exported} for name, exported in COLUMNS.items()}
+
+    assert [(export, name) for export in ROWS for name in ROWS[export].meanings if name not in columns[export]] == []
+    assert set(SHARED_COMMENTS) <= {name for names in columns.values() for name in names}
+
+
+def test_a_column_without_a_meaning_is_an_error() -> None:
+    with pytest.raises(LookupError, match=r"chapters\.colour"):
+        PUBLISHED["chapters"].meaning("colour")

@@ -1,6 +1,7 @@
-"""Retention: deleted rows, retained rows, and tiers that cool down."""
+"""Maintenance: deleted and retained rows, tiers that cool down, and concurrent runs."""
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -8,20 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, text, update
+import yaml
+from sqlalchemy import Table, event, func, insert, select, text, update
 
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations import retention
 from ingestion_pipeline.operations.retention import SWEEPS, SweepResult, maintain
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import registry
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.sources.source import Tier
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     batch_items,
+    chapter_sources,
     dead_letters,
     follows,
+    ingestions,
+    metadata,
+    notices,
     outbox,
     recipients,
     runs,
@@ -32,17 +39,29 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_new_task
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
+from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
+from ingestion_pipeline_tests.polling_runs import a_feed, a_run_context, add_sources, fast_settings, poll, rows
 from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 pytestmark = pytest.mark.both_databases
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+LONG_AGO = NOON - 900 * DAY
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 @pytest.fixture
 def ctx(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     content = ContentStore(tmp_path / "content")
     return RunContext(store=store, settings=settings, content=content, systems={})
+
+
+@pytest.fixture
+def no_task_is_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FINISHED_ROWS", 0)
+    monkeypatch.setattr(retention, "FAILED_ROWS", 0)
 
 
 def run_sweep(ctx: RunContext, **limits: str) -> SweepResult:
@@ -54,20 +73,28 @@ def run_sweep(ctx: RunContext, **limits: str) -> SweepResult:
     return sweep
 
 
+def task_row(name: str, **values: Any) -> dict[str, Any]:
+    row = {"kind": "page", "dedupe_key": name, "payload": {}, "status": "SUCCESS", "priority": 5, "shard": 0}
+    times = {"not_before": NOON, "created_at": NOON, "updated_at": NOON}
+    return row | times | {"tracking_id": name, "ancestry": []} | values
+
+
 def add_task(ctx: RunContext, name: str, **values: Any) -> None:
-    row = {
-        "kind": "page",
-        "dedupe_key": name,
-        "payload": {},
-        "status": "SUCCESS",
-        "priority": 5,
-        "shard": 0,
-        "not_before": NOON,
-        "tracking_id": name,
-        "ancestry": [],
-    } | {"created_at": NOON, "updated_at": NOON}
+    insert_row(ctx, tasks, task_row(name, **values))
+
+
+def insert_row(ctx: RunContext, table: Table, row: dict[str, Any]) -> None:
     with ctx.store.begin() as connection:
-        connection.execute(insert(tasks).values(row | values))
+        connection.execute(insert(table).values(row))
+
+
+def dead_letter_row(task_id: int, **values: Any) -> dict[str, Any]:
+    row = {"task_id": task_id, "task_kind": "poll", "payload": {}, "error_class": "transient", "error_code": "reset"}
+    return row | {"error": "reset", "attempts": 3, "tracking_id": "t"} | values
+
+
+def batch_item_row(**values: Any) -> dict[str, Any]:
+    return {"batch_id": "b", "task_id": 1, "fence": 1, "source_id": "series:a", "fetched": {}} | values
 
 
 def remaining_values(ctx: RunContext, column: Any) -> set[Any]:
@@ -98,7 +125,9 @@ def test_failed_tasks_of_catalogues_are_deleted_after_five_days(ctx: RunContext)
     assert remaining_values(ctx, tasks.c.dedupe_key) == {"other", "young"}
 
 
-def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext) -> None:
+def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FINISHED_ROWS", 2)
+    monkeypatch.setattr(retention, "FAILED_ROWS", 1)
     for status in ("FILTERED", "FAILED"):
         for number in range(5):
             updated_at = NOON - number * SECOND
@@ -106,7 +135,7 @@ def test_the_newest_tasks_up_to_the_limit_are_retained(ctx: RunContext) -> None:
         for number in range(9):  # polls of disabled sources: they are retained, and do not count
             add_task(ctx, f"poll {status} {number}", kind="poll", status=status)
 
-    counts = run_sweep(ctx, finished_rows="2", failed_rows="1").counts
+    counts = run_sweep(ctx).counts
 
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
     remaining = {key for key in remaining_values(ctx, tasks.c.dedupe_key) if not key.startswith("poll")}
@@ -130,58 +159,48 @@ def test_at_most_a_thousand_finished_and_five_thousand_failed_tasks_are_retained
     assert len(remaining_values(ctx, tasks.c.id)) == 6_000
 
 
+@pytest.mark.usefixtures("no_task_is_retained")
 def test_a_poll_is_never_deleted(ctx: RunContext) -> None:
     for status in ("SKIPPED", "FAILED", "SUCCESS"):
-        add_task(ctx, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
+        add_task(ctx, status, kind="poll", status=status, updated_at=LONG_AGO)
 
-    run_sweep(ctx, finished_rows="0", failed_rows="0")
+    run_sweep(ctx)
 
     assert len(remaining_values(ctx, tasks.c.dedupe_key)) == 3
 
 
+@pytest.mark.usefixtures("no_task_is_retained")
 def test_no_task_of_an_active_lineage_is_deleted(ctx: RunContext) -> None:
-    old = {"updated_at": NOON - 900 * DAY}
+    old = {"updated_at": LONG_AGO}
     for status in ("PENDING", "PROCESSING"):
         add_task(ctx, f"root of {status}", tracking_id=status, **old)
         add_task(ctx, f"{status} failed", tracking_id=status, status="FAILED", **old)
         add_task(ctx, status, tracking_id=status, status=status, lease_until=NOON, **old)
     add_task(ctx, "ended root", tracking_id="ended", **old)
 
-    run_sweep(ctx, finished_rows="0", failed_rows="0")
+    run_sweep(ctx)
 
     remaining = remaining_values(ctx, tasks.c.dedupe_key)
     assert (len(remaining), "ended root" in remaining) == (6, False)
 
 
+@pytest.mark.usefixtures("no_task_is_retained")
 def test_a_permanent_poll_does_not_retain_the_tasks_it_spawned(ctx: RunContext) -> None:
     """A board always has an active poll: its evaluated jobs would have been retained for ever."""
-    old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
+    old = {"updated_at": LONG_AGO, "tracking_id": "board"}
     add_task(ctx, "poll", kind="poll", status="PENDING", **old)
     add_task(ctx, "job", kind="job", **old)
 
-    run_sweep(ctx, finished_rows="0")
+    run_sweep(ctx)
 
     assert remaining_values(ctx, tasks.c.dedupe_key) == {"poll"}
 
 
 def test_only_replayed_dead_letters_are_deleted(ctx: RunContext) -> None:
     for number, (failed_at, replayed_at) in enumerate(
-        [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1
+        [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (LONG_AGO, None)], start=1
     ):
-        dead_letter = {
-            "task_id": number,
-            "task_kind": "poll",
-            "payload": {},
-            "error_class": "transient",
-            "error_code": "reset",
-            "error": "reset",
-            "attempts": 3,
-            "tracking_id": "t",
-            "failed_at": failed_at,
-            "replayed_at": replayed_at,
-        }
-        with ctx.store.begin() as connection:
-            connection.execute(insert(dead_letters).values(dead_letter))
+        insert_row(ctx, dead_letters, dead_letter_row(number, failed_at=failed_at, replayed_at=replayed_at))
 
     assert run_sweep(ctx).counts["dead_letters"] == 1
     assert remaining_values(ctx, dead_letters.c.task_id) == {2, 3}
@@ -190,16 +209,8 @@ def test_only_replayed_dead_letters_are_deleted(ctx: RunContext) -> None:
 def add_snapshot(
     ctx: RunContext, page: str, digest: str, age: timedelta, source: str | None = "series:a", **more: Any
 ) -> None:
-    row: dict[str, Any] = {
-        "source_id": source,
-        "url": page,
-        "content_hash": digest,
-        "size_bytes": 1,
-        "status_code": 200,
-        "fetched_at": NOON - age,
-    }
-    with ctx.store.begin() as connection:
-        connection.execute(insert(snapshots).values(row | more))
+    row: dict[str, Any] = {"source_id": source, "url": page, "content_hash": digest, "fetched_at": NOON - age}
+    insert_row(ctx, snapshots, row | {"size_bytes": 1, "status_code": 200} | more)
 
 
 def test_the_newest_snapshot_of_every_page_is_retained(ctx: RunContext) -> None:
@@ -242,17 +253,9 @@ def test_batches_of_dead_runs_are_deleted_and_those_of_live_runs_stay(ctx: RunCo
     }
     for name, (fetched_at, task) in cases.items():
         add_task(ctx, name, kind="poll", **task)
-        with ctx.store.begin() as connection:
-            query = select(tasks.c.id).where(tasks.c.dedupe_key == name)
-            item = {
-                "batch_id": name,
-                "task_id": connection.execute(query).scalar_one(),
-                "fence": 1,
-                "source_id": "series:a",
-                "fetched": {},
-                "fetched_at": fetched_at,
-            }
-            connection.execute(insert(batch_items).values(item))
+        with ctx.store.read() as connection:
+            task_id = connection.execute(select(tasks.c.id).where(tasks.c.dedupe_key == name)).scalar_one()
+        insert_row(ctx, batch_items, batch_item_row(batch_id=name, task_id=task_id, fetched_at=fetched_at))
 
     assert run_sweep(ctx).counts["batches"] == 3
     assert remaining_values(ctx, batch_items.c.batch_id) == {"alive", "young"}
@@ -260,11 +263,9 @@ def test_batches_of_dead_runs_are_deleted_and_those_of_live_runs_stay(ctx: RunCo
 
 def test_heartbeats_of_ended_runs_are_deleted_after_a_week(ctx: RunContext) -> None:
     ends = {"old": NOON - 8 * DAY, "young": NOON - 6 * DAY, "never": None}
-    with ctx.store.begin() as connection:
-        for name, ended_at in ends.items():
-            row = {"run_id": name, "lease_owner": "w", "job": "poll_hot", "ended_at": ended_at}
-            moments = {"started_at": NOON - 9 * DAY, "lease_until": NOON - 9 * DAY}
-            connection.execute(insert(runs).values(row | moments))
+    for name, ended_at in ends.items():
+        row = {"run_id": name, "lease_owner": "w", "job": "poll_hot", "ended_at": ended_at}
+        insert_row(ctx, runs, row | {"started_at": NOON - 9 * DAY, "lease_until": NOON - 9 * DAY})
 
     assert run_sweep(ctx).counts["runs"] == 1
     assert remaining_values(ctx, runs.c.run_id) == {"young", "never"}
@@ -275,7 +276,7 @@ def add_source(ctx: RunContext, name: str, tier: str, *, quiet: timedelta, **row
     definition = a_definition(id=f"series:{name}", tier=Tier(tier) if "pin" in name else None)
     values = {"tier": tier, "last_new_at": NOON - quiet, "last_success_at": NOON, "next_check_at": NOON + HOUR}
     with ctx.store.begin() as connection:
-        registry.register(connection, [definition], now=NOON - 900 * DAY)
+        registry.register(connection, [definition], now=LONG_AGO)
         mine = update(sources).where(sources.c.id == definition.id)
         connection.execute(mine.values(values | row))
         poll = update(tasks).where(tasks.c.source_id == definition.id)
@@ -402,3 +403,133 @@ def test_cooling_waits_for_an_operator_and_neither_deadlocks(ctx: RunContext) ->
 
     assert (sweep.errors, sweep.counts["cooled"]) == ([], 0)
     assert remaining_values(ctx, sources.c.tier) == {"hot"}
+
+
+RETAINED_TABLES: dict[str, str] = yaml.safe_load((FIXTURES / "retained_tables.yaml").read_text())
+
+
+def test_sent_alerts_are_deleted_by_age_and_record_notices_stay(ctx: RunContext, now: datetime) -> None:
+    notice_states = [
+        ("source_degraded", "sent", 91),
+        ("budget", "muted", 91),
+        ("source_degraded", "failed", 91),
+        ("run_failures", "pending", 91),
+        ("daemon_silent", "sent", 89),
+        ("chapter", "sent", 900),
+        ("extraction", "sent", 900),
+    ]
+    with ctx.store.begin() as connection:
+        for position, (kind, status, days) in enumerate(notice_states):
+            row = {"recipient": "ops", "subject_kind": kind, "subject_id": str(position)}
+            state = {"status": status, "mode": "immediate", "payload": {}}
+            connection.execute(insert(notices).values(row | state | {"created_at": now - days * DAY}))
+
+    sweep = maintain(ctx)
+
+    assert sweep.errors == []
+    assert sweep.counts["alerts"] == 2
+    with ctx.store.read() as connection:
+        remaining = connection.execute(select(notices.c.subject_id).order_by(notices.c.id)).scalars()
+        assert list(remaining) == ["2", "3", "4", "5", "6"]
+
+
+@pytest.mark.slow
+def test_two_concurrent_maintenance_runs_sweep_and_alert_once(ctx: RunContext, now: datetime) -> None:
+    with ctx.store.begin() as connection:
+        break_sources(connection, add_healthy_sources(connection, 200, now=now), per_failure=10, now=now)
+        finished = [a_new_task(kind="page", dedupe_key=f"t{n}") for n in range(300)]
+        insert_tasks(connection, finished, now=now)
+        is_page = tasks.c.kind == "page"
+        old = {"status": "SUCCESS", "updated_at": now - DAY}
+        connection.execute(tasks.update().where(is_page).values(old))
+
+    with ThreadPoolExecutor(2) as pool:
+        sweeps: list[SweepResult] = list(pool.map(lambda _: maintain(ctx), range(2)))
+
+    assert [sweep.errors for sweep in sweeps] == [[], []]
+    for name, count in (("finished_tasks", 300), ("health", 50)):
+        assert sum(sweep.counts[name] for sweep in sweeps) == count
+    with ctx.store.read() as connection:
+        kinds = list(connection.execute(select(outbox.c.subject_kind)).scalars())
+    assert len(kinds) == 50
+
+
+@ON_POSTGRES
+def test_locked_rows_are_neither_swept_nor_waited_for(ctx: RunContext) -> None:
+    ended = {"started_at": LONG_AGO, "ended_at": LONG_AGO, "lease_until": LONG_AGO}
+    handled = {"payload": {}, "created_at": LONG_AGO, "handled_at": LONG_AGO}
+    swept: dict[str, tuple[Table, dict[str, Any]]] = {
+        "finished_tasks": (tasks, task_row("old", updated_at=NOON - DAY)),
+        "dead_letters": (dead_letters, dead_letter_row(1, failed_at=LONG_AGO, replayed_at=LONG_AGO)),
+        "batches": (batch_items, batch_item_row(fetched_at=LONG_AGO)),
+        "runs": (runs, {"run_id": "r", "job": "j", "lease_owner": "o", **ended}),
+        "outbox": (outbox, {"subject_kind": "chapter", "subject_id": "1", **handled}),
+    }
+    for table, row in swept.values():
+        insert_row(ctx, table, row)
+    with ctx.store.begin() as holder, ThreadPoolExecutor(1) as pool:
+        for table, _ in swept.values():
+            holder.execute(select(*table.primary_key).with_for_update()).all()
+        during = pool.submit(maintain, ctx).result(30)
+    afterwards = maintain(ctx)
+
+    assert (during.errors, afterwards.errors) == ([], [])
+    assert {name: during.counts[name] for name in swept} == dict.fromkeys(swept, 0)
+    assert {name: afterwards.counts[name] for name in swept} == dict.fromkeys(swept, 1)
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
+
+
+def swept_tables(ctx: RunContext) -> set[str]:
+    """Return the tables that a maintenance run deletes from, by the statements that it sends."""
+    sent: list[str] = []
+
+    def record(_: Any, __: Any, statement: str, *___: Any) -> None:
+        sent.append(statement)
+
+    with ctx.store.read() as connection:
+        engine = connection.engine
+    event.listen(engine, "before_cursor_execute", record)
+    assert maintain(ctx).errors == []
+    event.remove(engine, "before_cursor_execute", record)
+    return {match[1] for statement in sent if (match := re.search(r"DELETE FROM (\w+)", statement))}
+
+
+def test_every_table_is_swept_or_has_a_reason_to_be_retained(store: Store, tmp_path: Path) -> None:
+    swept = swept_tables(a_run_context(store, fast_settings(tmp_path, "")))
+
+    assert swept | RETAINED_TABLES.keys() == metadata.tables.keys()
+    assert swept & RETAINED_TABLES.keys() == set()
+    assert all(len(reason.split()) >= 3 for reason in RETAINED_TABLES.values())
+
+
+def test_retained_tables_are_documented() -> None:
+    text = DOCS.read_text().split("### Retention")[1].split("\n## ")[0]
+
+    assert [name for name in RETAINED_TABLES if f"`{name}`" not in text] == []
+
+
+@pytest.mark.slow
+def test_an_unreferenced_ingestion_is_deleted_by_age_and_a_referenced_one_stays(
+    store: Store, clock: FixedClock, tmp_path: Path
+) -> None:
+    ctx = a_run_context(store, fast_settings(tmp_path, ""))
+    add_sources(store, a_definition(url="http://a.test/solo"))
+    with FakeWeb({"/solo": a_feed(1, 2)}) as web:
+        poll(ctx, web)
+        clock.advance(days=1)
+        web.routes["/solo"] = a_feed(1, 2, note=" mended")
+        poll(ctx, web)
+    first, second = sorted(rows(store, ingestions), key=lambda row: row.ingested_at)
+    retention_seconds = ctx.settings.retention.ingestions_seconds
+    clock.advance(seconds=retention_seconds - timedelta(days=1).total_seconds() + 60)
+
+    assert maintain(ctx, dry_run=True).counts["ingestions"] == 1
+    assert len(rows(store, ingestions)) == 2
+    assert maintain(ctx).counts["ingestions"] == 1
+    clock.advance(days=60)
+    assert maintain(ctx).counts["ingestions"] == 0
+
+    assert [row.id for row in rows(store, ingestions)] == [second.id]
+    assert first.id not in {row.ingestion_id for row in rows(store, chapter_sources)}

@@ -10,6 +10,7 @@ import pytest
 
 from ingestion_pipeline.demo.content import mutate, read_state, write_state
 from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.orchestration import assets
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
@@ -199,7 +200,7 @@ def test_two_concurrent_runs_poll_no_source_twice(installation: Installation, si
 def test_events_beyond_the_limit_of_a_run_are_written_by_the_next(
     installation: Installation, site: DemoSite, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("INGESTION_POLLING__REPORTED_EVENTS", "2")
+    monkeypatch.setattr(assets, "REPORTED_EVENTS", 2)
     installation.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY)
 
     first, second, third = [materialized(run_job("poll_hot", instance)).keys() for _ in range(3)]

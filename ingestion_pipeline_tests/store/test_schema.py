@@ -56,7 +56,7 @@ def next_release(tmp_path: Path) -> NextRelease:
     (copy / "__init__.py").touch()
     for package in ("settings", "store"):
         shutil.copytree(PACKAGE / package, copy / package)
-    module = copy / "store" / "schema.py"
+    module = copy / "store" / "database.py"
     module.write_text(re.sub(r'HEAD = "\w+"', 'HEAD = "9999"', module.read_text()))
     versions = copy / "store" / "migrations" / "versions"
     (versions / "9999_novelties.py").write_text(NEXT_MIGRATION.format(head=database.HEAD))

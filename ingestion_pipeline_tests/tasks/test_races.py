@@ -1,4 +1,4 @@
-"""Many workers at once, some of which die: at least once executed, exactly once in effect."""
+"""Many workers at once, some of which die, and the order in which they lock tasks and dead letters."""
 
 import signal
 import threading
@@ -7,26 +7,34 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import dead_letters, outbox, tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, set_stage
+from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters, discard
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Task, released
 from ingestion_pipeline_tests import processes
-from ingestion_pipeline_tests.builders import NOON, a_new_task
+from ingestion_pipeline_tests.builders import NOON, a_new_task, a_task
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    disable_index_scans,
+    move_to_end,
+    rows_locked_while_waiting,
+)
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.processes import POLLS, Child, finish_tasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 HOUR = timedelta(hours=1)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
-ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
 @contextmanager
@@ -206,3 +214,58 @@ def test_a_worker_whose_clock_is_a_day_behind_keeps_its_claims(database_url: str
 
         assert len(taken) == 1
         assert Worker(store, lease_seconds=600).claim(POLLS, limit=10) == []
+
+
+TASK_IDS = select(tasks.c.id)
+GONE = Permanent("it answered 410", code="http_410")
+DEAD_LETTER_TASK_IDS = select(dead_letters.c.task_id)
+
+
+def add_two_dead_letters(store: Store, now: datetime) -> list[DeadLetterEntry]:
+    """Add two dead letters; that of the second task is older."""
+    entries = [DeadLetterEntry(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
+    for entry in entries:
+        with store.begin() as connection:
+            add_dead_letters(connection, [entry], now=now)
+    return entries
+
+
+@ON_POSTGRES
+def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(store: Store, now: datetime) -> None:
+    with store.begin() as connection:
+        new = [a_new_task(dedupe_key=name) for name in ("first", "second")]
+        insert_tasks(connection, new, now=now)
+    claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=2)
+    first, second = sorted(task.id for task in claimed)
+    move_to_end(store, tasks, first)
+
+    def store_stage(connection: Connection) -> None:
+        disable_index_scans(connection)
+        set_stage(connection, [(task.id, task.fence) for task in claimed], "extracted")
+
+    held = TASK_IDS.where(tasks.c.id == second)
+    assert rows_locked_while_waiting(store, store_stage, held=held, among=TASK_IDS) == [first]
+
+
+@ON_POSTGRES
+def test_dead_letters_are_updated_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
+    entries = add_two_dead_letters(store, now)
+
+    def write(connection: Connection) -> None:
+        add_dead_letters(connection, entries, now=now)
+
+    held = DEAD_LETTER_TASK_IDS.where(dead_letters.c.task_id == 2)
+    assert rows_locked_while_waiting(store, write, held=held, among=DEAD_LETTER_TASK_IDS) == [1]
+
+
+@ON_POSTGRES
+def test_dead_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
+    add_two_dead_letters(store, now)
+    ids = [row.id for row in rows(store, dead_letters)]
+
+    def close(connection: Connection) -> None:
+        disable_index_scans(connection)
+        discard(connection, ids, reason="known", actor="test", now=now)
+
+    held = DEAD_LETTER_TASK_IDS.where(dead_letters.c.task_id == 2)
+    assert rows_locked_while_waiting(store, close, held=held, among=DEAD_LETTER_TASK_IDS) == [1]

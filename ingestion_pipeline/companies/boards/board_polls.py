@@ -387,9 +387,7 @@ class NotPolled(ValueError):
 _UNPOLLED = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
 
 
-def request_scrape(
-    connection: Connection, request: ScrapeRequest, *, now: datetime, settings: Settings
-) -> int | Refusal:
+def request_scrape(connection: Connection, request: ScrapeRequest, *, now: datetime) -> int | Refusal:
     """Enqueue a SCRAPE task unless an equal one is active; raise UnknownSource or NotPolled for a bad source."""
     existing = sources_by_id(connection, request.source_ids)
     for source_id in request.source_ids:
@@ -403,7 +401,7 @@ def request_scrape(
     payload = request.payload()
     key = sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
     task = NewTask(kind=SCRAPE, dedupe_key=key, not_before=now, payload=payload)
-    return enqueue(connection, task, now=now, policy=settings.work)
+    return enqueue(connection, task, now=now)
 
 
 def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: Settings) -> Move:

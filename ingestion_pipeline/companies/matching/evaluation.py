@@ -493,6 +493,7 @@ def _profile_text(profile: Profile) -> str:
 
 
 NO_PROFILE = "no_profile"
+COMPANY_WAIT = timedelta(minutes=1)  # each time that a listing waits for its company's data
 NO_PROFILE_WAIT = timedelta(hours=1)  # due at once when there is one: see `make_due_for_profile`
 _ANALYSIS_AHEAD = frozenset({CompanyStatus.PENDING, CompanyStatus.ANALYZING})
 
@@ -539,5 +540,5 @@ class ListingEvaluator:
         if not is_coming or website_of(work) is None or work.company_waits >= settings.company_waits:
             return None
         message = f"its company is not analysed yet; wait {work.company_waits + 1}"
-        until = now + timedelta(seconds=settings.company_wait_seconds)
+        until = now + COMPANY_WAIT
         return Resource(message, until=until, code=WAITS_FOR_COMPANY)

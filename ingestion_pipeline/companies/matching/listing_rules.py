@@ -269,6 +269,8 @@ def _host(url: str | None) -> str:
 
 RULES_VERSION = 2  # raise it when evaluation changes: all listings are evaluated again
 STRENGTH, COVERAGE, LEVEL = 50, 30, 20
+HIGH_SCORE = 85  # from so many on: priority high
+MEDIUM_SCORE = 70
 BEST_SKILLS = 3
 HALF = 0.5
 UNKNOWN_AGE = -10
@@ -443,7 +445,7 @@ def match_result(
         adjustments=changes,
         threshold=threshold,
         is_match=score >= threshold,
-        priority=priority_of(score, settings),
+        priority=priority_of(score),
         reason=_reason(score, base, changes),
         grounding={
             skill.name: {"start": skill.start, "end": skill.end}
@@ -458,11 +460,11 @@ def clamped(score: int) -> int:
     return max(0, min(100, score))
 
 
-def priority_of(score: int, settings: Match) -> Priority:
+def priority_of(score: int) -> Priority:
     """Return the match's priority."""
-    if score >= settings.high_score:
+    if score >= HIGH_SCORE:
         return Priority.HIGH
-    return Priority.MEDIUM if score >= settings.medium_score else Priority.LOW
+    return Priority.MEDIUM if score >= MEDIUM_SCORE else Priority.LOW
 
 
 def _reason(score: int, base: BaseScore, changes: tuple[Adjustment, ...]) -> str:

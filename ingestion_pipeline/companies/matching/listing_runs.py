@@ -96,6 +96,7 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 from ingestion_pipeline.urls import host_of
 
+LISTINGS_HELD = 200  # by a run at a time
 REQUEUED_AT_ONCE = 2_000  # the rest follows with the next run
 
 
@@ -419,7 +420,7 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         source_ids: Sequence[str] | None = None,
     ) -> None:
         self.host_concurrency = ctx.settings.polling.concurrency
-        self.capacity = ctx.settings.match.batch_size
+        self.capacity = LISTINGS_HELD
         self.policy = ctx.settings.work
         self.boards: set[str] = set()  # with evaluated listings
         self._ctx = ctx

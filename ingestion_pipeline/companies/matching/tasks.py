@@ -46,7 +46,7 @@ NOT_SCRAPED = "description_not_read"  # the flag of a listing whose own page cou
 _HALF = 31  # characters of a hash: two of them and a colon fill the column
 
 # The settings that a decision depends on.
-_MATCH = ("min_score", "home_city_score", "high_score", "medium_score", "home_city_bonus")
+_MATCH = ("min_score", "home_city_score", "home_city_bonus")
 
 
 class ListingStage(StrEnum):

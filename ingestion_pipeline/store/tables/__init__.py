@@ -13,14 +13,18 @@ from ingestion_pipeline.store.tables.catalogs import (
     pages,
     recipes,
 )
-from ingestion_pipeline.store.tables.companies_and_jobs import (
+from ingestion_pipeline.store.tables.companies_and_websites import (
     LISTED,
+    UNFINISHED,
+    businesses,
     companies,
     job_listings,
     job_matches,
     listing_sources,
+    website_analyses,
+    website_answers,
+    website_rankings,
 )
-from ingestion_pipeline.store.tables.hosts_and_snapshots import hosts, snapshots
 from ingestion_pipeline.store.tables.metadata import comment_shared_columns, metadata
 from ingestion_pipeline.store.tables.operations import (
     audit_log,
@@ -54,20 +58,15 @@ from ingestion_pipeline.store.tables.sources_and_tasks import (
     batch_items,
     dead_letters,
     export_cursors,
+    hosts,
     ingestions,
     measurements,
     runs,
+    snapshots,
     source_versions,
     sources,
     task_totals,
     tasks,
-)
-from ingestion_pipeline.store.tables.website_analyses import (
-    UNFINISHED,
-    businesses,
-    website_analyses,
-    website_answers,
-    website_rankings,
 )
 
 __all__ = [

@@ -46,7 +46,7 @@ def add_boards(boards: Boards) -> None:
 
 def queue_scrape(boards: Boards, scrape_request: ScrapeRequest) -> int | Refusal:
     with boards.store.begin() as connection:
-        return request_scrape(connection, scrape_request, now=boards.clock.at, settings=boards.ctx.settings)
+        return request_scrape(connection, scrape_request, now=boards.clock.at)
 
 
 def run_scrape_step(boards: Boards) -> Any:

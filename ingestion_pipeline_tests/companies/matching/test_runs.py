@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from ingestion_pipeline.companies.matching import listing_runs
 from ingestion_pipeline.companies.matching.listing_runs import rules_of
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, Rules, open_listings
 from ingestion_pipeline.companies.records import JOB
@@ -22,7 +23,6 @@ from ingestion_pipeline_tests.companies.matching.listings import (
     evaluated,
     write_outcomes,
 )
-from ingestion_pipeline_tests.polling_runs import with_settings
 
 pytestmark = pytest.mark.both_databases
 
@@ -137,8 +137,10 @@ def test_a_match_of_a_first_sync_is_announced_once_when_another_board_adds_it(li
 
 
 @pytest.mark.slow
-def test_many_listings_are_processed_in_batches_without_duplicates(listings: Listings) -> None:
-    listings.ctx = with_settings(listings.ctx, match__profile=str(listings.profile), match__batch_size="20")
+def test_many_listings_are_processed_in_batches_without_duplicates(
+    listings: Listings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_runs, "LISTINGS_HELD", 20)
     for number in range(50):
         listings.add(url=f"http://jobs.test/{number}", title=f"Senior Python Engineer {number}")
 

@@ -120,7 +120,7 @@ def test_the_thresholds_are_80_and_at_home_65(base: int, location: str, *, is_ma
     ("score", "priority"), [(100, "high"), (85, "high"), (84, "medium"), (70, "medium"), (69, "low")]
 )
 def test_the_bands_are_85_and_70(score: int, priority: str) -> None:
-    assert priority_of(score, SETTINGS) == priority
+    assert priority_of(score) == priority
 
 
 def test_a_score_stays_between_0_and_100() -> None:

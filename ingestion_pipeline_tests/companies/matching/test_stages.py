@@ -54,7 +54,7 @@ def test_other_rules_or_other_content_have_another_rules_hash() -> None:
         Rules(profile=a_profile(), settings=load_settings({"INGESTION_FILTER__STRIKE_THRESHOLD": "6"})),
         Rules(profile=a_profile(), settings=load_settings({"INGESTION_MATCH__MIN_SCORE": "81"})),
     ]
-    same = Rules(profile=a_profile(), settings=load_settings({"INGESTION_MATCH__BATCH_SIZE": "9"}))
+    same = Rules(profile=a_profile(), settings=load_settings({"INGESTION_MATCH__COMPANY_WAITS": "9"}))
 
     assert len({variant.rules_hash("a" * 64) for variant in [rules, *others]}) == 4
     assert rules.rules_hash("a" * 64) == same.rules_hash("a" * 64) != rules.rules_hash("b" * 64)

@@ -1,4 +1,4 @@
-"""From stored feeds to rows: extraction, quarantine, lost claims and snapshots."""
+"""Parsing and ingesting batches of changed feeds: fenced, and each record exactly once."""
 
 import gzip
 import logging
@@ -11,7 +11,7 @@ from sqlalchemy import text, update
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
-from ingestion_pipeline.engine.poll_handler import PollCounts
+from ingestion_pipeline.engine.poll_handler import PollCounts, PollRunResult
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition
@@ -21,6 +21,7 @@ from ingestion_pipeline.store.tables import (
     chapter_sources,
     chapters,
     dead_letters,
+    hosts,
     outbox,
     series,
     snapshots,
@@ -30,16 +31,8 @@ from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.polling_runs import (
-    a_feed,
-    add_sources,
-    fetch,
-    ingest,
-    poll,
-    rows,
-    source_row,
-    task_row,
-)
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
+from ingestion_pipeline_tests.polling_runs import a_feed, add_sources, fetch, ingest, poll, rows, source_row, task_row
 from ingestion_pipeline_tests.processes import POLLS
 
 pytestmark = pytest.mark.both_databases
@@ -65,6 +58,12 @@ def add_polled_sources(ctx: RunContext, web: FakeWeb, clock: FixedClock, *defini
     poll(ctx, web)
     web.requests.clear()
     clock.advance(days=1)
+
+
+def fetch_two_feeds(ctx: RunContext, web: FakeWeb) -> tuple[Worker, PollRunResult]:
+    add_sources(ctx.store, a_source("1"), a_source("2"))
+    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
+    return fetch(ctx, web)
 
 
 def take_over(store: Store, clock: FixedClock) -> None:
@@ -195,9 +194,7 @@ def test_a_feed_that_the_database_refuses_fails_alone(
 @pytest.mark.slow
 def test_a_damaged_extraction_fails_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """Its size was once read outside of any try: one bad file, and nothing was ingested."""
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     extract_batch(ctx, worker, fetched.batch_ids[0])
     reading = rows(store, batch_items)[0].parsed_hash
     (ctx.settings.home / "content" / reading[:2] / reading[2:]).write_bytes(b"rust")
@@ -213,9 +210,7 @@ def test_a_damaged_extraction_fails_alone(ctx: RunContext, store: Store, web: Fa
 def test_a_lost_claim_writes_nothing_and_is_counted(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, stage: str
 ) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     [batch_id] = fetched.batch_ids
     counts = fetched.counts
     if stage == "extracted":
@@ -243,9 +238,7 @@ class Overtaken(Worker):
 
 @pytest.mark.slow
 def test_a_claim_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
 
     polled = ingest(ctx, Overtaken(store, lease_seconds=60, owner=worker.owner), fetched)
 
@@ -257,9 +250,7 @@ def test_a_claim_lost_at_the_last_moment_writes_nothing(ctx: RunContext, store: 
 def test_a_lost_claim_does_not_affect_the_rest_of_the_batch(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     with store.begin() as connection:
         disable(connection, "series:1", actor="test", reason="enough", now=clock.at)
 
@@ -358,9 +349,7 @@ def a_manga_page(number: int, offset: int) -> bytes:
 def test_a_broken_disk_stops_the_run_and_releases_the_whole_batch(
     ctx: RunContext, store: Store, web: FakeWeb, part: str
 ) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
-    worker, fetched = fetch(ctx, web)
+    worker, fetched = fetch_two_feeds(ctx, web)
     [batch_id] = fetched.batch_ids
     if part == "ingest":
         extract_batch(ctx, worker, batch_id)
@@ -425,3 +414,47 @@ def test_pages_become_chapters_whose_relative_dates_count_from_the_fetch(
         2: today - timedelta(days=1),
         1: today - timedelta(days=2),
     }
+
+
+# A sequence is not rolled back: only the first attempt fails.
+ABORTED_ONCE = """
+CREATE SEQUENCE times;
+CREATE FUNCTION aborted_once() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('times') = 1 THEN
+        RAISE EXCEPTION 'deadlock detected' USING ERRCODE = '40P01';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER aborted_once BEFORE UPDATE ON {table}
+    FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION aborted_once();
+"""
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize(
+    ("table", "when"),
+    [
+        pytest.param("tasks", "NEW.lease_owner IS NOT NULL", id="claim"),
+        pytest.param("hosts", "NEW.lease_owner IS NOT NULL", id="lease"),
+        pytest.param("hosts", "NEW.lease_owner IS NULL", id="release"),
+        pytest.param("sources", "NEW.last_success_at IS NOT NULL", id="ingestion"),
+    ],
+)
+def test_a_poll_takes_effect_once_even_if_the_database_aborts_one_of_its_transactions(
+    ctx: RunContext, store: Store, web: FakeWeb, table: str, when: str
+) -> None:
+    web.routes["/feed"] = a_feed(1, 2)
+    add_sources(store, a_definition(url="http://a.test/feed"))
+    with store.begin() as connection:
+        connection.execute(text(ABORTED_ONCE.format(table=table, when=when)))
+
+    polled = poll(ctx, web)
+
+    task = task_row(store)
+    assert (polled.counts.changed, task.status, task.attempts) == (1, "PENDING", 0)
+    assert len(rows(store, chapters)) == 2
+    assert rows(store, dead_letters) == []
+    assert [row.lease_owner for row in rows(store, hosts)] == [None]
+    with store.begin() as connection:
+        assert connection.execute(text("SELECT nextval('times')")).scalar_one() > 1
