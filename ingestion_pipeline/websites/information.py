@@ -8,8 +8,11 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
+
+import yaml
 
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
@@ -40,16 +43,14 @@ from ingestion_pipeline.websites.business import (
 from ingestion_pipeline.websites.mentions import find_mentions
 from ingestion_pipeline.websites.name_forms import Names, folded_name, own_host
 
+_FILE = resources.files("ingestion_pipeline.websites") / "site_words.yaml"
+_WORDS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 # Words are bounded, so that a page of a million capitals does not take an hour.
 _WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
 _NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
-_BEFORE = (
-    "alternatives? to|alternative for|alternativen? zu|alternatives? à|alternativas? a"
-    "|alternatywa dla|alternatief voor|compared (?:to|with)|im vergleich (?:zu|mit)"
-    "|switch(?:ing|ed)? from|migrat(?:e|ing) from|moving from|wechsel von|instead of|unlike"
-    "|better than|cheaper than|besser als|statt|replaces?|альтернатива|вместо"
+_AFTER = re.compile(
+    rf"(?i:{'|'.join(_WORDS['before_a_competitor'])})\s+({_NAME}(?:(?:, | and | und | or | oder | & ){_NAME})*)"
 )
-_AFTER = re.compile(rf"(?i:{_BEFORE})\s+({_NAME}(?:(?:, | and | und | or | oder | & ){_NAME})*)")
 _VERSUS = re.compile(rf"({_NAME})\s+(?i:vs\.?|versus)\s+({_NAME})")
 _ALTERNATIVE = re.compile(rf"({_NAME})[ -](?i:alternatives?|alternativen?)\b")
 _LISTED = re.compile(r", | and | und | or | oder | & ")
@@ -57,14 +58,7 @@ _SLUG = re.compile(
     r"/(?:[\w-]*-)?(?:vs|versus)-([a-z0-9-]+)/?$"
     r"|/(?:vs|versus|compare|alternatives?)/([a-z0-9-]+)/?$"
 )
-_NOT_NAMES = """
-a all alternative alternatives best better big compare comparison das der die discover easy ein
-eine el every excel fast find free get here how i ihre il it la le les los more most new nos notre
-nuestra o open os other others our price pricing read see sie simple spreadsheets start su switch
-the their them these this those top traditional try tu uma un una une unser unsere us votre we
-what which why wir with you your
-"""
-_STOP_WORDS = frozenset(_NOT_NAMES.split())
+_STOP_WORDS = frozenset(_WORDS["not_names"].split())
 _MOST_CHARACTERS = 40
 _MAX_TEXT_CHARACTERS = 200_000  # of a page
 
@@ -270,19 +264,8 @@ def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, An
     }
 
 
-# One page of each kind, in this order: about, contact, comparison, products.
-_KINDS = (
-    r"about|about-?us|company|who-we-are|our-story|ueber-?uns|über-?uns|unternehmen|a-propos"
-    r"|qui-sommes-nous|quienes-somos|sobre(?:-nosotros|-nos)?|nosotros|empresa|chi-siamo|azienda"
-    r"|over-?ons|o-nas|o-firmie|o-kompanii|about_us|o-spolecnosti|om-oss|om-os|yritys|会社概要|关于我们",
-    r"imprint|impressum|contact(?:-us)?|kontakt|contacto|contatti|contato|mentions-legales"
-    r"|aviso-legal|kontakty|yhteystiedot|legal-notice",
-    r"(?:[\w-]+-)?(?:vs|versus)-[\w-]+|compare|comparison|alternatives?|vergleich|comparatif"
-    r"|[\w-]+-alternative",
-    r"products?|services?|solutions?|produkte?|leistungen|produits|productos|servicios|prodotti"
-    r"|servizi|produtos|servicos|producten|diensten|produkty|uslugi|features?|pricing|what-we-do",
-)
-_PATTERNS = tuple(re.compile(rf"\A(?:{kind})(?:\.\w+)?") for kind in _KINDS)
+# Links of the site with a part of its path that names their kind.
+_PATTERNS = tuple(re.compile(rf"\A(?:{'|'.join(kind)})(?:\.\w+)?") for kind in _WORDS["page_kinds"])
 _DEEPEST = 3  # parts of a path; deeper pages are about details
 
 
