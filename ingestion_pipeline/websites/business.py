@@ -330,12 +330,7 @@ def dedupe_key(analysis_id: int) -> str:
 
 
 def analysis_priority(
-    *,
-    created_at: datetime,
-    now: datetime,
-    retries: int = 0,
-    is_recurring: bool = False,
-    is_manual: bool = False,
+    *, created_at: datetime, now: datetime, retries: int = 0, is_recurring: bool = False, is_manual: bool = False
 ) -> int:
     """Return how soon an analysis is served: the greater the sooner, never below 0."""
     age = now - created_at

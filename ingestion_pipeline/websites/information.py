@@ -255,13 +255,7 @@ def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, An
         return {"method": method}
     grounding = ground(value, page.facts.text)
     proof = grounding if grounding.is_proof else BY_SOURCE
-    return {
-        "page": page.url,
-        "method": method,
-        "status": proof.status.value,
-        "start": proof.start,
-        "end": proof.end,
-    }
+    return {"page": page.url, "method": method, "status": proof.status.value, "start": proof.start, "end": proof.end}
 
 
 # Links of the site with a part of its path that names their kind.

@@ -24,11 +24,7 @@ from ingestion_pipeline.urls import BadUrl, domain_label, host_of
 
 _FILE = resources.files("ingestion_pipeline.websites") / "name_forms.yaml"
 FORMS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-_PLAIN: dict[str, str] = {
-    **FORMS["plain_letters"],
-    **dict.fromkeys("’‘ʼ`´", "'"),
-    **dict.fromkeys("‐‑‒–—−", "-"),
-}
+_PLAIN: dict[str, str] = {**FORMS["plain_letters"], **dict.fromkeys("’‘ʼ`´", "'"), **dict.fromkeys("‐‑‒–—−", "-")}
 _UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue"}
 
 

@@ -85,10 +85,7 @@ def _written_analyses(source_ids: Sequence[str], run_id: str) -> Written:  # noq
 def _written_rankings(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
     newest = newest_of(website_analyses, source_ids)
     business = select(website_analyses.c.business_id).where(website_analyses.c.id.in_(newest))
-    return website_rankings, [
-        website_rankings.c.business_id.in_(business),
-        website_rankings.c.analysis_id.in_(newest),
-    ]
+    return website_rankings, [website_rankings.c.business_id.in_(business), website_rankings.c.analysis_id.in_(newest)]
 
 
 _ANALYSES = PublishedTable(table=website_analyses, source_id=website_analyses.c.source_id)
@@ -109,10 +106,7 @@ CONTRACTS = (
         written=_written_analyses,
     ),
     Contract(
-        asset="website_prompts",
-        table=_ANALYSES,
-        rules={"progress_percent": [_PERCENT]},
-        written=_written_analyses,
+        asset="website_prompts", table=_ANALYSES, rules={"progress_percent": [_PERCENT]}, written=_written_analyses
     ),
     Contract(
         asset="website_analysis",

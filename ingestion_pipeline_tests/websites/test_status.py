@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.websites.analysis_reports import AnalysisReport, PhaseTask, visibility_rows, why_it_waits
 from ingestion_pipeline.websites.business import AnalysisStatus
 from ingestion_pipeline_tests.builders import NOON
@@ -15,7 +14,7 @@ LATER, BEFORE = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)
 
 def a_task(**changes: Any) -> PhaseTask:
     values: dict[str, Any] = {
-        "status": TaskStatus.PENDING,
+        "status": "PENDING",
         "attempts": 0,
         "not_before": BEFORE,
         "lease_until": None,
@@ -25,7 +24,7 @@ def a_task(**changes: Any) -> PhaseTask:
     return PhaseTask(**(values | changes))
 
 
-RUNNING = {"status": TaskStatus.PROCESSING, "attempts": 1}
+RUNNING = {"status": "PROCESSING", "attempts": 1}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.http.guard import Guard, exempt_only
@@ -51,20 +51,7 @@ QUIET = (
 )
 
 
-class Session(Protocol):
-    """Playwright's CDP session, with the types that it leaves out."""
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer to one command."""
-        ...
-
-    async def detach(self) -> None:
-        """End the session."""
-        ...
-
-    def on(self, event: str, f: Callable[[dict[str, Any]], None]) -> None:
-        """Call `f` for every event of the name."""
-        ...
+CdpSession = Any  # playwright's own type leaves out what its methods take and return
 
 
 class BrowserLost(Exception):
@@ -86,7 +73,7 @@ class Chromium:
             return False
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                session = cast("Session", await self.browser.new_browser_cdp_session())
+                session: CdpSession = await self.browser.new_browser_cdp_session()
                 await session.send("Browser.getVersion")
                 await session.detach()
         except Exception:  # any error means that it does not respond

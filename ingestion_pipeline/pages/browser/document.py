@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.pages.browser.chromium import BrowserLost, Session
+from ingestion_pipeline.pages.browser.chromium import BrowserLost, CdpSession
 from ingestion_pipeline.pages.http.fetcher import next_url, wire_url
 from ingestion_pipeline.pages.http.request import status_error
 from ingestion_pipeline.settings import Settings
@@ -157,7 +157,7 @@ class Traffic:
 
     async def _watch_documents(self, page: Page) -> None:
         """Check every document by the DevTools protocol: playwright's routes miss redirects."""
-        session = cast("Session", await self._context.new_cdp_session(page))
+        session: CdpSession = await self._context.new_cdp_session(page)
         tree = await session.send("Page.getFrameTree")
         window = tree["frameTree"]["frame"]["id"]
 
@@ -170,10 +170,7 @@ class Traffic:
 
         session.on("Fetch.requestPaused", paused)
         session.on("Network.dataReceived", received)
-        stages = [
-            {"resourceType": "Document", "requestStage": "Request"},
-            {"resourceType": "Document", "requestStage": "Response"},
-        ]
+        stages = [{"resourceType": "Document", "requestStage": stage} for stage in ("Request", "Response")]
         # Playwright adds invented client hints; this override sends the user agent alone.
         await session.send("Emulation.setUserAgentOverride", {"userAgent": self._user_agent})
         await session.send("Network.enable")
@@ -254,7 +251,7 @@ class Traffic:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _decide(session: Session, event: Mapping[str, Any], refusal: str | None) -> None:
+async def _decide(session: CdpSession, event: Mapping[str, Any], refusal: str | None) -> None:
     answer = {"requestId": event["requestId"]}
     with suppress(_playwright_error()):
         if refusal is None:
