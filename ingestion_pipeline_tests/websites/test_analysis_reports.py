@@ -1,9 +1,11 @@
 """The states of an analysis and its priority, why it waits, its visibility table, and the plot."""
 
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ingestion_pipeline.websites.analysis_reports import (
     AnalysisReport,
@@ -23,6 +25,8 @@ from ingestion_pipeline.websites.business import (
     task_priority,
 )
 from ingestion_pipeline_tests.builders import NOON
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "analysis_reports.yaml").read_text(encoding="utf-8"))
 
 
 def test_each_phase_starts_at_the_end_of_the_previous_phase() -> None:
@@ -49,19 +53,7 @@ def test_the_queues_have_their_documented_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minutes", "more", "points"),
-    [
-        (0, {}, 8),
-        (59, {}, 8),
-        (60, {}, 6),
-        (359, {}, 6),
-        (360, {}, 5),
-        (0, {"retries": 2}, 6),
-        (0, {"is_recurring": True}, 10),
-        (0, {"is_manual": True}, 9),
-        (0, {"is_recurring": True, "is_manual": True}, 11),
-        (600, {"retries": 9}, 0),
-    ],
+    ("minutes", "more", "points"), CASES["the_priority_of_an_analysis_follows_from_age_retries_and_kind"]
 )
 def test_the_priority_of_an_analysis_follows_from_age_retries_and_kind(
     minutes: int, more: dict[str, int], points: int

@@ -4,9 +4,11 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
@@ -22,6 +24,8 @@ from ingestion_pipeline.websites.provider_analysis import proved_sentiment
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 from ingestion_pipeline_tests.websites.provider_answers import ACME, always, run_analysis, settings_with_providers
 from ingestion_pipeline_tests.websites.website_runs import HOME, page_visitor, site_page
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "prompts.yaml").read_text(encoding="utf-8"))
 
 ACCOUNTING = Business(
     url="https://acme.test",
@@ -250,17 +254,7 @@ ANSWER = "Globex is slow and dear.\n\nOthers are not.\n\nAcme is quick and cheap
 
 
 @pytest.mark.parametrize(
-    ("sentiment", "quote", "expected"),
-    [
-        ("positive", "Acme is quick and cheap.", "positive"),
-        ("positive", "quick and cheap", "positive"),
-        ("positive", "Acme is the best there is", None),
-        ("negative", "Globex is slow and dear.", None),
-        ("negative", None, None),
-        ("negative", "dear", None),
-        ("great", "Acme is quick and cheap.", None),
-        (None, "Acme is quick and cheap.", None),
-    ],
+    ("sentiment", "quote", "expected"), CASES["a_quote_must_be_in_the_answer_and_about_the_business"]
 )
 def test_a_quote_must_be_in_the_answer_and_about_the_business(
     sentiment: str | None, quote: str | None, expected: str | None

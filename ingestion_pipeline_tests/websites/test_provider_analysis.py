@@ -19,6 +19,7 @@ from ingestion_pipeline.websites.mentions import Mentions, find_mentions
 from ingestion_pipeline.websites.name_forms import Names
 from ingestion_pipeline.websites.provider_analysis import Ranking, mentions_in, ranking_of, relevance, visibility_of
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     ACME,
@@ -159,10 +160,8 @@ def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, sett
 
 
 def test_a_refusal_by_every_provider_is_permanent(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Fail(status=401))) as server, pytest.raises(Permanent) as failure:
+    with ScriptedModel(always(Fail(status=401))) as server, failing(Permanent, "providers_refused"):
         run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
-
-    assert failure.value.code == "providers_refused"
 
 
 def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> None:

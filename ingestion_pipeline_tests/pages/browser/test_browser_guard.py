@@ -9,6 +9,7 @@ from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, WebAnswer, redirect
 from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, browser_session
+from ingestion_pipeline_tests.pages.page_fetches import failing
 
 pytestmark = pytest.mark.browser
 
@@ -141,10 +142,9 @@ def test_a_page_that_leads_to_a_private_address_is_a_blocked_address(
     before = private.connections
     session.web.routes["/away"] = lead_to(f"http://inside.test:{private.port}/")
 
-    with pytest.raises(Permanent, match=r"inside\.test has the address") as caught:
+    with failing(Permanent, "blocked_address", match=r"inside\.test has the address"):
         session.render("/away")
 
-    assert caught.value.code == "blocked_address"
     assert private.connections == before
 
 
@@ -152,15 +152,12 @@ def test_a_page_that_leads_to_a_private_address_is_a_blocked_address(
 def test_a_private_page_is_never_opened(session: BrowserSession, private: FakeWeb, scheme: str) -> None:
     before = private.connections
 
-    with pytest.raises(Permanent) as caught:
+    with failing(Permanent, "blocked_address"):
         session.render(f"{scheme}://inside.test:{private.port}/")
 
-    assert caught.value.code == "blocked_address"
     assert private.connections == before
 
 
 def test_an_unresolvable_name_is_a_transient_failure(session: BrowserSession) -> None:
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "dns"):
         session.render("http://nowhere.test/")
-
-    assert caught.value.code == "dns"

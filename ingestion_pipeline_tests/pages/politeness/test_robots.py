@@ -6,10 +6,12 @@ import tracemalloc
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import product
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +36,8 @@ from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.urls import canonical_url
 from ingestion_pipeline_tests.polling_runs import a_fetcher
 from ingestion_pipeline_tests.samples import sample
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "robots.yaml").read_text(encoding="utf-8"))
 
 HOST = "https://a.test"
 
@@ -137,41 +141,12 @@ def test_beyond_500_kib_nothing_counts_and_half_a_line_does_not_either() -> None
     assert robots.allows("b", HOST + "/x")
 
 
-@pytest.mark.parametrize(
-    ("body", "seconds"),
-    [
-        ("User-agent: *\nCrawl-delay: 7", 7.0),
-        ("User-agent: *\nCrawl-delay: 0.5\n", 0.5),
-        ("User-agent: *\nCrawl-delay: soon", None),
-        ("User-agent: *\nCrawl-delay: -3", None),
-        ("User-agent: *\nCrawl-delay: inf", None),
-        ("User-agent: *\nRequest-rate: 1/5m", 300.0),
-        ("User-agent: *\nRequest-rate: 0/5", None),
-        ("User-agent: *\nCrawl-delay: 7\nUser-agent: mybot\nDisallow: /x", None),
-        ("User-agent: mybot\nDisallow: /x\nUser-agent: mybot\nCrawl-delay: 3", 3.0),
-        ("User-agent: mybot\nCrawl-delay: 3\nUser-agent: b\nCrawl-delay: 0\nDisallow: /x", 3.0),
-        ("User-agent: b\nCrawl-delay: 3\nUser-agent: mybot\nDisallow: /x", None),
-    ],
-)
+@pytest.mark.parametrize(("body", "seconds"), CASES["crawl_delay_and_request_rate_are_parsed"])
 def test_crawl_delay_and_request_rate_are_parsed(body: str, seconds: float | None) -> None:
     assert read_robots(body.encode()).delay_seconds("mybot/2") == seconds
 
 
-@pytest.mark.parametrize(
-    ("header", "name"),
-    [
-        ("ingestion_pipeline/0.1 (+https://a.test)", "ingestion_pipeline"),
-        ("Mozilla/5.0 (compatible; FooBot/1.0; +https://a.test)", "foobot"),
-        ("Mozilla/5.0 (X11)", "mozilla"),
-        ("FooBot", "foobot"),
-        ("FooBot2/1.0", "foobot"),
-        ("Foo Bot/1.0", "foo"),
-        ("FooBot (me@a.test)", "foobot"),
-        ("Foo Bot me@a.test", "foo"),
-        ("Foo Bot", "foo bot"),
-        ("2", "2"),
-    ],
-)
+@pytest.mark.parametrize(("header", "name"), CASES["the_agent_name_is_taken_from_the_user_agent_header"])
 def test_the_agent_name_is_taken_from_the_user_agent_header(header: str, name: str) -> None:
     assert agent_name(header) == name
 
@@ -183,18 +158,7 @@ def test_an_agent_matches_its_own_group_whatever_characters_its_name_has(name: s
     assert not robots.allows(f"{name}/1.0 (+https://me.test)", HOST + "/x")
 
 
-@pytest.mark.parametrize(
-    ("rule", "path"),
-    [
-        ("/%7Ejoe/", "/~joe/x"),
-        ("/~joe/", "/%7ejoe/x"),
-        ("/%7ejoe/", "/%7Ejoe/x"),
-        ("/*%2Dprint$", "/a-print"),
-        ("/*?filter[", "/a?filter%5B%5D=x"),
-        ("/o'brien", "/o%27brien"),
-        ("/a b", "/a%20b"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "path"), CASES["a_path_disallowed_in_one_spelling_is_disallowed_in_all"])
 def test_a_path_disallowed_in_one_spelling_is_disallowed_in_all(rule: str, path: str) -> None:
     """Our canonical URLs have `~` where the site links to, and disallows, `%7E`."""
     decisive = read_robots(f"User-agent: *\nDisallow: {rule}".encode()).decisive_rule("b", path)
@@ -350,22 +314,7 @@ X = "https://a.test/x"
 Y = "https://a.test/y"
 
 
-@pytest.mark.parametrize(
-    ("status", "x_is_allowed", "y_is_allowed"),
-    [
-        (200, False, True),
-        (204, False, True),
-        (301, True, True),
-        (401, True, True),
-        (403, True, True),
-        (404, True, True),
-        (410, True, True),
-        (429, False, False),
-        (500, False, False),
-        (503, False, False),
-        (999, False, False),
-    ],
-)
+@pytest.mark.parametrize(("status", "x_is_allowed", "y_is_allowed"), CASES["the_status_decides_what_the_host_allows"])
 def test_the_status_decides_what_the_host_allows(
     now: datetime, status: int, x_is_allowed: bool, y_is_allowed: bool
 ) -> None:

@@ -1,9 +1,11 @@
 """The class of a response, and the rendering options of a source's config."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +25,8 @@ from ingestion_pipeline.pages.visits.page import (
     rendering_of,
 )
 from ingestion_pipeline_tests.samples import sample
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "page.yaml").read_text(encoding="utf-8"))
 
 HTML = {"content-type": "text/html; charset=utf-8"}
 PASSWORD = "<form><input name=u><input type=password></form>"
@@ -75,23 +79,7 @@ def test_a_correct_label_of_a_file_is_accepted_and_a_mislabelled_page_is_content
     assert classify("<svg></svg>", content_type="image/svg+xml") == Content()
 
 
-@pytest.mark.parametrize(
-    ("title", "headline"),
-    [
-        ("404 Not Found", ""),
-        ("Error 404 | Acme", ""),
-        ("Page not found - Acme", ""),
-        ("Acme – Page Not Found", ""),  # noqa: RUF001
-        ("Acme", "Sorry, the page you requested could not be found."),
-        ("Acme", "Oops! This page doesn't exist"),
-        ("Acme", "This job is no longer available"),
-        ("Acme", "The page cannot be found"),
-        ("404", ""),
-        ("404: This page could not be found", ""),
-        ("Seite nicht gefunden | Acme", ""),
-        ("Acme", "ページが見つかりません"),
-    ],
-)
+@pytest.mark.parametrize(("title", "headline"), CASES["an_error_page_with_status_200_is_a_soft_not_found"])
 def test_an_error_page_with_status_200_is_a_soft_not_found(title: str, headline: str) -> None:
     page = f"<title>{title}</title><h1>{headline}</h1><p>Go to the home page"
 
@@ -99,21 +87,7 @@ def test_an_error_page_with_status_200_is_a_soft_not_found(title: str, headline:
     assert classify(page + LONG) == Content()
 
 
-@pytest.mark.parametrize(
-    "title",
-    [
-        "How to fix 404 errors",
-        "Lost and not found: a story",
-        "Room 404",
-        "404 Main Street",
-        "HTTP 404 explained",
-        "Page one found",
-        "Course found",
-        "Jobs available",
-        "Position available",
-        "This course is available",
-    ],
-)
+@pytest.mark.parametrize("title", CASES["a_page_about_something_else_is_content"])
 def test_a_page_about_something_else_is_content(title: str) -> None:
     assert classify(f"<title>{title}</title><h1>{title}</h1><p>Short.") == Content()
 
@@ -135,18 +109,7 @@ def test_a_login_form_in_place_of_the_page_is_a_login_page() -> None:
 CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1></script>"
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (f"<title>Just a moment...</title>{CHALLENGE}", 200),
-        ("<title>Just a moment...</title>", 503),
-        ("<title>Attention Required! | Cloudflare</title>", 403),
-        ("<title>Access Denied</title>You don't have permission to access x Reference #18.2", 403),
-        ("<p>Please verify you are a human<script src=//hcaptcha.com/1/a.js></script>", 200),
-        ("<title>Sorry</title>Our systems have detected unusual traffic", 429),
-        ("<title>Pardon Our Interruption</title>", 403),
-    ],
-)
+@pytest.mark.parametrize(("body", "status"), CASES["a_bot_challenge_is_a_blocked_page"])
 def test_a_bot_challenge_is_a_blocked_page(body: str, status: int) -> None:
     assert isinstance(classify(body, status=status), BlockedPage)
     assert classify(body + LONG, status=status) == Content()
@@ -164,17 +127,7 @@ def test_a_form_with_a_captcha_is_not_a_blocked_page() -> None:
     assert classify(form) == Content()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<title>Acme</title><div id=root></div><script src=/main.js></script>",
-        "<div id=__next><p>Loading…</p></div><script src=/a.js></script>",
-        "<app-root></app-root><script src=/a.js></script>",
-        "<script src=/a.js></script><noscript>You need to enable JavaScript to run it.</noscript>",
-        "<p>Please enable JavaScript to continue.</p><script src=/a.js></script>",
-        "<p>This site requires JavaScript.</p><script src=/a.js></script>",
-    ],
-)
+@pytest.mark.parametrize("body", CASES["a_page_that_waits_for_scripts_is_an_empty_shell"])
 def test_a_page_that_waits_for_scripts_is_an_empty_shell(body: str) -> None:
     assert isinstance(classify(body), EmptyShell)
     assert classify(body + LONG) == Content()

@@ -27,14 +27,7 @@ from ingestion_pipeline.websites.analysis_rows import NotAWebsite, request_analy
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import SHELL, FakeBrowser
-from ingestion_pipeline_tests.polling_runs import (
-    RunningClock,
-    add_sources,
-    rows,
-    source_row,
-    wait_until,
-    with_settings,
-)
+from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row, wait_until, with_settings
 from ingestion_pipeline_tests.websites.provider_answers import always_text
 from ingestion_pipeline_tests.websites.website_runs import (
     ACME_PAGES,
