@@ -113,7 +113,7 @@ def test_only_suitable_prompts_of_a_model_are_used() -> None:
     questions = [
         "Which accounting software suits a bakery?",
         "Which accounting software suits a bakery",
-        "Is ACCOUNTING the best accounting software?",
+        "Is ACME the best accounting software?",
         "See acme.test for more?",
         "Hm?",
         "x" * 500,

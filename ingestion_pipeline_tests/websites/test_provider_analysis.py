@@ -26,6 +26,7 @@ from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
     run_analysis,
+    run_with_providers,
     settings_with_providers,
 )
 
@@ -34,16 +35,10 @@ from ingestion_pipeline_tests.websites.provider_answers import (
 def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings) -> None:
     stored_answers: list[ProviderAnswer] = []
     progress: list[tuple[int, int]] = []
-    with (
-        ScriptedModel(always_text("Acme first, then Globex.")) as first_server,
-        ScriptedModel(always_text("Globex.")) as second_server,
-    ):
-        provider_settings = settings_with_providers(
-            settings, {"one": first_server.base_url, "two": second_server.base_url}
-        )
-        analysis = run_analysis(store, provider_settings, on_answer=stored_answers.append, progress=progress)
+    scripts = {"one": always_text("Acme first, then Globex."), "two": always_text("Globex.")}
+    analysis, servers = run_with_providers(store, settings, scripts, on_answer=stored_answers.append, progress=progress)
 
-    assert len(first_server.requests) == len(second_server.requests) == 3
+    assert [len(server.requests) for server in servers] == [3, 3]
     assert sorted(answer.pair for answer in stored_answers) == sorted(analysis.mentions)
     assert sorted(progress) == [(1, 2), (2, 2)]
     assert analysis.ranking.overall.visibility == 0.5
@@ -68,9 +63,7 @@ def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings
 def test_a_failing_provider_is_recorded_and_does_not_affect_others(
     store: Store, settings: Settings, reply: ModelReply, code: str
 ) -> None:
-    with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
-        provider_settings = settings_with_providers(settings, {"good": good.base_url, "bad": bad.base_url})
-        analysis = run_analysis(store, provider_settings)
+    analysis, _ = run_with_providers(store, settings, {"good": always_text("Acme."), "bad": always(reply)})
 
     assert [answer.status for answer in analysis.answers if answer.provider == "good"] == [AnswerStatus.ANSWERED] * 3
     failed = [answer for answer in analysis.answers if answer.provider == "bad"]
@@ -85,8 +78,7 @@ def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, 
     def half(request: ModelRequest) -> ModelReply:
         return Fail(status=400) if "cheap" in request.text else Say(text="Acme.")
 
-    with ScriptedModel(half) as server:
-        analysis = run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
+    analysis, _ = run_with_providers(store, settings, {"one": half})
 
     assert analysis.ranking.by_provider["one"].answers == 2
     assert analysis.ranking.overall.visibility == 1.0
@@ -105,13 +97,8 @@ def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Set
     def now_and_then(request: ModelRequest) -> ModelReply:
         return reply if "cheap" in request.text else Say(text="Acme.")
 
-    with ScriptedModel(now_and_then) as server:
-        provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        first = run_analysis(store, provider_settings, on_answer=stored_answers.append)
-    with ScriptedModel(always_text("Acme.")) as server:
-        second = run_analysis(
-            store, settings_with_providers(settings, {"one": server.base_url}), previous_answers=stored_answers
-        )
+    first, _ = run_with_providers(store, settings, {"one": now_and_then}, on_answer=stored_answers.append)
+    second, _ = run_with_providers(store, settings, {"one": always_text("Acme.")}, previous_answers=stored_answers)
 
     failed = next(answer for answer in stored_answers if answer.status is AnswerStatus.FAILED)
     assert failed.cost_usd
@@ -143,15 +130,10 @@ def test_a_complete_set_of_answers_makes_no_request(store: Store, settings: Sett
 
 @pytest.mark.slow
 def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, settings: Settings) -> None:
-    with (
-        ScriptedModel(always(Fail(status=401, message="no such key"))) as first_server,
-        ScriptedModel(always(Fail(status=429, headers={"Retry-After": "90"}))) as second_server,
-    ):
-        provider_settings = settings_with_providers(
-            settings, {"one": first_server.base_url, "two": second_server.base_url}
-        )
-        with pytest.raises(Transient) as failure:
-            run_analysis(store, provider_settings)
+    busy = Fail(status=429, headers={"Retry-After": "90"})
+    scripts = {"one": always(Fail(status=401, message="no such key")), "two": always(busy)}
+    with pytest.raises(Transient) as failure:
+        run_with_providers(store, settings, scripts)
 
     error = failure.value
     assert error.retry_after == timedelta(seconds=90)
@@ -160,8 +142,8 @@ def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, sett
 
 
 def test_a_refusal_by_every_provider_is_permanent(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Fail(status=401))) as server, failing(Permanent, "providers_refused"):
-        run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
+    with failing(Permanent, "providers_refused"):
+        run_with_providers(store, settings, {"one": always(Fail(status=401))})
 
 
 def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> None:
@@ -188,17 +170,13 @@ def test_a_lost_claim_stops_the_analysis(store: Store, settings: Settings) -> No
     def refuse(_: ProviderAnswer) -> None:
         raise LostClaim
 
-    with ScriptedModel(always_text("Acme.")) as server:
-        provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        with pytest.raises(LostClaim):
-            run_analysis(store, provider_settings, on_answer=refuse)
+    with pytest.raises(LostClaim):
+        run_with_providers(store, settings, {"one": always_text("Acme.")}, on_answer=refuse)
 
 
 def test_the_business_itself_is_not_a_competitor(store: Store, settings: Settings) -> None:
     business = replace(ACME, competitors=("ACME", "Globex", "globex"))
-    with ScriptedModel(always_text("Acme.")) as server:
-        provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        analysis = run_analysis(store, provider_settings, business=business)
+    analysis, _ = run_with_providers(store, settings, {"one": always_text("Acme.")}, business=business)
 
     assert list(analysis.ranking.competitors) == ["Globex"]
 

@@ -36,6 +36,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import held_by_scope, 
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
+    ask_one,
     ask_providers,
     settings_with_providers,
 )
@@ -45,8 +46,7 @@ def test_an_answer_has_its_model_tokens_and_cost(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY_ONE", "sk-one-secret")
-    with ScriptedModel(always_text("Acme is best.")) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), server = ask_one(store, settings, always_text("Acme is best."))
 
     assert isinstance(reply, Replied)
     assert (reply.text, reply.model, reply.model_version) == ("Acme is best.", "m-one", "m-one")
@@ -82,25 +82,18 @@ def test_a_missing_endpoint_is_remembered_for_the_next_run(store: Store, setting
 
 
 def test_a_refused_key_is_not_tried_again(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Fail(status=401, message="bad key"))) as server:
-        replies = ask_providers(
-            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
-        )
+    replies, server = ask_one(store, settings, always(Fail(status=401, message="bad key")), "Who?", "And?")
 
     assert len(server.requests) == 1
-    assert [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)] == [
-        ("http_401", True)
-    ] * 2
+    failures = [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)]
+    assert failures == [("http_401", True)] * 2
     assert "bad key" in str(replies[1])
 
 
 def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_remembered(store: Store, settings: Settings) -> None:
     slow = Fail(status=429, message="slow down", headers={"Retry-After": "90"})
     began = time.monotonic()
-    with ScriptedModel(always(slow)) as server:
-        replies = ask_providers(
-            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
-        )
+    replies, server = ask_one(store, settings, always(slow), "Who?", "And?")
 
     assert time.monotonic() - began < 5
     assert len(server.requests) == 1
@@ -112,8 +105,7 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_remembered(store
 
 def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> None:
     busy = Fail(status=429, headers={"Retry-After-Ms": "20"})
-    with ScriptedModel(in_turn(busy, Say(text="now"))) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), _ = ask_one(store, settings, in_turn(busy, Say(text="now")))
 
     assert isinstance(reply, Replied)
     assert [row.status for row in model_call_rows(store)] == ["failed", "settled"]
@@ -121,43 +113,37 @@ def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> Non
 
 @pytest.mark.slow
 def test_an_empty_body_is_an_error_after_four_attempts(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Garble(body=b""))) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), server = ask_one(store, settings, always(Garble(body=b"")))
 
     assert isinstance(reply, NoReply)
     assert (reply.code, reply.is_lasting) == ("garbled", False)
     assert len(server.requests) == 4
 
 
-def test_a_blank_answer_is_an_error(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("  \n")) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [(Say(text="  \n"), "empty", ""), (Say(refusal="I will not"), "refused", "I will not")],
+    ids=["blank", "refusal"],
+)
+def test_a_blank_answer_or_a_refusal_is_an_error(
+    store: Store, settings: Settings, answer: ModelReply, code: str, message: str
+) -> None:
+    (reply,), _ = ask_one(store, settings, always(answer))
 
     assert isinstance(reply, NoReply)
-    assert reply.code == "empty"
-
-
-def test_a_refusal_is_an_error(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Say(refusal="I will not"))) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
-
-    assert isinstance(reply, NoReply)
-    assert (reply.code, "I will not" in reply.message) == ("refused", True)
+    assert (reply.code, message in reply.message) == (code, True)
 
 
 def test_a_truncated_answer_is_accepted(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("Acme is", is_cut=True)) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), _ = ask_one(store, settings, always_text("Acme is", is_cut=True))
 
     assert isinstance(reply, Replied)
     assert model_call_rows(store)[0].outcome == "cut_off"
 
 
 def test_an_answer_of_ten_megabytes_is_refused_and_its_cost_recorded(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("Acme " * 2_000_000)) as server:
-        replies = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), _ = ask_one(store, settings, always_text("Acme " * 2_000_000))
 
-    (reply,) = replies
     assert isinstance(reply, NoReply)
     assert (reply.code, "1000000 bytes" in reply.message) == ("too_long", True)
     (row,) = model_call_rows(store)
@@ -173,8 +159,8 @@ def test_a_server_that_never_answers_times_out(store: Store, settings: Settings)
         timed_out.wait(20)
         return Say(text="late")
 
-    variables = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
     with ScriptedModel(late) as server:
+        variables = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
         provider_settings = settings_with_providers(settings, {"one": server.base_url}, variables)
         began = time.monotonic()
         (reply,) = ask_providers(store, provider_settings, ("one", "Who?"))

@@ -14,34 +14,15 @@ from ingestion_pipeline.pages.visits.page import Click, RenderingOptions, Render
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, a_certificate, endless, redirect
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, a_renderer, browser_session
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, a_page, a_renderer, browser_session
 from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, failing
 
 pytestmark = pytest.mark.browser
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
-SHELL = """<!doctype html><title>Courses</title><img src=/picture.png><div id=root></div><script>
-fetch("/api", {method: "POST", body: "all"}).then(r => r.json()).then(names => {
-    root.innerHTML = names.map(name => "<p>" + name + "</p>").join("");
-});</script>"""
-VISITOR = """<p id=seen></p><script>
-seen.textContent = "cookie=" + document.cookie + " stored=" + (localStorage.last ?? "none");
-document.cookie = "visitor=7"; localStorage.last = "today";</script>"""
-STEPS = """<button id=one onclick="log.innerHTML += '<i>one</i>'">1</button>
-<button id=two onclick="setTimeout(() => log.innerHTML += '<i>two</i>', 100)">2</button>
-<main id=log></main><aside id=empty><b> </b></aside><p>besides</p>"""
-RUDE = """<p id=said>before</p><script>
-alert("hello"); confirm("sure?"); prompt("name?"); print();
-window.onbeforeunload = () => "stay!"; window.open("/popup"); navigator.geolocation
-    .getCurrentPosition(() => {}, () => said.dataset.place = "denied");
-Notification.requestPermission().then(answer => said.dataset.notes = answer);
-said.textContent = "after";</script>"""
 ROUTES: dict[str, WebAnswer | list[WebAnswer]] = {
-    "/shell": SHELL,
+    **{f"/{name}": a_page(name) for name in ("shell", "visitor", "steps", "rude")},
     "/api": Reply('["Zoölogy", "日本語"]'.encode()),
-    "/visitor": VISITOR,
-    "/steps": STEPS,
-    "/rude": RUDE,
     "/tall": "<body style='margin:0'><div style='height:90000px;background:teal'>tall</div>",
     "/moved": redirect("/forbidden"),
     "/forbidden": "<p>should never be asked for</p>",

@@ -20,9 +20,7 @@ from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobot
 from ingestion_pipeline.pages.politeness.hosts import Pace, RateLimiter
 from ingestion_pipeline.pages.politeness.robots import (
     CLOSED_FOR,
-    LONGEST,
     MAX_BYTES,
-    SHORTEST,
     agent_name,
     as_stored,
     from_stored,
@@ -332,30 +330,11 @@ def test_an_unreachable_host_disallows_everything_for_a_while(now: datetime) -> 
     assert not rules.are_fresh(now=now + CLOSED_FOR)
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "lifetime"),
-    [
-        (200, {}, LONGEST),
-        (404, {}, LONGEST),
-        (200, {"cache-control": "public, max-age=3600"}, timedelta(hours=1)),
-        (200, {"cache-control": "s-maxage=60, max-age=7200"}, timedelta(hours=2)),
-        (200, {"cache-control": "max-age=0"}, SHORTEST),
-        (200, {"cache-control": "max-age=999999999999"}, LONGEST),
-        (200, {"cache-control": "no-cache"}, SHORTEST),
-        (200, {"expires": "Sun, 01 Mar 2026 15:00:00 GMT"}, timedelta(hours=3)),
-        (200, {"expires": "0"}, LONGEST),
-        (200, {"expires": "Thu, 01 Jan 1970 00:00:00 GMT"}, SHORTEST),
-        (503, {}, CLOSED_FOR),
-        (503, {"retry-after": "7200"}, timedelta(hours=2)),
-        (503, {"retry-after": "9999999"}, LONGEST),
-        (503, {"retry-after": "0"}, SHORTEST),
-        (503, {"cache-control": "max-age=86400"}, CLOSED_FOR),
-    ],
-)
+@pytest.mark.parametrize(("status", "headers", "minutes"), CASES["rules_hold_as_long_as_the_headers_say_within_bounds"])
 def test_rules_hold_as_long_as_the_headers_say_within_bounds(
-    now: datetime, status: int, headers: dict[str, str], lifetime: timedelta
+    now: datetime, status: int, headers: dict[str, str], minutes: int
 ) -> None:
-    assert rules_of_answer(status, headers, b"", now=now).expires_at == now + lifetime
+    assert rules_of_answer(status, headers, b"", now=now).expires_at == now + timedelta(minutes=minutes)
 
 
 def test_stored_rules_still_disallow_every_spelling(now: datetime) -> None:

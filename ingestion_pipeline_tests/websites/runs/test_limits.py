@@ -32,11 +32,13 @@ from ingestion_pipeline_tests.polling_runs import (
 from ingestion_pipeline_tests.websites.website_runs import (
     SMALL_PAGE,
     a_website,
+    analyse,
     answer_pairs,
     phase_tasks,
     poll,
     process_analyses,
     provider_settings,
+    start,
     statuses,
 )
 
@@ -86,9 +88,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
     with ScriptedModel(longer_than_a_lease) as model:
         changes = provider_settings(one=model.base_url) | {"website__answer_seconds": "60"}
         long_ctx = with_settings(ctx, **changes, work__lease_seconds="4")
-        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(31)))
-        poll(long_ctx, web)
-        counts = process_analyses(long_ctx, web.port)
+        counts = analyse(long_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(31)))
 
     assert counts["website_analysis_done"] == 31
     assert set(counts) == {"website_info_done", "website_prompts_done", "website_analysis_done"}
@@ -102,8 +102,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
 def test_two_concurrent_schedulers_run_each_phase_once(
     ctx: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
 ) -> None:
-    add_sources(ctx.store, *(a_website(f"w{n}") for n in range(12)))
-    poll(ctx, web)
+    start(ctx, web, *(a_website(f"w{n}") for n in range(12)))
     with closing(open_store(database_url, clock=ctx.store.clock)) as second:
         contexts = [ctx, a_run_context(second, ctx.settings)]
         with ThreadPoolExecutor(2) as pool:
@@ -120,8 +119,7 @@ def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
     limited_ctx = with_settings(ctx, **provider_settings(one="http://127.0.0.1:9"), website__queue_limit="2")
-    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(5)))
-    poll(limited_ctx, web)
+    start(limited_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(5)))
 
     assert statuses(ctx.store) == {"not-started": 2}
     refused = [row for row in rows(ctx.store, tasks) if row.error_code == "queue_full"]
@@ -141,12 +139,8 @@ def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
 @pytest.mark.slow
 def test_a_phase_waits_while_the_next_queue_is_full(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
     no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit="2")
-    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(2)))
-    poll(no_provider_ctx, web)
-    process_analyses(no_provider_ctx, web.port)
-    add_sources(ctx.store, *(a_website(f"x{n}", config=own_config()) for n in range(2)))
-    poll(no_provider_ctx, web)
-    process_analyses(no_provider_ctx, web.port)
+    analyse(no_provider_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(2)))
+    analyse(no_provider_ctx, web, *(a_website(f"x{n}", config=own_config()) for n in range(2)))
 
     assert statuses(ctx.store) == {"model-analysis": 2, "prompt-forming": 2}
     waiting = phase_tasks(ctx.store, "website_prompts")[2:]
@@ -159,12 +153,9 @@ def test_higher_priority_runs_first_and_then_the_older(
 ) -> None:
     one_slot_ctx = with_settings(ctx, **provider_settings(one=provider.base_url), website__slots="1")
     for name in ("first", "second"):
-        add_sources(ctx.store, a_website(name, config={"prompts": [f"Is it {name}?"]}))
-        poll(one_slot_ctx, web)
+        start(one_slot_ctx, web, a_website(name, config={"prompts": [f"Is it {name}?"]}))
         clock.advance(seconds=1)
-    add_sources(ctx.store, a_website("manual", config=own_config("Is it manual?")))
-    poll(one_slot_ctx, web)
-    process_analyses(one_slot_ctx, web.port)
+    analyse(one_slot_ctx, web, a_website("manual", config=own_config("Is it manual?")))
 
     prompts = [request.text for request in provider.requests]
     assert prompts == ["Is it manual?", "Is it first?", "Is it second?"]
@@ -174,19 +165,15 @@ def test_higher_priority_runs_first_and_then_the_older(
 def test_no_more_analyses_run_concurrently_than_there_are_slots(ctx: RunContext, web: FakeWeb) -> None:
     counter = ConcurrencyCounter(0.1)
     with ScriptedModel(counter) as model:
-        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(6)))
         limited_ctx = with_settings(ctx, **provider_settings(one=model.base_url), website__slots="2")
-        poll(limited_ctx, web)
-        process_analyses(limited_ctx, web.port)
+        analyse(limited_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(6)))
 
     assert counter.most == 2
 
 
 @pytest.mark.slow
 def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: RunContext, web: FakeWeb) -> None:
-    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(8)))
-    poll(ctx, web)
-    process_analyses(ctx, web.port)
+    analyse(ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(8)))
 
     # Tasks claimed in one cycle have the same start time.
     cycles = Counter(
@@ -201,8 +188,7 @@ def queue_analyses_in_each_phase(ctx: RunContext, web: FakeWeb, count: int) -> N
     """Queue this number of analyses in each phase."""
     no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit=str(count))
     for name in ("last", "middle", "first"):
-        add_sources(ctx.store, *(a_website(f"{name}{n}", config=own_config()) for n in range(count)))
-        poll(no_provider_ctx, web)
+        start(no_provider_ctx, web, *(a_website(f"{name}{n}", config=own_config()) for n in range(count)))
         if name != "first":
             process_analyses(no_provider_ctx, web.port)
     waiting = {"model-analysis": count, "prompt-forming": count, "not-started": count}
@@ -276,8 +262,7 @@ def metrics_by_queue(store: Store) -> dict[str, PhaseMetrics]:
 @pytest.mark.slow
 def test_each_phase_counts_waiting_finished_and_retried_tasks(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["broken.test/"] = 500
-    add_sources(ctx.store, a_website(), a_website("broken"))
-    poll(ctx, web)
+    start(ctx, web, a_website(), a_website("broken"))
     before = metrics_by_queue(ctx.store)["website-analysis"]
     process_analyses(ctx, web.port)
     first, second, third = metrics_by_queue(ctx.store).values()
@@ -303,8 +288,7 @@ def test_each_phase_measures_waiting_and_processing_times(ctx: RunContext, web: 
     web.routes["/"] = read_for_30_seconds
     with ScriptedModel(answer_after_40_seconds) as model:
         model_ctx = with_settings(ctx, **provider_settings(one=model.base_url) | {"website__prompts": "1"})
-        add_sources(ctx.store, a_website())
-        poll(model_ctx, web)
+        start(model_ctx, web, a_website())
         clock.advance(seconds=90)
         process_analyses(model_ctx, web.port)
     first, second, third = metrics_by_queue(ctx.store).values()
@@ -327,9 +311,7 @@ def test_times_of_a_phase_are_means_of_the_last_attempts(ctx: RunContext, web: F
     web.routes["quick.test/"] = taking(30)
     web.routes["again.test/"] = [taking(60, "500 Error"), taking(50)]
     for name in ("quick", "again"):
-        add_sources(ctx.store, a_website(name))
-        poll(ctx, web)
-        process_analyses(ctx, web.port)
+        analyse(ctx, web, a_website(name))
     clock.advance(seconds=1)  # the retry is due
     process_analyses(ctx, web.port)
     first = metrics_by_queue(ctx.store)["website-analysis"]
@@ -345,9 +327,7 @@ def test_the_success_rate_is_unchanged_after_retention_removes_the_tasks(
 ) -> None:
     """The rate was 0.5, and 0 an hour later: successful tasks are kept for an hour, failed ones for a week."""
     web.routes["broken.test/"] = 500
-    add_sources(ctx.store, a_website(), a_website("broken"))
-    poll(ctx, web)
-    process_analyses(ctx, web.port)
+    analyse(ctx, web, a_website(), a_website("broken"))
     before = [outcome_counts(phase) for phase in metrics_by_queue(ctx.store).values()]
 
     for days in (1, 8):
