@@ -19,11 +19,9 @@ from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, Mode
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import (
     MAX_KEYWORD_CHARACTERS,
-    OrganizationFacts,
     Stated,
     bare_name,
     frequent_words,
-    organization_facts,
 )
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
@@ -113,15 +111,6 @@ _FIELDS = ("industry", "description", "location")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SitePage:
-    """A page of the site with the facts it states."""
-
-    url: str
-    links: tuple[str, ...]
-    facts: OrganizationFacts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteResult:
     """The business by rules, and where its name comes from."""
 
@@ -129,7 +118,7 @@ class SiteResult:
     named_by: NamedBy
 
 
-def read_site(url: str, pages: Sequence[SitePage]) -> SiteResult:
+def read_site(url: str, pages: Sequence[FetchedPage]) -> SiteResult:
     """Return the business of the pages; the home page has precedence."""
     name, named_by, page = site_name(url, pages)
     language = next((candidate.facts.language for candidate in pages if candidate.facts.language), None)
@@ -169,7 +158,7 @@ def with_confidence(business: Business, named_by: NamedBy) -> Business:
     return replace(business, confidence=sure)
 
 
-def site_name(url: str, pages: Sequence[SitePage]) -> tuple[str, NamedBy, SitePage | None]:
+def site_name(url: str, pages: Sequence[FetchedPage]) -> tuple[str, NamedBy, FetchedPage | None]:
     """Return the name of the business, its source and its page; the domain is the last resort."""
     for page in pages:
         stated = page.facts.stated.get("name")
@@ -206,7 +195,7 @@ def is_like_domain(name: str, url: str) -> bool:
     return folded.startswith(label) or label.startswith(folded) or fuzz.ratio(folded, label) >= _LIKE_DOMAIN
 
 
-def site_keywords(pages: Sequence[SitePage], named: Sequence[Names], language: str | None) -> tuple[str, ...]:
+def site_keywords(pages: Sequence[FetchedPage], named: Sequence[Names], language: str | None) -> tuple[str, ...]:
     """Return three to five keywords: those that are stated, else the most frequent words.
 
     Fewer than three stated ones are filled up to three. Names are never keywords.
@@ -231,7 +220,7 @@ def _is_name(text: str) -> bool:
     return 0 < len(text.split()) <= MAX_NAME_WORDS and any(character.isalpha() for character in text)
 
 
-def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+def _first_facts(pages: Sequence[FetchedPage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
     """Return each fact from the first page that states it best, and its evidence."""
     places = list(Stated)
     facts: dict[str, str] = {}
@@ -249,7 +238,7 @@ def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, M
     return facts, evidence
 
 
-def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, Any]:
+def _evidence(value: str, page: FetchedPage | None, method: str) -> Mapping[str, Any]:
     """Return where the page shows the value; metadata is its own proof."""
     if page is None:
         return {"method": method}
@@ -319,7 +308,7 @@ _WEAK = frozenset({NamedBy.DOMAIN, NamedBy.TEXT})
 
 
 async def read_with_model(
-    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None
+    reading: SiteResult, pages: Sequence[FetchedPage], client: ModelClient, *, source_id: str | None
 ) -> tuple[SiteResult, list[Problem]]:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
@@ -424,9 +413,9 @@ async def information(
         return Informed(business=_configured_business(home, config))
     problems: list[Problem] = []
     pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
-    reading, site_pages = await asyncio.to_thread(_read, home, pages)
+    reading = await asyncio.to_thread(read_site, home, pages)
     if model is not None:
-        reading, more = await read_with_model(reading, site_pages, model, source_id=source_id)
+        reading, more = await read_with_model(reading, pages, model, source_id=source_id)
         problems += more
     return Informed(
         business=_with_config(reading.business, config),
@@ -447,11 +436,6 @@ async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Proble
         except WorkError as error:
             problems.append(Problem(where=link, message=error.text, code=error.code))
     return pages
-
-
-def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteResult, Sequence[SitePage]]:
-    read = [SitePage(url=page.url, links=page.links, facts=organization_facts(page.html)) for page in pages]
-    return read_site(home, read), read
 
 
 def _configured_business(home: str, config: WebsiteConfig) -> Business:

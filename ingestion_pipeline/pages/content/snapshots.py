@@ -53,18 +53,10 @@ _AS_FETCHED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRow:
+class SnapshotRow(PageRef):
     """A page whose objects are in the content store, ready to become a row."""
 
-    url: str
-    final_url: str
-    content_hash: str
     served_hash: str | None
-    content_type: str | None
-    size_bytes: int
-    status_code: int
-    etag: str | None
-    last_modified: str | None
     body_hash: str
     canonical_url: str | None = None
     rendered_at: datetime | None = None
