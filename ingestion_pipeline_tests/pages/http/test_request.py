@@ -60,33 +60,23 @@ def test_a_blocked_request_waits_four_hours(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "header", "wait"),
-    [(429, "120", timedelta(seconds=120)), (429, "0", timedelta(seconds=1)), (429, "soon", timedelta(seconds=60))],
+    ("headers", "seconds"),
+    [({"retry_after": "120"}, 120), ({"retry_after": "0"}, 1), ({"retry_after": "soon"}, 60), ({}, 60)],
 )
-def test_a_rate_limit_waits_and_is_not_a_source_failure(status: int, header: str, wait: timedelta) -> None:
-    error = error_of(status, retry_after=header)
+def test_a_rate_limit_waits_and_is_not_a_source_failure(headers: dict[str, str], seconds: int) -> None:
+    error = error_of(429, **headers)
 
     assert isinstance(error, Resource)
-    assert (error.code, error.until) == ("rate_limited", NOW + wait)
+    assert (error.code, error.until) == ("rate_limited", NOW + timedelta(seconds=seconds))
 
 
-def test_a_rate_limit_without_a_time_waits_a_minute() -> None:
-    error = error_of(429)
-
-    assert isinstance(error, Resource)
-    assert error.until == NOW + timedelta(seconds=60)
-
-
-def test_a_503_with_an_unreadable_retry_after_is_a_plain_server_error() -> None:
-    assert isinstance(error_of(503, retry_after="-1"), Transient)
-
-
-def test_a_503_with_retry_after_is_a_failure_that_waits() -> None:
+@pytest.mark.parametrize(("header", "wait"), [("30", timedelta(seconds=30)), ("-1", None)])
+def test_a_503_with_retry_after_is_a_failure_that_waits(header: str, wait: timedelta | None) -> None:
     """A site that is down permanently and sends Retry-After must open its breaker eventually."""
-    error = error_of(503, retry_after="30")
+    error = error_of(503, retry_after=header)
 
     assert isinstance(error, Transient)
-    assert error.retry_after == timedelta(seconds=30)
+    assert error.retry_after == wait
 
 
 @pytest.mark.parametrize("status", [403, 404, 410, 429, 500])

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -17,20 +16,19 @@ from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHos
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts, lock_hosts
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import hosts
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
+from ingestion_pipeline_tests.pages.politeness.polls import a_source, host_row, task_state
 from ingestion_pipeline_tests.polling_runs import (
     a_feed,
     a_fetcher,
     add_robots,
     add_sources,
     fetch,
-    rows,
     task_row,
     with_settings,
 )
@@ -96,10 +94,6 @@ async def a_run(ctx: RunContext, web: FakeWeb, now: datetime, robots_of: Sequenc
         yield Run(ctx, LeasedHosts(ctx, worker, fetcher, clock), source, worker.owner)
 
 
-def host_row(store: Store, host: str = "b.test") -> Any:
-    return next(row for row in rows(store, hosts) if row.host == host)
-
-
 @pytest.mark.slow
 def test_a_host_being_released_is_leased_again_only_after_its_release(
     ctx: RunContext, store: Store, web: FakeWeb, now: datetime
@@ -117,7 +111,7 @@ def test_a_host_being_released_is_leased_again_only_after_its_release(
                 may_release.set()
                 assert await follower is not first
                 assert await flush == {"b.test"}
-                assert host_row(store).lease_owner == run.owner
+                assert host_row(store, "b.test").lease_owner == run.owner
 
     asyncio.run(scenario())
 
@@ -131,9 +125,9 @@ def test_a_redirect_lease_in_use_is_not_released(ctx: RunContext, store: Store, 
             async with AsyncExitStack() as until:
                 await run.follow(until)  # no longer in use, and leased again before the flush
                 assert await run.flush() == set()
-                assert host_row(store).lease_owner == run.owner
+                assert host_row(store, "b.test").lease_owner == run.owner
             assert await run.flush() == {"b.test"}
-            assert host_row(store).lease_owner is None
+            assert host_row(store, "b.test").lease_owner is None
 
     asyncio.run(scenario())
 
@@ -174,7 +168,7 @@ def test_hosts_are_locked_in_one_order_whichever_has_new_rules(
                 writing = asyncio.create_task(asyncio.to_thread(step, run))
                 await until_true(lambda: "a.test" not in free_to_lock(store))
             await writing
-            assert host_row(store).robots is not None
+            assert host_row(store, "b.test").robots is not None
 
     asyncio.run(scenario())
 
@@ -213,11 +207,6 @@ def free_to_lock(store: Store) -> set[str]:
 
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 MINUTE = timedelta(minutes=1)
-
-
-def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:
-    values = {"id": f"series:{name}", "url": f"http://{host}/{name}", "series": name}
-    return a_definition(**(values | changes))
 
 
 def serve_redirect(web: FakeWeb, *, rules: WebAnswer = 404, target: WebAnswer | None = None) -> None:
@@ -259,8 +248,7 @@ def test_a_url_that_the_target_host_disallows_is_not_fetched(
     fetch(ctx, web)
 
     assert (requested_paths(web, "a.test"), requested_paths(web, "b.test")) == (["/one"], [])
-    task = task_row(store, "series:one")
-    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, code)
+    assert task_state(store, "series:one") == ("PENDING", 0, code)
 
 
 @ON_SQLITE
@@ -373,8 +361,7 @@ def test_a_redirected_robots_txt_is_not_fetched_while_another_run_leases_its_hos
     fetch(ctx, web)
 
     assert (requested_paths(web, "b.test"), requested_paths(web, "a.test")) == ([], [])
-    task = task_row(store, "series:one")
-    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "host_busy")
+    assert task_state(store, "series:one") == ("PENDING", 0, "host_busy")
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
 from ingestion_pipeline.tasks.claims import Worker
-from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, dripping_answer
+from ingestion_pipeline_tests.pages.politeness.polls import a_source, host_row
 from ingestion_pipeline_tests.polling_runs import (
     POLLS,
     RunningClock,
@@ -45,15 +45,6 @@ DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 # Tests of timing rather than rows need no second database.
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
-
-
-def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:
-    values = {"id": f"series:{name}", "url": f"http://{host}/{name}", "series": name}
-    return a_definition(**(values | changes))
-
-
-def host_row(store: Store, host: str = "a.test") -> Any:
-    return next(row for row in rows(store, hosts) if row.host == host)
 
 
 def lease_by_another(store: Store, now: datetime) -> None:

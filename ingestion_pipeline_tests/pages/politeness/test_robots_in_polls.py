@@ -16,12 +16,11 @@ from ingestion_pipeline.pages.politeness.hosts import Leased, lease_hosts, store
 from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.sources.files import declaration, redeclare
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, sources, tasks
-from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, dripping_answer, redirect
+from ingestion_pipeline_tests.pages.politeness.polls import a_source
 from ingestion_pipeline_tests.polling_runs import (
     POLLS,
     WorkerJob,
@@ -45,12 +44,6 @@ DAY = timedelta(days=1)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 # With a NUL, which no URL has and PostgreSQL does not accept.
 FORBIDDEN = b"User-agent: *\nDisallow: /a\0b\nDisallow: /private/\nAllow: /private/open"
-
-
-def a_source(path: str, host: str = "a.test", **changes: Any) -> Definition:
-    name = path.strip("/").replace("/", "-")
-    values = {"id": f"series:{name}", "url": f"http://{host}{path}", "series": name}
-    return a_definition(**(values | changes))
 
 
 def serve_robots(web: FakeWeb, answer: WebAnswer) -> None:

@@ -1,0 +1,26 @@
+"""Sources whose polls fetch from hosts of a loopback web, and what the database knows of them."""
+
+from typing import Any
+
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import hosts
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.polling_runs import rows, task_row
+
+
+def a_source(path: str, host: str = "a.test", **changes: Any) -> Definition:
+    """Return the definition of a source at this path of the host, named by the path."""
+    name = path.strip("/").replace("/", "-")
+    values = {"id": f"series:{name}", "url": f"http://{host}/{path.removeprefix('/')}", "series": name}
+    return a_definition(**(values | changes))
+
+
+def host_row(store: Store, host: str = "a.test") -> Any:
+    return next(row for row in rows(store, hosts) if row.host == host)
+
+
+def task_state(store: Store, source_id: str) -> tuple[str, int, str | None]:
+    """Return status, attempts and error code of the source's poll."""
+    task = task_row(store, source_id)
+    return task.status, task.attempts, task.error_code
