@@ -167,22 +167,26 @@ KILL_LOOP = {
 }
 
 
-@pytest.mark.parametrize(
-    "loop",
-    [
-        # 15 s for both databases
-        pytest.param({"count": 24, "workers": 3, "every": 0.4, "seconds": 7.5}, id="short"),
-        pytest.param({"count": 500, "workers": 6, "every": 0.3, "seconds": 60}, id="a minute", marks=pytest.mark.soak),
-    ],
-)
 def test_repeated_worker_kills_neither_lose_nor_duplicate_answers(
-    store: Store, web: FakeWeb, database_url: str, tmp_path: Path, loop: dict[str, Any]
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     web.routes["/"] = slow_answer(SMALL_PAGE.encode(), 0.1)
     provider = CountingProvider(store, 0.2)
     with ScriptedModel(provider) as model:
         job = worker_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
-        assert_a_kill_loop_loses_nothing(store, web, job, provider, **loop)
+        # 15 s for both databases
+        assert_a_kill_loop_loses_nothing(store, web, job, provider, count=24, workers=3, every=0.4, seconds=7.5)
+
+
+@pytest.mark.soak
+def test_a_minute_of_worker_kills_neither_loses_nor_duplicates_answers(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    web.routes["/"] = slow_answer(SMALL_PAGE.encode(), 0.1)
+    provider = CountingProvider(store, 0.2)
+    with ScriptedModel(provider) as model:
+        job = worker_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
+        assert_a_kill_loop_loses_nothing(store, web, job, provider, count=500, workers=6, every=0.3, seconds=60)
 
 
 def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
