@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.pages.http.guard import Guard, exempt_only
+from ingestion_pipeline.pages.http.guard import LOOPBACK, Guard, exempt_only
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Transient, WorkError
 
@@ -344,7 +344,6 @@ def _wire(line: str, headers: list[tuple[str, str]]) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
-LOOPBACK = "127.0.0.1"
 IDLE_SECONDS = 30.0  # a connection on which nothing moves; the page's own deadline ends the rest
 MAX_HEAD_BYTES = 262_144
 MAX_ADDRESSES_TRIED = 4

@@ -26,8 +26,8 @@ from ingestion_pipeline.pages.browser.chromium import (
     has_sandbox,
     start_chromium,
 )
-from ingestion_pipeline.pages.browser.document import Check, Document, Traffic
-from ingestion_pipeline.pages.http.fetcher import wire_url
+from ingestion_pipeline.pages.browser.document import Document, Traffic
+from ingestion_pipeline.pages.http.fetcher import HopCheck, wire_url
 from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts
 from ingestion_pipeline.pages.http.request import Fetched
 from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, Rendered, RenderingOptions, RenderWait
@@ -460,7 +460,7 @@ class BrowserRenderer:
             await asyncio.wait({closing})
             raise
 
-    async def render(self, url: str, rendering: RenderingOptions, *, check_url: Check | None = None) -> Rendered:
+    async def render(self, url: str, rendering: RenderingOptions, *, check_url: HopCheck | None = None) -> Rendered:
         """Return the page after its setup; every failure is a `WorkError`."""
         async with self._places:
             for left in reversed(range(_BROWSERS)):
@@ -479,7 +479,7 @@ class BrowserRenderer:
         raise AssertionError("unreachable")
 
     async def _visit(
-        self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: Check | None
+        self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: HopCheck | None
     ) -> Rendered:
         document = Document(url, self._settings, check_url=check_url, clock=self._clock)
         page = PageRendering(chromium, self._proxy, document, rendering, self._settings)

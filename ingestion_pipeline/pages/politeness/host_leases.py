@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.http.fetcher import HttpFetcher
+from ingestion_pipeline.pages.http.fetcher import Check, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Request
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import (
@@ -481,9 +481,6 @@ def next_allowed_at(mine: Mapping[str, HostLease], store: Store, connection: Con
     rests = {host: lease.rate_limiter.rest() for host, lease in mine.items()}
     latest = store.clock.latest(connection)
     return {host: latest + rest for host, rest in rests.items()}
-
-
-Check = Callable[[str], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)
