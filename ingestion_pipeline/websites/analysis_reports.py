@@ -461,7 +461,6 @@ def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowM
 
 
 def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
-    """Return the active task of each website that has an unfinished analysis."""
     names = PhaseTask.__dataclass_fields__
     query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(ACTIVE, tasks.c.kind.in_(KINDS), *those)
     rows = connection.execute(query).mappings()

@@ -267,7 +267,6 @@ class _Member:
                     return self._no_reply(outcome, request)
 
     async def _call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reply | _NotSaid:
-        """Reserve, send and settle one request."""
         client = self._open()  # the first time it imports for seconds: do it before reserving
         reserved = await self._reserve(request, answer_format)
         began = time.monotonic()

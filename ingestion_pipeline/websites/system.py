@@ -154,7 +154,6 @@ async def _analyze(run: WorkRun) -> WorkReport:
 
 
 def _numbers(ctx: RunContext, counts: Counter[str]) -> dict[str, Any]:
-    """Return what the run did, and the metrics of every phase."""
     with ctx.store.read() as connection:
         phases = phase_metrics(connection, now=ctx.store.clock.now(connection))
     numbers: dict[str, Any] = dict(sorted(counts.items()))

@@ -130,7 +130,6 @@ def has_sandbox(sandbox: str) -> bool:
 
 
 async def _in_time(end: Awaitable[None]) -> bool:
-    """Return whether it ended in time by itself."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await end
@@ -529,7 +528,6 @@ class _Activity:
 
 
 async def _tunnel(_: Head, near: Streams, far: Streams, entry: Pass) -> None:
-    """Copy bytes both ways until one side ends."""
     await _write(near[1], _CONNECTED)
     activity = _Activity()
     await _until_first_ends(_pump(near[0], far[1], entry, activity), _pump(far[0], near[1], entry, activity))

@@ -537,7 +537,6 @@ def _known_outage(connection: Connection, *, now: datetime) -> datetime | None:
 
 
 def _succeeded(connection: Connection, *, since: datetime) -> int:
-    """Count the sources that were polled well since then."""
     query = select(func.count()).select_from(sources).where(sources.c.last_success_at > since)
     return connection.execute(query).scalar_one()
 

@@ -260,7 +260,6 @@ def _first_match(rules: Sequence[RobotsRule], path: str) -> RobotsRule | None:
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the meaningful lines as (field, value)."""
     for line in _LINE_END.split(text):
         content = line[:MAX_LINE_CHARACTERS].partition("#")[0].strip()
         name, colon, value = content.partition(":")
