@@ -4,39 +4,22 @@ Everything here is pure: no name is resolved and no connection is opened.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache, lru_cache
+from importlib import resources
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes
+
+import yaml
 
 if TYPE_CHECKING:
     from tldextract import TLDExtract
 
 MAX_URL_CHARS = 2000  # what every server and index takes; longer ones were always traps
 
-# Parameters that name the way to a page and never the page. `t`, `ref`, `source`, `id` and the like
-# stay: on some site each of them selects what is shown.
-TRACKING_PARAMETERS = frozenset(
-    {
-        # Google
-        *("_ga", "_gl", "dclid", "gad_source", "gbraid", "gclid", "gclsrc", "srsltid", "wbraid"),
-        # Meta
-        *("fb_action_ids", "fb_action_types", "fb_source", "fbclid", "igsh", "igshid"),
-        # HubSpot
-        *("__hsfp", "__hssc", "__hstc", "_hsenc", "_hsmi", "hsctatracking"),
-        # Mailchimp, Marketo, Omeda, Vero
-        *("mc_cid", "mc_eid", "mkt_tok", "oly_anon_id", "oly_enc_id", "vero_conv", "vero_id"),
-        # Microsoft, LinkedIn, Pinterest, TikTok, X, Yandex
-        *("epik", "li_fat_id", "msclkid", "ttclid", "twclid", "yclid", "ysclid"),
-        # Adobe, Rebrandly, Wicked
-        *("ef_id", "rb_clickid", "s_cid", "s_kwcid", "wickedid"),
-        # Matomo, AT Internet, Eloqua, Alibaba
-        *("pk_campaign", "pk_cid", "pk_content", "pk_keyword", "pk_kwd", "pk_medium", "pk_source"),
-        *("at_campaign", "at_medium", "elqtrack", "elqtrackid", "spm"),
-        # Session ids of PHP, Java, ColdFusion and shops
-        *("phpsessid", "jsessionid", "cfid", "cftoken", "oscsid", "zenid"),
-    }
-)
+_NAMES: Mapping[str, Any] = yaml.safe_load(resources.files("ingestion_pipeline").joinpath("urls.yaml").read_text())
+TRACKING_PARAMETERS = frozenset(name for names in _NAMES["tracking"].values() for name in names.split())
 TRACKING_PREFIXES = ("utm_", "mtm_", "aspsessionid")
 # Names of session ids that also name terms, talks and sections: only what looks random is one.
 _SESSION_NAMES = {
@@ -68,16 +51,7 @@ _SECRET_VALUE = re.compile(
     r"|signature|token)=)[^&#;]*"
 )
 
-# Parameters that hold a secret wherever they stand, without the dashes in their names.
-_SECRET_NAMES = frozenset(
-    {
-        *("accesstoken", "apikey", "apitoken", "authtoken", "bearer", "clientsecret", "hapikey"),
-        *("idtoken", "jwt", "passwd", "password", "privatetoken", "pwd", "refreshtoken", "secret"),
-        *("securitytoken", "sessiontoken", "subscriptionkey", "usertoken"),
-        *("xamzcredential", "xamzsecuritytoken", "xamzsignature"),
-        *("xgoogcredential", "xgoogsignature"),
-    }
-)
+_SECRET_NAMES = frozenset(_NAMES["secret"].split())
 # These select a page, too: by a number, or by a short word.
 _OFTEN_SECRET_NAMES = frozenset({"auth", "key", "sig", "signature", "token"})
 _LEAST_SECRET_CHARS = 8
@@ -381,18 +355,16 @@ def _credentials_end(url: str) -> int:
     return 0 if is_port else url.rfind("@") + 1
 
 
-def _networks(text: str) -> tuple[IPv4Network, ...]:
-    return tuple(IPv4Network(part) for part in text.split())
-
-
 # Own list: Python's is_private and is_global miss 100.64/10, 192.0.0.0/24, 2002::/16 and fec0::/10
 # or call NAT64 and ::a.b.c.d global (hardening table, measured on 3.11). 168.63.129.16 looks public
 # and is Azure's own host service.
-_REFUSED_V4 = _networks(
-    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12"
-    " 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24"
-    " 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4"
-)
+_REFUSED_V4 = [
+    IPv4Network(network)
+    for network in """
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+    192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+    """.split()
+]
 # In IPv6 only global unicast is the web; that alone refuses ::1, ::a.b.c.d, fc00::/7, fe80::/10,
 # fec0::/10, ff00::/8 and 64:ff9b:1::/48.
 _GLOBAL_V6 = IPv6Network("2000::/3")

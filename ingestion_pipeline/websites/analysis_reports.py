@@ -110,16 +110,14 @@ def _report(connection: Connection, row: RowMapping, since: datetime | None) -> 
         prompts=row["prompts"] or (),
         analysis=row["analysis"] or {},
         phase_times=row["phase_times"],
-        ended=[phase for phase in PHASES if _has_ended(row["phase_times"].get(phase.queue), since)],
+        ended=[phase for phase in PHASES if _has_ended(row["phase_times"].get(phase.queue, {}), since)],
         history=[] if business_id is None else history_of(connection, business_id),
         **{name: row[name] for name in taken},
     )
 
 
-def _has_ended(times: Mapping[str, Any] | None, since: datetime | None) -> bool:
-    if times is None or "ended" not in times:
-        return False
-    return since is None or datetime.fromisoformat(times["ended"]) >= since
+def _has_ended(times: Mapping[str, Any], since: datetime | None) -> bool:
+    return "ended" in times and (since is None or datetime.fromisoformat(times["ended"]) >= since)
 
 
 ALL = "all"
@@ -348,7 +346,7 @@ class UnknownWebsite(LookupError):
 class PhaseTask:
     """The task of the phase that an analysis is in."""
 
-    status: TaskStatus
+    status: str
     attempts: int
     not_before: datetime
     lease_until: datetime | None
@@ -382,15 +380,11 @@ def list_websites(
     query = select(website_analyses.c.source_id, website_analyses.c.analysis)
     complete = connection.execute(query.where(website_analyses.c.id.in_(newest_analyses(IS_COMPLETE))))
     scores: dict[str, Mapping[str, Any]] = {id_: analysis["overall"] for id_, analysis in complete if analysis}
-    rows = [
-        _listed(
-            watched,
-            last.get(watched.source.id),
-            scores.get(watched.source.id),
-            _why(watched, last.get(watched.source.id), waiting.get(watched.source.id), now, max_attempts),
-        )
-        for watched in watched_sources(connection, kind=Kind.WEBSITE)
-    ]
+    rows: list[dict[str, Any]] = []
+    for watched in watched_sources(connection, kind=Kind.WEBSITE):
+        id_ = watched.source.id
+        why = _why(watched, last.get(id_), waiting.get(id_), now, max_attempts)
+        rows.append(_listed(watched, last.get(id_), scores.get(id_), why))
     return [row for row in rows if status in {None, row["status"]}][:MOST_LISTED]
 
 
@@ -420,7 +414,7 @@ def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, st
     """Return why an analysis has not ended, as a sentence for people."""
     if task is None:
         return f"{step}: it has no task; `ingest dead-letters list` may have it"
-    if task.status is TaskStatus.PROCESSING:
+    if task.status == TaskStatus.PROCESSING.value:
         if task.lease_until is not None and task.lease_until < now:
             return f"{step}: worker lost; the next run takes over"
         return f"{step}: running since {_at(task.updated_at)} (attempt {task.attempts})"
@@ -461,22 +455,16 @@ def _listed(watched: Watched, last: RowMapping | None, score: Mapping[str, Any] 
 
 
 def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowMapping]:
-    """Return the last analysis of each website."""
     columns = (website_analyses.c[name] for name in _LAST)
     query = select(*columns).where(website_analyses.c.id.in_(newest_analyses(*those)))
     return {row["source_id"]: row for row in connection.execute(query).mappings()}
 
 
 def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
-    """Return the active task of each website that has an unfinished analysis."""
     names = PhaseTask.__dataclass_fields__
     query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(ACTIVE, tasks.c.kind.in_(KINDS), *those)
-    return {
-        row["source_id"]: PhaseTask(
-            **{name: row[name] for name in names if name != "status"}, status=TaskStatus(row["status"])
-        )
-        for row in connection.execute(query).mappings()
-    }
+    rows = connection.execute(query).mappings()
+    return {row["source_id"]: PhaseTask(**{name: row[name] for name in names}) for row in rows}
 
 
 def _at(moment: datetime) -> str:

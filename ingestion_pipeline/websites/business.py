@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, cast
 from urllib.parse import urlsplit
@@ -34,6 +35,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from sqlalchemy import ColumnElement, Select, func, select
 
 from ingestion_pipeline.reading.structured.items import Problem
+from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, organization_facts
 from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, validated
 from ingestion_pipeline.store.tables import website_analyses
 from ingestion_pipeline.urls import canonical_url, checked_url
@@ -330,12 +332,7 @@ def dedupe_key(analysis_id: int) -> str:
 
 
 def analysis_priority(
-    *,
-    created_at: datetime,
-    now: datetime,
-    retries: int = 0,
-    is_recurring: bool = False,
-    is_manual: bool = False,
+    *, created_at: datetime, now: datetime, retries: int = 0, is_recurring: bool = False, is_manual: bool = False
 ) -> int:
     """Return how soon an analysis is served: the greater the sooner, never below 0."""
     age = now - created_at
@@ -356,13 +353,18 @@ def asking_percent(done: int, providers: int) -> int:
     return 60 + 30 * done // max(providers, 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FetchedPage:
-    """A page as a phase needs it: final address, markup and links."""
+    """A page as a phase needs it: final address, markup, links, and the facts that it states."""
 
     url: str
     html: str
     links: tuple[str, ...] = ()
+
+    @cached_property
+    def facts(self) -> OrganizationFacts:
+        """The facts of the organization, parsed when they are first read."""
+        return organization_facts(self.html)
 
 
 # Fetches a page within its host's limits, in a browser if necessary; raises a `WorkError`.

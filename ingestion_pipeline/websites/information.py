@@ -8,19 +8,20 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
+
+import yaml
 
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import (
     MAX_KEYWORD_CHARACTERS,
-    OrganizationFacts,
     Stated,
     bare_name,
     frequent_words,
-    organization_facts,
 )
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
@@ -40,16 +41,14 @@ from ingestion_pipeline.websites.business import (
 from ingestion_pipeline.websites.mentions import find_mentions
 from ingestion_pipeline.websites.name_forms import Names, folded_name, own_host
 
+_FILE = resources.files("ingestion_pipeline.websites") / "site_words.yaml"
+_WORDS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 # Words are bounded, so that a page of a million capitals does not take an hour.
 _WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
 _NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
-_BEFORE = (
-    "alternatives? to|alternative for|alternativen? zu|alternatives? à|alternativas? a"
-    "|alternatywa dla|alternatief voor|compared (?:to|with)|im vergleich (?:zu|mit)"
-    "|switch(?:ing|ed)? from|migrat(?:e|ing) from|moving from|wechsel von|instead of|unlike"
-    "|better than|cheaper than|besser als|statt|replaces?|альтернатива|вместо"
+_AFTER = re.compile(
+    rf"(?i:{'|'.join(_WORDS['before_a_competitor'])})\s+({_NAME}(?:(?:, | and | und | or | oder | & ){_NAME})*)"
 )
-_AFTER = re.compile(rf"(?i:{_BEFORE})\s+({_NAME}(?:(?:, | and | und | or | oder | & ){_NAME})*)")
 _VERSUS = re.compile(rf"({_NAME})\s+(?i:vs\.?|versus)\s+({_NAME})")
 _ALTERNATIVE = re.compile(rf"({_NAME})[ -](?i:alternatives?|alternativen?)\b")
 _LISTED = re.compile(r", | and | und | or | oder | & ")
@@ -57,14 +56,7 @@ _SLUG = re.compile(
     r"/(?:[\w-]*-)?(?:vs|versus)-([a-z0-9-]+)/?$"
     r"|/(?:vs|versus|compare|alternatives?)/([a-z0-9-]+)/?$"
 )
-_NOT_NAMES = """
-a all alternative alternatives best better big compare comparison das der die discover easy ein
-eine el every excel fast find free get here how i ihre il it la le les los more most new nos notre
-nuestra o open os other others our price pricing read see sie simple spreadsheets start su switch
-the their them these this those top traditional try tu uma un una une unser unsere us votre we
-what which why wir with you your
-"""
-_STOP_WORDS = frozenset(_NOT_NAMES.split())
+_STOP_WORDS = frozenset(_WORDS["not_names"].split())
 _MOST_CHARACTERS = 40
 _MAX_TEXT_CHARACTERS = 200_000  # of a page
 
@@ -119,15 +111,6 @@ _FIELDS = ("industry", "description", "location")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SitePage:
-    """A page of the site with the facts it states."""
-
-    url: str
-    links: tuple[str, ...]
-    facts: OrganizationFacts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteResult:
     """The business by rules, and where its name comes from."""
 
@@ -135,7 +118,7 @@ class SiteResult:
     named_by: NamedBy
 
 
-def read_site(url: str, pages: Sequence[SitePage]) -> SiteResult:
+def read_site(url: str, pages: Sequence[FetchedPage]) -> SiteResult:
     """Return the business of the pages; the home page has precedence."""
     name, named_by, page = site_name(url, pages)
     language = next((candidate.facts.language for candidate in pages if candidate.facts.language), None)
@@ -175,7 +158,7 @@ def with_confidence(business: Business, named_by: NamedBy) -> Business:
     return replace(business, confidence=sure)
 
 
-def site_name(url: str, pages: Sequence[SitePage]) -> tuple[str, NamedBy, SitePage | None]:
+def site_name(url: str, pages: Sequence[FetchedPage]) -> tuple[str, NamedBy, FetchedPage | None]:
     """Return the name of the business, its source and its page; the domain is the last resort."""
     for page in pages:
         stated = page.facts.stated.get("name")
@@ -212,7 +195,7 @@ def is_like_domain(name: str, url: str) -> bool:
     return folded.startswith(label) or label.startswith(folded) or fuzz.ratio(folded, label) >= _LIKE_DOMAIN
 
 
-def site_keywords(pages: Sequence[SitePage], named: Sequence[Names], language: str | None) -> tuple[str, ...]:
+def site_keywords(pages: Sequence[FetchedPage], named: Sequence[Names], language: str | None) -> tuple[str, ...]:
     """Return three to five keywords: those that are stated, else the most frequent words.
 
     Fewer than three stated ones are filled up to three. Names are never keywords.
@@ -237,7 +220,7 @@ def _is_name(text: str) -> bool:
     return 0 < len(text.split()) <= MAX_NAME_WORDS and any(character.isalpha() for character in text)
 
 
-def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+def _first_facts(pages: Sequence[FetchedPage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
     """Return each fact from the first page that states it best, and its evidence."""
     places = list(Stated)
     facts: dict[str, str] = {}
@@ -255,34 +238,17 @@ def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, M
     return facts, evidence
 
 
-def _evidence(value: str, page: SitePage | None, method: str) -> Mapping[str, Any]:
+def _evidence(value: str, page: FetchedPage | None, method: str) -> Mapping[str, Any]:
     """Return where the page shows the value; metadata is its own proof."""
     if page is None:
         return {"method": method}
     grounding = ground(value, page.facts.text)
     proof = grounding if grounding.is_proof else BY_SOURCE
-    return {
-        "page": page.url,
-        "method": method,
-        "status": proof.status.value,
-        "start": proof.start,
-        "end": proof.end,
-    }
+    return {"page": page.url, "method": method, "status": proof.status.value, "start": proof.start, "end": proof.end}
 
 
-# One page of each kind, in this order: about, contact, comparison, products.
-_KINDS = (
-    r"about|about-?us|company|who-we-are|our-story|ueber-?uns|über-?uns|unternehmen|a-propos"
-    r"|qui-sommes-nous|quienes-somos|sobre(?:-nosotros|-nos)?|nosotros|empresa|chi-siamo|azienda"
-    r"|over-?ons|o-nas|o-firmie|o-kompanii|about_us|o-spolecnosti|om-oss|om-os|yritys|会社概要|关于我们",
-    r"imprint|impressum|contact(?:-us)?|kontakt|contacto|contatti|contato|mentions-legales"
-    r"|aviso-legal|kontakty|yhteystiedot|legal-notice",
-    r"(?:[\w-]+-)?(?:vs|versus)-[\w-]+|compare|comparison|alternatives?|vergleich|comparatif"
-    r"|[\w-]+-alternative",
-    r"products?|services?|solutions?|produkte?|leistungen|produits|productos|servicios|prodotti"
-    r"|servizi|produtos|servicos|producten|diensten|produkty|uslugi|features?|pricing|what-we-do",
-)
-_PATTERNS = tuple(re.compile(rf"\A(?:{kind})(?:\.\w+)?") for kind in _KINDS)
+# Links of the site with a part of its path that names their kind.
+_PATTERNS = tuple(re.compile(rf"\A(?:{'|'.join(kind)})(?:\.\w+)?") for kind in _WORDS["page_kinds"])
 _DEEPEST = 3  # parts of a path; deeper pages are about details
 
 
@@ -342,7 +308,7 @@ _WEAK = frozenset({NamedBy.DOMAIN, NamedBy.TEXT})
 
 
 async def read_with_model(
-    reading: SiteResult, pages: Sequence[SitePage], client: ModelClient, *, source_id: str | None
+    reading: SiteResult, pages: Sequence[FetchedPage], client: ModelClient, *, source_id: str | None
 ) -> tuple[SiteResult, list[Problem]]:
     """Fill gaps of the reading by the model, as far as the text proves the answer.
 
@@ -447,9 +413,9 @@ async def information(
         return Informed(business=_configured_business(home, config))
     problems: list[Problem] = []
     pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
-    reading, site_pages = await asyncio.to_thread(_read, home, pages)
+    reading = await asyncio.to_thread(read_site, home, pages)
     if model is not None:
-        reading, more = await read_with_model(reading, site_pages, model, source_id=source_id)
+        reading, more = await read_with_model(reading, pages, model, source_id=source_id)
         problems += more
     return Informed(
         business=_with_config(reading.business, config),
@@ -470,11 +436,6 @@ async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Proble
         except WorkError as error:
             problems.append(Problem(where=link, message=error.text, code=error.code))
     return pages
-
-
-def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteResult, Sequence[SitePage]]:
-    read = [SitePage(url=page.url, links=page.links, facts=organization_facts(page.html)) for page in pages]
-    return read_site(home, read), read
 
 
 def _configured_business(home: str, config: WebsiteConfig) -> Business:

@@ -26,6 +26,7 @@ from ingestion_pipeline.websites.name_forms import (
     AFTER_A_NAME,
     CAPITAL_NOUNS,
     COMMON_WORDS,
+    FORMS,
     KIND_AFTER_A_NAME,
     NOT_A_NAME_BEFORE,
     OPEN_SCRIPTS,
@@ -49,11 +50,7 @@ _ANOTHER_NAME = re.compile(r"(?:,|,?\s+(?:and|or|vs\.?|versus|et|y|e|o|ou|&))\s+
 _NOTHING_MORE = re.compile(r"[*_\"”’»]*\s*(?:[.!?;)](?:\s|$)|[–—]|-\s|$)")
 _ALONE = re.compile(r"[*_]{0,2}\s*(?:$|\n|\(|[–—:：]|-\s|,)")
 _CONTEXT_WORD = re.compile(r"[^\W\d_]{2,}")
-_SMALL = (
-    "a an and as at by for from in is of on or the to with vs und der die das für von mit de la le"
-    " les et du des en el los y para con il e di per per o da do"
-)
-_SMALL_WORDS = frozenset(_SMALL.split())
+_SMALL_WORDS = frozenset(FORMS["small_words"].split())
 _LEAST_HEADING = 3  # words
 _LONGEST_MARK = 40  # characters
 _LONGEST_HEADING = 300  # characters on either side
@@ -110,14 +107,10 @@ TWO_SLIPS_FROM = 10  # letters
 DEFAULT_THRESHOLD = 88.0
 MAX_TEXT = 30_000  # characters; a thousand tokens are some five thousand
 _LONGEST = 400  # characters of a name or a host with what may be inside it
-_TOP_LEVEL_DOMAINS = (
-    "com net org info biz io ai co app dev so me tv gg xyz shop store online cloud tech uk us ca au"
-    " nz ie de at ch fr be nl lu es pt it gr pl cz sk hu ro bg si hr rs dk se no fi is ee lv lt ua"
-    " by ru kz tr il ae sa in pk bd lk th vn id my sg ph hk tw cn jp kr br ar cl mx za eg ma ng ke"
-    " eu рф"
-)
 _HOST = re.compile(
-    r"(?<![\w.-])(?:(?<!\+)[\w.+-]++@)?+((?:[\w-]++\.)+(?:" + "|".join(_TOP_LEVEL_DOMAINS.split()) + r"))(?![\w-])"
+    r"(?<![\w.-])(?:(?<!\+)[\w.+-]++@)?+((?:[\w-]++\.)+(?:"
+    + "|".join(FORMS["top_level_domains"].split())
+    + r"))(?![\w-])"
 )
 _WORD = re.compile(r"[^\W_]+")
 

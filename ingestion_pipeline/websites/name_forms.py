@@ -8,9 +8,13 @@ them が would be か.
 import re
 import unicodedata
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import yaml
 
 from ingestion_pipeline.reading.structured.organizations import bare_name
 from ingestion_pipeline.urls import BadUrl, domain_label, host_of
@@ -18,23 +22,9 @@ from ingestion_pipeline.urls import BadUrl, domain_label, host_of
 # ruff: noqa: RUF001 - the letters of other scripts are meant
 
 
-# Letters that Unicode does not decompose, and what people write instead.
-_PLAIN = {
-    "ß": "ss",
-    "ẞ": "ss",
-    "æ": "ae",
-    "œ": "oe",
-    "þ": "th",
-    "ø": "o",
-    "ł": "l",
-    "đ": "d",
-    "ð": "d",
-    "ħ": "h",
-    "ı": "i",
-    "ё": "е",
-    **dict.fromkeys("’‘ʼ`´", "'"),
-    **dict.fromkeys("‐‑‒–—−", "-"),
-}
+_FILE = resources.files("ingestion_pipeline.websites") / "name_forms.yaml"
+FORMS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+_PLAIN: dict[str, str] = {**FORMS["plain_letters"], **dict.fromkeys("’‘ʼ`´", "'"), **dict.fromkeys("‐‑‒–—−", "-")}
 _UMLAUTS = {"ä": "ae", "ö": "oe", "ü": "ue"}
 
 
@@ -110,78 +100,8 @@ def _plain_letter(letter: str) -> str:
     return parts[0] if is_marked else _PLAIN.get(letter, letter)
 
 
-# ruff: noqa: RUF001 - the letters of other scripts are meant
-
-
 OPEN_SCRIPTS = frozenset({"han", "hiragana", "thai", "lao", "khmer", "myanmar"})
-_BLOCKS = (
-    ("han", 0x3400, 0x9FFF),
-    ("han", 0x3005, 0x3007),
-    ("han", 0xF900, 0xFAFF),
-    ("han", 0x20000, 0x3FFFF),
-    ("hiragana", 0x3040, 0x309F),
-    ("katakana", 0x30A0, 0x30FF),
-    ("katakana", 0x31F0, 0x31FF),
-    ("hangul", 0x1100, 0x11FF),
-    ("hangul", 0x3130, 0x318F),
-    ("hangul", 0xAC00, 0xD7AF),
-    ("thai", 0x0E00, 0x0E7F),
-    ("lao", 0x0E80, 0x0EFF),
-    ("myanmar", 0x1000, 0x109F),
-    ("khmer", 0x1780, 0x17FF),
-    ("cyrillic", 0x0400, 0x052F),
-    ("greek", 0x0370, 0x03FF),
-    ("hebrew", 0x0590, 0x05FF),
-    ("arabic", 0x0600, 0x06FF),
-    ("arabic", 0x0750, 0x077F),
-)
 _MIDDLE_DOTS = "\u30fb\u30a0"  # in the katakana block, but between words
-# Korean particles at the end of a name, the longer ones first.
-_KOREAN = (
-    "에서는 으로는 이라는 입니다 에서 에게 으로 보다 처럼 까지 부터 이나 이며 이고 라는 하고 에는"
-    " 과의 와의 은 는 이 가 을 를 의 에 와 과 도 로 만"
-)
-_SUFFIXES_AFTER_CONSONANT = {
-    "cyrillic": "а у ом е ы и ов ам ами ах ем ой ою ю я",
-    "pl": "u a owi em iem ie ów om ami ach y",
-    "cs": "u a ovi em e ů ům ech y",
-    "fi": "in ia iin issa ista illa ille ilta iksi ina",
-    "hu": "nak nek ban ben ról ről hoz hez nál nél val vel t ot et",
-    "de": "s es",
-    "sv": "s",
-    "da": "s",
-    "no": "s",
-    "nl": "s",
-    "et": "i is ist ile il ilt",
-}
-_SUFFIXES_AFTER_VOWEL = {
-    "fi": "n a an en on ssa sta lla lle lta ksi na ssä stä llä lle ltä nä ä",
-    "hu": "nak nek ban ben ról ről hoz hez nál nél val vel t",
-    "et": "s st le l lt",
-    "de": "s",
-    "sv": "s",
-    "da": "s",
-    "no": "s",
-    "nl": "s",
-}
-# Nominative endings that are replaced: (ending, its replacements).
-_CHANGED = {
-    "cyrillic": (
-        ("ия", "ии ию ией"),
-        ("а", "ы и е у ой ою"),
-        ("я", "и е ю ей ею"),
-        ("ь", "я ю ем е и ью"),
-        ("й", "я ю ем е"),
-    ),
-    "pl": (
-        ("ka", "ki ce kę ką ko"),
-        ("ga", "gi dze gę gą"),
-        ("ra", "ry rze rę rą"),
-        ("a", "y i ie ę ą o"),
-        ("st", "stu stem ście"),
-    ),
-    "cs": (("a", "y ě e u ou o"),),
-}
 _LEAST_STEM = 3
 
 
@@ -193,7 +113,7 @@ def script_of(character: str) -> str:
         return "latin" if character.isalpha() else "digit" if character.isdigit() else ""
     if character in _MIDDLE_DOTS:
         return ""
-    for name, first, last in _BLOCKS:
+    for name, first, last in FORMS["script_blocks"]:
         if first <= code <= last:
             return name if unicodedata.category(character)[0] in "LMN" else ""
     category = unicodedata.category(character)[0]
@@ -230,7 +150,7 @@ def glued(word: str) -> tuple[str, str]:
     """Return patterns of what may be attached to the word, before and after it."""
     script = script_of(word[-1:] or " ")
     if script == "hangul":
-        return "", "(?:" + "|".join(_KOREAN.split()) + ")?"
+        return "", "(?:" + "|".join(FORMS["korean_particles"].split()) + ")?"
     if script == "arabic" and len(word) >= _LEAST_STEM:
         return "(?:[وف]?[بلك]?(?:ال)?)", ""
     if script == "hebrew" and len(word) >= _LEAST_STEM:
@@ -242,102 +162,24 @@ def _regular(word: str, group: str) -> list[str]:
     if len(word) <= _LEAST_STEM:
         return []
     is_vowel = word[-1] in "aeiouyаеиоуыэюя"
-    table = _SUFFIXES_AFTER_VOWEL if is_vowel else _SUFFIXES_AFTER_CONSONANT
-    if word[-1] in "ьй" or (is_vowel and group not in _SUFFIXES_AFTER_VOWEL):
-        return []
-    return [word + suffix for suffix in table.get(group, "").split()]
+    table = FORMS["suffixes_after_vowel" if is_vowel else "suffixes_after_consonant"]
+    return [] if word[-1] in "ьй" else [word + suffix for suffix in table.get(group, "").split()]
 
 
 def _changed(word: str, group: str) -> list[str]:
-    for end, others in _CHANGED.get(group, ()):
+    for end, others in FORMS["replaced_endings"].get(group, {}).items():
         if word.endswith(end) and len(word) - len(end) >= _LEAST_STEM - 1:
             stem = word.removesuffix(end)
             return [stem + other for other in others.split()]
     return []
 
 
-_ENGLISH = """
-about above access account active adapt address advance agile air alpha amazon amber anchor answer apple arc arch
-arrow art aspect asset atlas atom aura avenue axis balance bamboo bank base basic basket bay beacon beam bear bee bell
-bench best beta better beyond bit black blank blaze blend block bloom blue board boat bold bolt bond book boost border
-box brain branch brand brave bread breeze brick bridge bright brook brush bubble buffer bug build bumble bunch butter
-button cable cactus calm camp canvas canyon capital carbon card care cargo case cash cast castle catalyst cedar cell
-center central chain change chapter charm charge chase check chef chip choice circle citizen city class clay clear
-clever click climb clock close cloud club coach coast coda code coffee coil coin collective column comet common
-compass complete concept condor connect constant contact copper copy coral core corner cosmos cotton course cover
-craft crane crate cream create credit crest crew cross crown crystal cube current curve cycle dash data dawn day deal
-deep deer delta depot desk dialog diamond digital direct discover dish dock domain door dot double dove draft dragon
-draw dream drift drive drop dune dynamic eagle earth east easy echo edge element elite ember empire energy engine
-envoy epic equal essential ether evergreen every evolve exact express eye fabric face factor fair falcon family farm
-fast feather fidelity field file filter find fire first fish fit flag flame flash flat fleet flex flight float floor
-flow flower fluent fly focus fold forest forge form forward found foundation fountain fox frame free fresh friend
-front frontier fuel full fun fuse fusion future galaxy gap garden gate gather gem general genius gift giant glass
-glean globe glow go goal gold good grace grain grand granite graph grass gravity great green grid grip ground group
-grove grow guide guru harbor harvest haven hawk head health heart heat hero hive hobby hold home honey hope horizon
-house hub human hunter ice icon idea ideal image impact index indigo infinity ink inside insight instant iron island
-ivy jade jet join joy juice jump jungle just keen keep key kind king kite kit lab lake lamp land lane lark laser latch
-launch laurel lead leaf league lean learn ledger legacy lemon level lever light like lily lime line linear link lion
-list live local lock loft logic loop lotus loud loyal lucky luna lunar magic magnet mail main make mango maple march
-mark market master match matter maven meadow measure medal medium mega mercury merit mesh meta meteor metro mint
-mirror mission mist mobile mode modern moment momentum monday moon more morning motion motive motor mountain move must
-mustang native nature navy near nest net network new next nimble noble node noon north nova note notion now number oak
-oasis ocean octave olive omega omni one only open optimum oracle orange orbit orchard orchid order origin other
-outlook outside owl own oxygen pace pacific pack page paint palm panda paper paradise parallel parcel park part
-partner passage patch path patriot pattern pause peak pear pearl pebble pen people pepper perfect phoenix photon pier
-pilot pine pink pioneer pivot pixel place plain plan planet plant plate play plot plug plum plus pocket point polar
-pond pool port post pouch power practice prefer premier present press prime primer print prism private pro process
-profile progress promise proof prosper proper puma pulse pure purple push quantum quest quick quiet quill quilt quiver
-quote radar radiant radius rain ramp ranch range rapid raven ray reach ready real rebel record red reef reflect relay
-reliant relish remote renew rent resolve rest retro rise river road robin rock rocket root rose round route royal ruby
-rush saga sage sail salt sand sapphire savvy scale scout script sea search season second secure seed sense sentry
-sequoia serve set seven shadow shape share sharp shell shield shift shine ship shop shore signal silver simple sirius
-site six skill sky slack slate sleek slice smart smile smooth snap snow social soft solar solid solution sonar sonic
-soul sound source south space spark spectrum speed sphere spice spin spiral spirit splash spot spring sprint sprout
-square stack staff stage standard staples star start state station steam steel stellar step stone storm story strategy
-stream street strike string stripe strong studio style subway success sugar summit sun super sure surface surge swan
-swift switch symbol sync table tag tail talent tandem tango tap target task taste team tempo tender tent terra test
-thread thrive thunder tide tiger tile time titan toast together tone tool top torch total touch tower town trace track
-trade trail train transform travel tree trek trend tribe trident triumph true trust tune turn twist unison unite unity
-universal up urban valley value vantage vault vector velocity venture verge vertex vessel via vibe victory view
-village vine vision vista vital vivid voice void volt voyage wander warp water wave way wealth web well west whale
-wheel white whole wild will willow wind window wing winter wire wisdom wise wish wolf wonder wood word work world wrap
-yard yellow yes young zen zero zest zone zoom
-"""
-_OTHERS = """
-blume burg falke feuer fleck freund garten haus heimat himmel kraft leben licht liebe merkur mond
-netz quelle sonne stern tag traum vorwerk wald welt werk zeit zukunft
-aube avenir bonheur carrefour ciel eau eclair etoile feu fleur free lumiere maison monde orange or
-pomme printemps soleil
-ahora amigo aqui barco casa cielo corazon estrella flor fuego luna luz mango mar mundo norte sol
-alba amico casa cielo fiore fuoco luce luna mare mela mondo sole stella terra vento
-amigo azul casa estrela flor lua mundo natura sol vida vivo
-boom bloem bol blauw groen huis zon ster
-dom dym gwiazda kropka lato mleko morze orzel plus slonce wisla zabka
-билайн дом звезда лента магнит мир мегафон очаг перекресток пятерочка свет связь солнце точка яблоко
-"""
-COMMON_WORDS = frozenset(folded_name(word) for word in (_ENGLISH + _OTHERS).split())
-# Words that often follow a name at the beginning of a sentence, but seldom a plain word.
-_VERBS = """
-    is was has had offers offered provides sells makes made says said helps lets allows claims
-    announced launched introduced remains operates also does doesn isn can inc ltd llc gmbh ag corp
-    ist hat bietet war macht verkauft est a propose offre vend es tiene ofrece vende fue
-    è ha offre é tem oferece vende is heeft biedt to ma oferuje это предлагает имеет
-"""
-AFTER_A_NAME = frozenset(_VERBS.split())
-# Nouns after a name that say what kind of thing it is: `the Target app`.
-_CUES = (
-    "app apps store stores website site platform software tool brand company retailer service suite"
-    " account subscription plan team ceo cfo founder inc ltd llc gmbh ag corp"
-)
-KIND_AFTER_A_NAME = frozenset(_CUES.split())
+COMMON_WORDS = frozenset(folded_name(word) for words in FORMS["common_words"].values() for word in words.split())
+AFTER_A_NAME = frozenset(FORMS["after_a_name"].split())
+KIND_AFTER_A_NAME = frozenset(FORMS["kind_after_a_name"].split())
+NOT_A_NAME_BEFORE = frozenset(FORMS["not_a_name_before"].split())
 # Languages that capitalise every noun, where a capital proves nothing.
 CAPITAL_NOUNS = frozenset({"de", "lb"})
-# Words after which the capital belongs to another name or a plain word: Amazon rainforest.
-_OF_OTHERS = """
-    audience audiences basin cider county effect forest fruit group groups juice juices jungle
-    market markets pie pies rainforest river sauce script scripts tree trees zeit
-"""
-NOT_A_NAME_BEFORE = frozenset(_OF_OTHERS.split())
 SHORT = 3  # letters of a Latin name that is matched only as written: SAP, not sap
 MAX_ALIASES = 30
 # Letters, digits, and the marks that belong to letters of the scripts that need them.

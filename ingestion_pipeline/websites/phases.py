@@ -231,7 +231,6 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
         return await self._analysed(item)
 
     def _visit(self, source: Source, host: HostLease | None) -> Visit:
-        """Return a function that fetches pages of the website under its host's lease."""
 
         async def visit(url: str) -> FetchedPage:
             if host is None:
@@ -430,10 +429,8 @@ def _phase_columns(connection: Connection, item: ClaimedPhase, result: PhaseResu
     """Write the phase's rows; return the columns of the analysis that it fills."""
     match result:
         case Informed() as informed:
-            problems = [
-                {"where": problem.where, "code": problem.code, "message": problem.message}
-                for problem in informed.problems
-            ]
+            names = ("where", "code", "message")
+            problems = [{name: getattr(problem, name) for name in names} for problem in informed.problems]
             info = informed.business.as_json() | {"pages": list(informed.pages), "problems": problems}
             return {"info": info, "business_id": upsert_business(connection, informed.business, now=now)}
         case Prompted() as formed:
@@ -493,21 +490,17 @@ def _failed(connection: Connection, failure: Failed[ClaimedPhase], ctx: RunConte
     error, task = failure.error, failure.task
     match failure.decision:
         case Retry():
-            attempts = f"attempt {task.attempts} of {ctx.settings.work.max_attempts}"
-            _wait(connection, item, f"{attempts} failed: {error.text}", now)
+            message = f"attempt {task.attempts} of {ctx.settings.work.max_attempts} failed: {error.text}"
+            _change(connection, item.analysis_id, now, progress_message=storable(message[:2_000]))
             return ended.with_move(priority=_priority(item, retries=task.attempts, now=now))
         case ReleaseTask(not_before):
-            _wait(connection, item, f"waits: {error.text}", now)
+            _change(connection, item.analysis_id, now, progress_message=storable(f"waits: {error.text}"[:2_000]))
             return replace(ended.with_move(priority=min(task.priority + 1, LOWEST)), again_at=not_before)
         case _:
             _give_up(connection, item, error, ctx, now=now)
     if error.code == FORBIDDEN:
         return replace(ended.with_move(status=TaskStatus.SKIPPED), count="forbidden", dead_letter=None)
     return ended
-
-
-def _wait(connection: Connection, item: ClaimedPhase, message: str, now: datetime) -> None:
-    _change(connection, item.analysis_id, now, progress_message=storable(message[:2_000]))
 
 
 def _give_up(connection: Connection, item: ClaimedPhase, error: WorkError, ctx: RunContext, *, now: datetime) -> None:

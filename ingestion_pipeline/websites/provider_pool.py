@@ -15,7 +15,6 @@ from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import Connection
@@ -178,9 +177,7 @@ class ProviderPool:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(member.close() for member in self._members.values()))
 
     async def ask(
@@ -270,7 +267,6 @@ class _Member:
                     return self._no_reply(outcome, request)
 
     async def _call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reply | _NotSaid:
-        """Reserve, send and settle one request."""
         client = self._open()  # the first time it imports for seconds: do it before reserving
         reserved = await self._reserve(request, answer_format)
         began = time.monotonic()
@@ -331,11 +327,7 @@ class _Member:
             message = f"{self._base_url}: {answer.refusal or 'the reply is empty'}"
             return NoReply(code=code, message=message, usage=usage, cost_usd=cost)
         return Replied(
-            text=answer.text,
-            model=self._provider.model,
-            model_version=answer.model,
-            usage=usage,
-            cost_usd=cost,
+            text=answer.text, model=self._provider.model, model_version=answer.model, usage=usage, cost_usd=cost
         )
 
     def _no_reply(self, outcome: _NotSaid, request: _ProviderRequest) -> NoReply:

@@ -86,10 +86,7 @@ def _written_analyses(source_ids: Sequence[str], run_id: str) -> Written:  # noq
 def _written_rankings(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
     newest = newest_of(website_analyses, source_ids)
     business = select(website_analyses.c.business_id).where(website_analyses.c.id.in_(newest))
-    return website_rankings, [
-        website_rankings.c.business_id.in_(business),
-        website_rankings.c.analysis_id.in_(newest),
-    ]
+    return website_rankings, [website_rankings.c.business_id.in_(business), website_rankings.c.analysis_id.in_(newest)]
 
 
 _ANALYSES = PublishedTable(table=website_analyses, source_id=website_analyses.c.source_id)
@@ -110,10 +107,7 @@ CONTRACTS = (
         written=_written_analyses,
     ),
     Contract(
-        asset="website_prompts",
-        table=_ANALYSES,
-        rules={"progress_percent": [_PERCENT]},
-        written=_written_analyses,
+        asset="website_prompts", table=_ANALYSES, rules={"progress_percent": [_PERCENT]}, written=_written_analyses
     ),
     Contract(
         asset="website_analysis",
@@ -161,7 +155,6 @@ async def _analyze(run: WorkRun) -> WorkReport:
 
 
 def _numbers(ctx: RunContext, counts: Counter[str]) -> dict[str, Any]:
-    """Return what the run did, and the metrics of every phase."""
     with ctx.store.read() as connection:
         phases = phase_metrics(connection, now=ctx.store.clock.now(connection))
     numbers: dict[str, Any] = dict(sorted(counts.items()))

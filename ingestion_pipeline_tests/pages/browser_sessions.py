@@ -27,6 +27,11 @@ FAST_LIMITS = {
 PLAIN = RenderingOptions(screenshot=False)
 
 
+def a_page(name: str) -> str:
+    """Return a page of the folder of fixtures."""
+    return (Path(__file__).parent / "browser" / "fixtures" / f"{name}.html").read_text()
+
+
 def browser_path() -> Path:
     """Return the machine's Chromium, or skip the test where there is none."""
     try:

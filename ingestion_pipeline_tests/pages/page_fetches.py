@@ -1,11 +1,14 @@
 """Fetches and visits of pages from a web on loopback, at a fixed time and with a fake browser."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from ingestion_pipeline.pages import Answer, Fetched, FetchLimits, Guard, HttpFetcher, Request
 from ingestion_pipeline.pages.visits.page import (
@@ -18,11 +21,21 @@ from ingestion_pipeline.pages.visits.page import (
     SamePage,
 )
 from ingestion_pipeline.pages.visits.polite_visits import PageVisitor
+from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 AGENT = "ingestion_pipeline-tests"
 T = TypeVar("T")
+Error = TypeVar("Error", bound=WorkError)
+
+
+@contextmanager
+def failing(kind: type[Error], code: str, *, match: str | None = None) -> Iterator[pytest.ExceptionInfo[Error]]:
+    """Assert that an error of this class and code is raised inside."""
+    with pytest.raises(kind, match=match) as caught:
+        yield caught
+    assert caught.value.code == code
 
 
 def run_with_fetcher(
@@ -117,25 +130,8 @@ def as_same_page(answer: PageAnswer) -> SamePage:
 def known_page_of(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
     """Return the known page that the store would have after this answer."""
     if isinstance(answer, SamePage):
-        return KnownPage(
-            snapshot_id=answer.known_page.snapshot_id,
-            content_hash=answer.known_page.content_hash,
-            final_url=answer.known_page.final_url,
-            served_hash=answer.served_hash,
-            etag=answer.etag,
-            last_modified=answer.last_modified,
-            rendered_at=answer.rendered_at,
-            links_hash=answer.known_page.links_hash,
-            rendering_hash=answer.known_page.rendering_hash,
-        )
-    return KnownPage(
-        snapshot_id=1,
-        content_hash=answer.content_hash,
-        final_url=answer.final_url,
-        served_hash=answer.served_hash,
-        etag=answer.etag,
-        last_modified=answer.last_modified,
-        rendered_at=at if answer.is_rendered else None,
-        links_hash=answer.links_hash,
-        rendering_hash=answer.rendering_hash,
-    )
+        names = ("served_hash", "etag", "last_modified", "rendered_at")
+        return replace(answer.known_page, **{name: getattr(answer, name) for name in names})
+    names = ("content_hash", "final_url", "served_hash", "etag", "last_modified", "links_hash", "rendering_hash")
+    rendered_at = at if answer.is_rendered else None
+    return KnownPage(snapshot_id=1, rendered_at=rendered_at, **{name: getattr(answer, name) for name in names})

@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
-from ingestion_pipeline.demo.model_server import Say, Script
+from ingestion_pipeline.demo.model_server import Say, Script, ScriptedModel
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.business import AskedPrompt, Business, PromptedBy, ProviderAnswer
@@ -63,6 +64,25 @@ def ask_providers(store: Store, settings: Settings, *prompts: tuple[str, str], a
             return [await pool.ask(*prompt) for prompt in prompts]
 
     return asyncio.run(ask_all())
+
+
+def ask_one(
+    store: Store, settings: Settings, script: Script, *prompts: str, variables: Mapping[str, str] | None = None
+) -> tuple[list[Reply], ScriptedModel]:
+    """Return the replies of a provider "one" with this script to the prompts, or to "Who?"; and its server."""
+    with ScriptedModel(script) as server:
+        provider_settings = settings_with_providers(settings, {"one": server.base_url}, variables)
+        return ask_providers(store, provider_settings, *(("one", prompt) for prompt in prompts or ("Who?",))), server
+
+
+def run_with_providers(
+    store: Store, settings: Settings, scripts: Mapping[str, Script], **options: Any
+) -> tuple[WebsiteAnalysed, list[ScriptedModel]]:
+    """Run the analysis phase with a provider for each script; return the servers, too."""
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(ScriptedModel(script)) for name, script in scripts.items()}
+        addresses = {name: server.base_url for name, server in servers.items()}
+        return run_analysis(store, settings_with_providers(settings, addresses), **options), list(servers.values())
 
 
 def run_analysis(

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
@@ -21,7 +23,10 @@ from ingestion_pipeline.websites.business import (
 )
 from ingestion_pipeline.websites.information import information, informative_links, named_competitors
 from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.websites.website_runs import ACME_PAGES, HOME, page_visitor, site_page
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "information.yaml").read_text(encoding="utf-8"))
 
 
 def gather_information(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Informed:
@@ -109,10 +114,9 @@ def test_values_of_the_operator_override_the_page() -> None:
 
 
 def test_a_bad_url_fails_permanently_with_a_reason() -> None:
-    with pytest.raises(Permanent) as failure:
+    with failing(Permanent, "bad_url") as failure:
         gather_information(ACME_PAGES, "https://user:secret@acme.test")
 
-    assert failure.value.code == "bad_url"
     assert "secret" not in failure.value.text
 
 
@@ -193,26 +197,7 @@ def test_a_website_config_is_parsed() -> None:
 ACME_NAMES = Names.of("Acme", url="https://acme.test")
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("The best alternative to Globex for bakeries", ["Globex"]),
-        ("Acme vs Globex: who is better?", ["Globex"]),
-        ("Globex vs. Acme", ["Globex"]),
-        ("Looking for a Globex alternative?", ["Globex"]),
-        ("Compared to Globex and Initech we are quick", ["Globex", "Initech"]),
-        ("Switching from Globex Cloud is easy", ["Globex Cloud"]),
-        ("Die Alternative zu Globex", ["Globex"]),
-        ("Une alternative à Globex", ["Globex"]),
-        ("Unlike Globex Inc. we answer", ["Globex"]),
-        ("Die beste Globex-Alternative", ["Globex"]),
-        ("an alternative to spreadsheets", []),
-        ("Compared to Spreadsheets it is quick", []),
-        ("The alternative to The Others", []),
-        ("Acme vs Acme Pro", []),
-        ("There is no alternative.", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), CASES["competitors_are_found_in_comparisons"])
 def test_competitors_are_found_in_comparisons(text: str, names: list[str]) -> None:
     assert list(named_competitors([text], [], ACME_NAMES, most=5)) == names
 

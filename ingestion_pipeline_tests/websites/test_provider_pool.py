@@ -1,9 +1,11 @@
-"""Failing providers on loopback: each failure has its code, ends in time, and affects no other provider."""
+"""Configured providers, and failing ones on loopback: each failure has its code and affects no other provider."""
 
+import json
 import time
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from threading import Event, Timer
 
 import pytest
@@ -12,14 +14,29 @@ from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm.ledger import Billing, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.question import Usage
-from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings import (
+    BadSetting,
+    Provider,
+    Settings,
+    load_settings,
+    provider_list,
+    providers_of,
+    secret_variable,
+)
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.provider_pool import NoReply, Replied
+from ingestion_pipeline.websites.provider_pool import (
+    NoReply,
+    Replied,
+    configured_providers,
+    provider_key,
+    providers_for,
+)
 from ingestion_pipeline_tests.fakes import closed_port
 from ingestion_pipeline_tests.reading.llm.model_questions import held_by_scope, model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
+    ask_one,
     ask_providers,
     settings_with_providers,
 )
@@ -29,8 +46,7 @@ def test_an_answer_has_its_model_tokens_and_cost(
     store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY_ONE", "sk-one-secret")
-    with ScriptedModel(always_text("Acme is best.")) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), server = ask_one(store, settings, always_text("Acme is best."))
 
     assert isinstance(reply, Replied)
     assert (reply.text, reply.model, reply.model_version) == ("Acme is best.", "m-one", "m-one")
@@ -66,25 +82,18 @@ def test_a_missing_endpoint_is_remembered_for_the_next_run(store: Store, setting
 
 
 def test_a_refused_key_is_not_tried_again(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Fail(status=401, message="bad key"))) as server:
-        replies = ask_providers(
-            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
-        )
+    replies, server = ask_one(store, settings, always(Fail(status=401, message="bad key")), "Who?", "And?")
 
     assert len(server.requests) == 1
-    assert [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)] == [
-        ("http_401", True)
-    ] * 2
+    failures = [(reply.code, reply.is_lasting) for reply in replies if isinstance(reply, NoReply)]
+    assert failures == [("http_401", True)] * 2
     assert "bad key" in str(replies[1])
 
 
 def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_remembered(store: Store, settings: Settings) -> None:
     slow = Fail(status=429, message="slow down", headers={"Retry-After": "90"})
     began = time.monotonic()
-    with ScriptedModel(always(slow)) as server:
-        replies = ask_providers(
-            store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
-        )
+    replies, server = ask_one(store, settings, always(slow), "Who?", "And?")
 
     assert time.monotonic() - began < 5
     assert len(server.requests) == 1
@@ -96,8 +105,7 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once_and_is_remembered(store
 
 def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> None:
     busy = Fail(status=429, headers={"Retry-After-Ms": "20"})
-    with ScriptedModel(in_turn(busy, Say(text="now"))) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), _ = ask_one(store, settings, in_turn(busy, Say(text="now")))
 
     assert isinstance(reply, Replied)
     assert [row.status for row in model_call_rows(store)] == ["failed", "settled"]
@@ -105,43 +113,37 @@ def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> Non
 
 @pytest.mark.slow
 def test_an_empty_body_is_an_error_after_four_attempts(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Garble(body=b""))) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), server = ask_one(store, settings, always(Garble(body=b"")))
 
     assert isinstance(reply, NoReply)
     assert (reply.code, reply.is_lasting) == ("garbled", False)
     assert len(server.requests) == 4
 
 
-def test_a_blank_answer_is_an_error(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("  \n")) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [(Say(text="  \n"), "empty", ""), (Say(refusal="I will not"), "refused", "I will not")],
+    ids=["blank", "refusal"],
+)
+def test_a_blank_answer_or_a_refusal_is_an_error(
+    store: Store, settings: Settings, answer: ModelReply, code: str, message: str
+) -> None:
+    (reply,), _ = ask_one(store, settings, always(answer))
 
     assert isinstance(reply, NoReply)
-    assert reply.code == "empty"
-
-
-def test_a_refusal_is_an_error(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Say(refusal="I will not"))) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
-
-    assert isinstance(reply, NoReply)
-    assert (reply.code, "I will not" in reply.message) == ("refused", True)
+    assert (reply.code, message in reply.message) == (code, True)
 
 
 def test_a_truncated_answer_is_accepted(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("Acme is", is_cut=True)) as server:
-        (reply,) = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), _ = ask_one(store, settings, always_text("Acme is", is_cut=True))
 
     assert isinstance(reply, Replied)
     assert model_call_rows(store)[0].outcome == "cut_off"
 
 
 def test_an_answer_of_ten_megabytes_is_refused_and_its_cost_recorded(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("Acme " * 2_000_000)) as server:
-        replies = ask_providers(store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"))
+    (reply,), _ = ask_one(store, settings, always_text("Acme " * 2_000_000))
 
-    (reply,) = replies
     assert isinstance(reply, NoReply)
     assert (reply.code, "1000000 bytes" in reply.message) == ("too_long", True)
     (row,) = model_call_rows(store)
@@ -157,8 +159,8 @@ def test_a_server_that_never_answers_times_out(store: Store, settings: Settings)
         timed_out.wait(20)
         return Say(text="late")
 
-    variables = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
     with ScriptedModel(late) as server:
+        variables = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
         provider_settings = settings_with_providers(settings, {"one": server.base_url}, variables)
         began = time.monotonic()
         (reply,) = ask_providers(store, provider_settings, ("one", "Who?"))
@@ -249,3 +251,148 @@ def test_a_provider_over_budget_waits_until_the_next_month(store: Store, setting
     assert isinstance(replies[1], Replied)
     assert len(server.requests) == 1
     assert {key.split(":")[0] for key in held_by_scope(store)} == {"month", "provider"}
+
+
+PROVIDER_YAML = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
+
+
+def test_without_a_model_there_is_no_provider() -> None:
+    assert configured_providers(load_settings({})) == ()
+
+
+def test_the_configured_model_is_the_default_provider() -> None:
+    settings = load_settings({"OPENAI_API_KEY": "sk-1", "INGESTION_MODEL_CHEAP": "mini"})
+
+    (provider,) = configured_providers(settings)
+
+    assert (provider.name, provider.model) == ("default", "mini")
+    assert provider.base_url == "https://api.openai.com/v1"
+    assert provider_key(provider, settings) == "sk-1"
+
+
+def test_a_provider_list_replaces_the_default_provider() -> None:
+    text = '[{"name": "one", "base_url": "http://one.test/v1", "model": "m"}]'
+    settings = load_settings({"OPENAI_API_KEY": "sk-1", "INGESTION_WEBSITE__PROVIDERS": text})
+
+    (provider,) = configured_providers(settings)
+
+    assert provider.name == "one"
+    assert provider_key(provider, settings, {"OPENAI_API_KEY": "sk-1"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://demo.test/", ["all", "theirs"]),
+        ("https://Saltmarsh.demo.test/about", ["all", "theirs"]),
+        ("https://notdemo.test/", ["all"]),
+        ("https://acme.example/", ["all"]),
+    ],
+)
+def test_a_provider_of_a_host_is_used_only_for_its_websites(url: str, expected: list[str]) -> None:
+    providers = [
+        Provider(name="all", base_url="http://one.test/v1", model="m"),
+        Provider(name="theirs", base_url="http://two.test/v1", model="m", host="demo.test"),
+    ]
+
+    assert [provider.name for provider in providers_for(providers, url)] == expected
+
+
+def test_the_provider_list_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "providers.yaml"
+    file.write_text(PROVIDER_YAML)
+
+    (provider,) = configured_providers(load_settings({"INGESTION_WEBSITE__PROVIDERS": str(file)}))
+
+    assert provider == Provider(name="one", base_url="http://one.test/v1", model="m", key_env="ONE_KEY")
+    assert provider_key(provider, load_settings({}), {"ONE_KEY": "sk-one"}) == "sk-one"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file"),
+        ("{", "neither YAML nor JSON"),
+        ("name: one", "not a list"),
+        (PROVIDER_YAML + PROVIDER_YAML, "provider one is there 2 times"),
+    ],
+)
+def test_an_invalid_provider_file_is_named_with_the_reason(tmp_path: Path, text: str | None, message: str) -> None:
+    file = tmp_path / "providers.yaml"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(BadSetting, match=message) as failure:
+        configured_providers(load_settings({"INGESTION_WEBSITE__PROVIDERS": str(file)}))
+
+    assert "providers.yaml" in str(failure.value)
+
+
+ONE = {"name": "one", "base_url": "https://one.test/v1", "key_env": "ONE_KEY", "model": "m-1"}
+
+
+def test_a_provider_has_defaults() -> None:
+    (provider,) = provider_list(json.dumps([ONE]))
+
+    assert (provider.name, provider.model, provider.concurrency) == ("one", "m-1", 4)
+    assert provider.budget_usd is None
+
+
+def test_a_budget_is_an_exact_decimal() -> None:
+    (provider,) = provider_list('[{"name":"a","base_url":"http://a.test","model":"m","budget_usd":0.1}]')
+
+    assert provider.budget_usd == Decimal("0.1")
+
+
+def test_every_mistake_in_a_provider_list_is_reported_at_once() -> None:
+    bad = [
+        ONE,
+        {"name": "two words", "base_url": "ftp://x", "model": "m"},
+        {"name": "three", "base_url": "https://three.test", "key": "sk-secret"},
+        "four",
+        ONE,
+    ]
+
+    with pytest.raises(ValueError) as failure:  # noqa: PT011 - the message is asserted below
+        providers_of(bad)
+
+    message = str(failure.value)
+    for part in (
+        "provider 2 (two words): name:",
+        "provider 2 (two words): base_url:",
+        "provider 3 (three): model:",
+        "provider 3 (three): key:",
+        "provider 4:",
+        "provider one is there 2 times",
+    ):
+        assert part in message
+    assert "sk-secret" not in message
+
+
+@pytest.mark.parametrize("text", ["[", "[1]", '[{"name":"a"}]'])
+def test_an_invalid_provider_list_names_its_variable(text: str) -> None:
+    with pytest.raises(BadSetting, match="INGESTION_WEBSITE__PROVIDERS"):
+        load_settings({"INGESTION_WEBSITE__PROVIDERS": text})
+
+
+def test_a_key_in_the_provider_list_is_not_shown() -> None:
+    text = json.dumps([ONE | {"key": "sk-secret"}])
+
+    with pytest.raises(BadSetting) as failure:
+        load_settings({"INGESTION_WEBSITE__PROVIDERS": text})
+
+    assert "provider 1 (one): key:" in str(failure.value)
+    assert "sk-secret" not in str(failure.value)
+
+
+def test_a_provider_document_that_is_not_a_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a list of providers"):
+        providers_of({"name": "one"})
+
+
+def test_a_key_is_looked_up_by_its_variable_and_stays_secret() -> None:
+    secret = secret_variable("ONE_KEY", {"ONE_KEY": "sk-1"})
+
+    assert secret.get_secret_value() == "sk-1"
+    assert "sk-1" not in repr(secret)
+    assert secret_variable("", {"": "x"}).get_secret_value() == ""

@@ -18,7 +18,7 @@ from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.websites.business import AnalysisStatus, FetchedPage, Visit
 from ingestion_pipeline.websites.phases import run_analyses
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, fetch_async, rows
+from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, add_sources, fetch_async, rows
 
 HOME = "https://www.acme-tools.test"
 
@@ -119,6 +119,18 @@ def process_analyses(
             return await run_analyses(ctx, worker, fetcher, source_ids=source_ids, renderer=renderer)
 
     return asyncio.run(run())
+
+
+def start(ctx: RunContext, web: FakeWeb, *websites: Definition) -> None:
+    """Add the websites and start their analyses."""
+    add_sources(ctx.store, *websites)
+    poll(ctx, web)
+
+
+def analyse(ctx: RunContext, web: FakeWeb, *websites: Definition) -> Counter[str]:
+    """Add the websites, start their analyses, and run once over the pending phases."""
+    start(ctx, web, *websites)
+    return process_analyses(ctx, web.port)
 
 
 def only_analysis(store: Store) -> Any:

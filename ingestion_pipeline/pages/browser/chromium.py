@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.pages.http.guard import Guard, exempt_only
+from ingestion_pipeline.pages.http.guard import LOOPBACK, Guard, exempt_only
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Transient, WorkError
 
@@ -51,20 +51,7 @@ QUIET = (
 )
 
 
-class Session(Protocol):
-    """Playwright's CDP session, with the types that it leaves out."""
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer to one command."""
-        ...
-
-    async def detach(self) -> None:
-        """End the session."""
-        ...
-
-    def on(self, event: str, f: Callable[[dict[str, Any]], None]) -> None:
-        """Call `f` for every event of the name."""
-        ...
+CdpSession = Any  # playwright's own type leaves out what its methods take and return
 
 
 class BrowserLost(Exception):
@@ -86,7 +73,7 @@ class Chromium:
             return False
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                session = cast("Session", await self.browser.new_browser_cdp_session())
+                session: CdpSession = await self.browser.new_browser_cdp_session()
                 await session.send("Browser.getVersion")
                 await session.detach()
         except Exception:  # any error means that it does not respond
@@ -143,7 +130,6 @@ def has_sandbox(sandbox: str) -> bool:
 
 
 async def _in_time(end: Awaitable[None]) -> bool:
-    """Return whether it ended in time by itself."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await end
@@ -357,7 +343,6 @@ def _wire(line: str, headers: list[tuple[str, str]]) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
-LOOPBACK = "127.0.0.1"
 IDLE_SECONDS = 30.0  # a connection on which nothing moves; the page's own deadline ends the rest
 MAX_HEAD_BYTES = 262_144
 MAX_ADDRESSES_TRIED = 4
@@ -543,7 +528,6 @@ class _Activity:
 
 
 async def _tunnel(_: Head, near: Streams, far: Streams, entry: Pass) -> None:
-    """Copy bytes both ways until one side ends."""
     await _write(near[1], _CONNECTED)
     activity = _Activity()
     await _until_first_ends(_pump(near[0], far[1], entry, activity), _pump(far[0], near[1], entry, activity))

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.pages.browser.chromium import BrowserLost, Session
-from ingestion_pipeline.pages.http.fetcher import next_url, wire_url
+from ingestion_pipeline.pages.browser.chromium import BrowserLost, CdpSession
+from ingestion_pipeline.pages.http.fetcher import HopCheck, next_url, wire_url
 from ingestion_pipeline.pages.http.request import status_error
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
@@ -18,9 +18,6 @@ from ingestion_pipeline.urls import without_credentials
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Request, Route
 
-
-Check = Callable[[str], None]
-"""Raises a `WorkError` if a page must not lead to the URL."""
 
 _HTML = frozenset({"", "text/html", "application/xhtml+xml"})
 _NO_BODY = frozenset({204, 205})
@@ -32,7 +29,9 @@ class Document:
     Redirects, refreshes and scripts count alike; every refusal is a `WorkError`.
     """
 
-    def __init__(self, url: str, settings: Settings, *, check_url: Check | None, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, url: str, settings: Settings, *, check_url: HopCheck | None, clock: Callable[[], datetime]
+    ) -> None:
         self.given_url = url
         self.requested_url = wire_url(url)
         self.url = self.requested_url
@@ -103,20 +102,22 @@ _LOOK_EVERY_SECONDS = 0.02
 _ABORTED = "net::ERR_ABORTED"  # by us, or by the next document
 _LONG_LIVED = frozenset({"eventsource", "websocket", "ping"})
 
-Break = Callable[[Exception], None]
-"""Ends the rendering with an error, once."""
-Fail = Callable[[str], None]
-"""Ends the rendering because a document failed to load; takes the browser's reason."""
-
 
 class Traffic:
     """Routes and listeners of a context with one page; call `attach` before opening anything.
 
-    While `led_to` is a list, no document is opened: its URL is added to the list instead.
+    `break_off` ends the rendering with an error, once; `fail` because a document failed to load, for the browser's
+    reason. While `led_to` is a list, no document is opened: its URL is added to the list instead.
     """
 
     def __init__(
-        self, context: BrowserContext, document: Document, settings: Settings, break_off: Break, *, fail: Fail
+        self,
+        context: BrowserContext,
+        document: Document,
+        settings: Settings,
+        break_off: Callable[[Exception], None],
+        *,
+        fail: Callable[[str], None],
     ) -> None:
         self._context = context
         self._document = document
@@ -157,7 +158,7 @@ class Traffic:
 
     async def _watch_documents(self, page: Page) -> None:
         """Check every document by the DevTools protocol: playwright's routes miss redirects."""
-        session = cast("Session", await self._context.new_cdp_session(page))
+        session: CdpSession = await self._context.new_cdp_session(page)
         tree = await session.send("Page.getFrameTree")
         window = tree["frameTree"]["frame"]["id"]
 
@@ -170,10 +171,7 @@ class Traffic:
 
         session.on("Fetch.requestPaused", paused)
         session.on("Network.dataReceived", received)
-        stages = [
-            {"resourceType": "Document", "requestStage": "Request"},
-            {"resourceType": "Document", "requestStage": "Response"},
-        ]
+        stages = [{"resourceType": "Document", "requestStage": stage} for stage in ("Request", "Response")]
         # Playwright adds invented client hints; this override sends the user agent alone.
         await session.send("Emulation.setUserAgentOverride", {"userAgent": self._user_agent})
         await session.send("Network.enable")
@@ -254,7 +252,7 @@ class Traffic:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _decide(session: Session, event: Mapping[str, Any], refusal: str | None) -> None:
+async def _decide(session: CdpSession, event: Mapping[str, Any], refusal: str | None) -> None:
     answer = {"requestId": event["requestId"]}
     with suppress(_playwright_error()):
         if refusal is None:

@@ -8,8 +8,11 @@ import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime, timedelta
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urljoin, urlsplit
+
+import yaml
 
 from ingestion_pipeline.extras import how_to_install, is_installed
 from ingestion_pipeline.pages.browser.chromium import (
@@ -23,8 +26,8 @@ from ingestion_pipeline.pages.browser.chromium import (
     has_sandbox,
     start_chromium,
 )
-from ingestion_pipeline.pages.browser.document import Check, Document, Traffic
-from ingestion_pipeline.pages.http.fetcher import wire_url
+from ingestion_pipeline.pages.browser.document import Document, Traffic
+from ingestion_pipeline.pages.http.fetcher import HopCheck, wire_url
 from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts
 from ingestion_pipeline.pages.http.request import Fetched
 from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, Rendered, RenderingOptions, RenderWait
@@ -41,19 +44,8 @@ JPEG_QUALITY = 70
 _ERROR_PAGE = "chrome-error:"
 _TRIES = 3  # a page that navigates while it is read is read again
 
-# Returns the length instead of the text if it is too long to transfer.
-_WHOLE = """limit => {
-    const root = document.documentElement;
-    const html = root ? root.outerHTML : "";
-    if (html.length > limit) return html.length;
-    return (document.doctype ? new XMLSerializer().serializeToString(document.doctype) : "") + html;
-}"""
-_PART = """(part, limit) => {
-    if (!part.textContent.trim() && !part.querySelector("a[href], img, input, svg")) return "";
-    return part.outerHTML.length > limit ? part.outerHTML.length : part.outerHTML;
-}"""
-_HEIGHT = """() => Math.max(
-    document.documentElement?.scrollHeight ?? 0, document.body?.scrollHeight ?? 0, 1)"""
+_FILE = resources.files("ingestion_pipeline.pages.browser") / "page_scripts.yaml"
+_SCRIPTS: dict[str, str] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +112,7 @@ class OpenPage:
         from playwright.async_api import Error
 
         try:
-            height = min(int(await self.page.evaluate(_HEIGHT)), self._limits.screenshot_height)
+            height = min(int(await self.page.evaluate(_SCRIPTS["height"])), self._limits.screenshot_height)
             return await self.page.screenshot(
                 type="jpeg",
                 quality=JPEG_QUALITY,
@@ -168,9 +160,9 @@ class OpenPage:
         limit = self._max_html_bytes
         selector = self._rendering.content_selector
         if selector is None:
-            return cast("object", await self.page.evaluate(_WHOLE, limit))
+            return cast("object", await self.page.evaluate(_SCRIPTS["whole"], limit))
         part = await self.find(selector, "content_selector")
-        html: Any = await part.evaluate(_PART, limit)
+        html: Any = await part.evaluate(_SCRIPTS["part"], limit)
         if html == "":
             raise self.wrong(f"{selector!r} matches, but is empty", "content_selector", "selector")
         return html
@@ -189,24 +181,6 @@ _KEY = "click_discovery.selector"
 _NOTHING_SECONDS = 1.0  # wait after a click without effect; slower effects have open requests
 _LOOK_EVERY_SECONDS = 0.02
 _CLICK_SECONDS = 2.0
-
-# Elements that look clickable to a person, innermost first; hidden ones do not count.
-_CLICKABLES = """container => {
-    const named = "a, button, summary, [role=button], [role=link], [role=tab], [onclick]," +
-        " input[type=button], input[type=submit]";
-    const isShown = one => one.checkVisibility({visibilityProperty: true}) &&
-        !one.disabled && one.getAttribute("aria-disabled") !== "true";
-    const isHand = one => getComputedStyle(one).cursor === "pointer" &&
-        getComputedStyle(one.parentElement).cursor !== "pointer";
-    const found = [...container.querySelectorAll("*")].filter(
-        one => isShown(one) && (one.matches(named) || isHand(one)));
-    const all = new Set(found);
-    return found.filter(one => {
-        for (let up = one.parentElement; up && up !== container; up = up.parentElement)
-            if (all.has(up) && up.matches("a, button")) return false;
-        return true;
-    });
-}"""
 
 
 async def discover(open_page: OpenPage, options: ClickDiscovery) -> tuple[str, ...]:
@@ -246,12 +220,12 @@ async def _count(open_page: OpenPage, options: ClickDiscovery) -> int:
 
 async def _count_now(open_page: OpenPage, options: ClickDiscovery) -> int:
     container = await open_page.find(options.selector, _KEY)
-    return int(await container.evaluate(f"one => ({_CLICKABLES})(one).length"))
+    return int(await container.evaluate(f"one => ({_SCRIPTS['clickables']})(one).length"))
 
 
 async def _clickable(open_page: OpenPage, options: ClickDiscovery, index: int) -> ElementHandle | None:
     container = await open_page.find(options.selector, _KEY)
-    handle = await container.evaluate_handle(f"(one, index) => ({_CLICKABLES})(one)[index]", index)
+    handle = await container.evaluate_handle(f"(one, index) => ({_SCRIPTS['clickables']})(one)[index]", index)
     return handle.as_element()
 
 
@@ -486,7 +460,7 @@ class BrowserRenderer:
             await asyncio.wait({closing})
             raise
 
-    async def render(self, url: str, rendering: RenderingOptions, *, check_url: Check | None = None) -> Rendered:
+    async def render(self, url: str, rendering: RenderingOptions, *, check_url: HopCheck | None = None) -> Rendered:
         """Return the page after its setup; every failure is a `WorkError`."""
         async with self._places:
             for left in reversed(range(_BROWSERS)):
@@ -505,7 +479,7 @@ class BrowserRenderer:
         raise AssertionError("unreachable")
 
     async def _visit(
-        self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: Check | None
+        self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: HopCheck | None
     ) -> Rendered:
         document = Document(url, self._settings, check_url=check_url, clock=self._clock)
         page = PageRendering(chromium, self._proxy, document, rendering, self._settings)

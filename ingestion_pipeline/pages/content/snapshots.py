@@ -45,21 +45,18 @@ class PageRef:
 _IDENTITY = ("url", "url_key", "content_hash")
 _FORMS = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
 _OBJECTS = ("content_hash", *_FORMS)
+# Columns that are attributes of a `NewPage`.
+_AS_FETCHED = (
+    *("canonical_url", "content_hash", "served_hash", "content_type", "status_code", "etag", "last_modified"),
+    *("links_hash", "rendering_hash"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRow:
+class SnapshotRow(PageRef):
     """A page whose objects are in the content store, ready to become a row."""
 
-    url: str
-    final_url: str
-    content_hash: str
     served_hash: str | None
-    content_type: str | None
-    size_bytes: int
-    status_code: int
-    etag: str | None
-    last_modified: str | None
     body_hash: str
     canonical_url: str | None = None
     rendered_at: datetime | None = None
@@ -94,23 +91,15 @@ def _stored(
         run_id=run_id,
         url=without_secrets(page.url),
         final_url=without_secrets(page.final_url),
-        canonical_url=page.canonical_url,
-        content_hash=page.content_hash,
-        served_hash=page.served_hash,
-        content_type=page.content_type,
         size_bytes=len(page.body),
-        status_code=page.status_code,
-        etag=page.etag,
-        last_modified=page.last_modified,
         rendered_at=now if page.is_rendered else None,
         body_hash=body_hash or "",
         text_hash=text_hash,
         markdown_hash=markdown_hash,
         markdown_version=MARKDOWN_VERSION if markdown_hash else None,
         screenshot_hash=screenshot_hash,
-        links_hash=page.links_hash,
-        rendering_hash=page.rendering_hash,
         discovered=list(page.discovered) or None,
+        **{name: getattr(page, name) for name in _AS_FETCHED},
     )
 
 
@@ -177,13 +166,13 @@ def _url_key(url: str) -> str:
     return sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
 class SnapshotArchive:
     """Rows of `snapshots` and their objects in the content store."""
 
-    def __init__(self, store: Store, content: ContentStore, run_id: str | None = None) -> None:
-        self._store = store
-        self._content = content
-        self._run_id = run_id
+    database: Store
+    content: ContentStore
+    run_id: str | None = None
 
     def known_pages(self, connection: Connection, urls: Collection[str]) -> dict[str, KnownPage]:
         """Return the newest snapshots of these URLs; without all objects on disk, a page must be fetched whole."""
@@ -199,7 +188,7 @@ class SnapshotArchive:
         return {
             url: KnownPage(snapshot_id=row["snapshot_id"], **{name: row[name] for name in names})
             for url, row in newest.items()
-            if all(self._content.has(row[name]) for name in _FORMS if row[name] is not None)
+            if all(self.content.has(row[name]) for name in _FORMS if row[name] is not None)
         }
 
     def store(self, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime) -> list[SnapshotRow]:
@@ -207,13 +196,13 @@ class SnapshotArchive:
         forms = [_forms(page) for _, page in pages]
         with storage_errors_fatal():
             groups = ([form for form in of_page if form is not None] for of_page in forms)
-            put = [iter(group) for group in self._content.put_together(groups)]
+            put = [iter(group) for group in self.content.put_together(groups)]
         names = [
             [None if form is None else next(group) for form in of_page]
             for of_page, group in zip(forms, put, strict=True)
         ]
         return [
-            _stored(page, of_page, now=now, source_id=source_id, run_id=self._run_id)
+            _stored(page, of_page, now=now, source_id=source_id, run_id=self.run_id)
             for (source_id, page), of_page in zip(pages, names, strict=True)
         ]
 
@@ -241,12 +230,12 @@ class SnapshotArchive:
 
     def stored(self, known_page: KnownPage) -> CrawledPage:
         """Return the page as stored, with links that clicks discovered if there are any."""
-        with self._store.read() as connection:
+        with self.database.read() as connection:
             query = select(snapshots).where(snapshots.c.id == known_page.snapshot_id)
             row = connection.execute(query).one()
         page = CrawledPage(
             url=row.final_url or row.url,
-            body=self._content.get(row.body_hash),
+            body=self.content.get(row.body_hash),
             content_type=row.content_type,
             is_rendered=row.rendered_at is not None,
         )

@@ -123,27 +123,19 @@ class _Zlib:
         self._inflate = zlib.decompressobj(_GZIP)
 
 
-class _BrotliDecompressor(Protocol):
-    """The part of brotli's decompressor that we use."""
-
-    def process(self, data: bytes, *, output_buffer_limit: int) -> bytes: ...
-    def can_accept_more_data(self) -> bool: ...
-    def is_finished(self) -> bool: ...
-
-
 class _Brotli:
     """One brotli stream; its window is 16 MB at the most, larger ones are refused."""
 
     def __init__(self) -> None:
         brotli: Any = import_module("brotli")  # untyped; imported only when needed
         self._error: type[Exception] = brotli.error
-        self._inflate: _BrotliDecompressor = brotli.Decompressor()
+        self._inflate = brotli.Decompressor()
         self.is_complete = False
 
     def inflate(self, data: bytes) -> Iterator[bytes]:
         while not self.is_complete:
             with _as_bad_stream(self._error):
-                chunk = self._inflate.process(data, output_buffer_limit=CHUNK_BYTES)
+                chunk: bytes = self._inflate.process(data, output_buffer_limit=CHUNK_BYTES)
                 self.is_complete = self._inflate.is_finished()
             if chunk:
                 yield chunk

@@ -24,15 +24,8 @@ from ingestion_pipeline.urls import is_refused_address
 
 # Names under which clouds hand credentials to their machines; refused whatever they resolve to.
 METADATA_HOSTS = frozenset(
-    {
-        "instance-data",
-        "instance-data.ec2.internal",
-        "metadata",
-        "metadata.azure.internal",
-        "metadata.goog",
-        "metadata.google.internal",
-        "metadata.tencentyun.com",
-    }
+    {"instance-data", "instance-data.ec2.internal", "metadata", "metadata.azure.internal"}
+    | {"metadata.goog", "metadata.google.internal", "metadata.tencentyun.com"}
 )
 
 
@@ -50,18 +43,12 @@ Resolver = Callable[[str, int], Awaitable[Sequence[Endpoint]]]
 
 async def system_resolver(host: str, port: int) -> Sequence[Endpoint]:
     """Return the addresses from the operating system, in its order; also for numeric hosts."""
-    if _is_ip_literal(host):
-        return [Endpoint(host, port)]  # what the system would return, without a lookup
+    with suppress(ValueError):
+        if str(ip_address(host)) == host and "%" not in host:
+            return [Endpoint(host, port)]  # what the system would return, without a lookup
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in addresses]
-
-
-def _is_ip_literal(host: str) -> bool:
-    try:
-        return str(ip_address(host)) == host and "%" not in host
-    except ValueError:
-        return False
 
 
 # The host:port pairs that are exempt in this task; None: every listed one.

@@ -69,10 +69,6 @@ class _GuardedResolver(AbstractResolver):
         _CHECKED.set(frozenset((each.address, each.port) for each in endpoints))
         return endpoints
 
-    async def recheck(self, host: str, port: int) -> None:
-        """Refuse a host that is exempt for others only; a kept connection needs no lookup."""
-        await self._guard.recheck(host, port)
-
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
@@ -113,11 +109,12 @@ class _HostSession:
     """An aiohttp session for one host that only sends and receives."""
 
     def __init__(self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket) -> None:
-        self._names = names = _GuardedResolver(guard)
+        self._guard = guard
+        self._names = _GuardedResolver(guard)
         self.users = 0
-        self._connector = connector = _Connector(
+        self.connector = _Connector(
             ssl=tls,
-            resolver=names,
+            resolver=self._names,
             use_dns_cache=False,  # each connection is looked up and checked
             happy_eyeballs_delay=None,  # in the order of the answers, one at a time
             socket_factory=_checked_sockets(opened),
@@ -125,7 +122,7 @@ class _HostSession:
             keepalive_timeout=KEEPALIVE_SECONDS,
         )
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=self.connector,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_ADDED_BY_AIOHTTP,
@@ -137,28 +134,20 @@ class _HostSession:
         # aiohttp would repeat a request at once: one turn of a host's pace is one request.
         vars(self._session)["_retry_connection"] = False
 
-    @property
-    def has_connected(self) -> bool:
-        """Whether the last request got a connection."""
-        return self._connector.has_connected
-
     async def send(
         self, method: str, url: str, headers: list[tuple[str, str]], body: bytes | None
     ) -> aiohttp.ClientResponse:
         """Send the request; return status and headers, with the body still on the wire."""
         address = URL(url, encoded=True)
-        await self._names.recheck(address.raw_host or "", address.port or 0)
-        if _is_literal(address.raw_host or ""):  # aiohttp does not resolve these
-            await self._names.check(address.raw_host or "", address.port or 0)
+        host, port = address.raw_host or "", address.port or 0
+        await self._guard.recheck(host, port)  # a kept connection needs no lookup
+        if ":" in host or host.replace(".", "").isdigit():  # aiohttp does not resolve these
+            await self._names.check(host, port)
         return await self._session.request(method, address, headers=headers, data=body, allow_redirects=False)
 
     async def aclose(self) -> None:
         """Close the open connections."""
         await self._session.close()
-
-
-def _is_literal(host: str) -> bool:
-    return ":" in host or host.replace(".", "").isdigit()
 
 
 def _checked_sockets(opened: OpenSocket) -> OpenSocket:
@@ -203,7 +192,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         session.users += 1
         try:
             await self._close_surplus()
-            response = await session.send(request.method, url, _sent_headers(request), request.content or None)
+            sent = [(name.decode("ascii"), value.decode("latin-1")) for name, value in request.headers.raw]
+            response = await session.send(request.method, url, sent, request.content or None)
         except BaseException:
             session.users -= 1
             raise
@@ -242,10 +232,6 @@ class _Wire(httpx.AsyncByteStream):
             self._session = None
 
 
-def _sent_headers(request: httpx.Request) -> list[tuple[str, str]]:
-    return [(name.decode("ascii"), value.decode("latin-1")) for name, value in request.headers.raw]
-
-
 class Connections:
     """Sends requests by httpx over kept connections; failures are `WorkError`."""
 
@@ -275,7 +261,7 @@ class Connections:
     def has_connected(self, host: str) -> bool:
         """Return whether the last request to the host got a connection."""
         session = self._transport.sessions.get(host)
-        return session is not None and session.has_connected
+        return session is not None and session.connector.has_connected
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.http.fetcher import HttpFetcher
+from ingestion_pipeline.pages.http.fetcher import Check, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Request
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import (
@@ -25,7 +25,6 @@ from ingestion_pipeline.pages.politeness.hosts import (
     Network,
     Pace,
     RateLimiter,
-    await_turn,
 )
 from ingestion_pipeline.pages.politeness.robots import (
     MAX_BYTES,
@@ -46,17 +45,17 @@ from ingestion_pipeline.urls import BadUrl, host_of, request_url, without_creden
 
 LONGEST_TURN = timedelta(seconds=5)  # how long a redirect may wait for another host
 
-AcquireLease = Callable[[str], Awaitable["HostLease"]]
-"""Lease the host, or raise `Resource`: the redirecting page is fetched again later."""
 
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RedirectLeases:
-    """Leases of the hosts that redirects from one leased host lead to."""
+    """Leases of the hosts that redirects from one leased host lead to.
 
-    def __init__(self, *, acquire: AcquireLease, release: Callable[[str], None], clock: SteadyClock) -> None:
-        self._acquire = acquire
-        self._release_redirect = release
-        self._clock = clock
+    `acquire` raises `Resource` where the redirecting page is to be fetched again later.
+    """
+
+    acquire: Callable[[str], Awaitable["HostLease"]]
+    release: Callable[[str], None]
+    clock: SteadyClock
 
     async def follow(self, url: str, *, honours_robots: bool, until: AsyncExitStack) -> None:
         """Return when the URL may be requested; its host stays leased until the stack is closed.
@@ -72,25 +71,25 @@ class RedirectLeases:
             raise self._later(url, wait)
         try:
             async with asyncio.timeout(LONGEST_TURN.total_seconds()):
-                await until.enter_async_context(host_turn(lease, url, clock=self._clock))
+                await until.enter_async_context(host_turn(lease, url, clock=self.clock))
         except TimeoutError:
             raise self._later(url, LONGEST_TURN) from None
 
     def _later(self, url: str, wait: timedelta) -> Resource:
         message = f"{host_of(url)}, the target of a redirect, has no free turn in time"
-        return Resource(message, until=self._clock.now() + wait, code="host_busy")
+        return Resource(message, until=self.clock.now() + wait, code="host_busy")
 
     @asynccontextmanager
     async def _held(self, host: str) -> "AsyncGenerator[HostLease]":
-        lease = await self._acquire(host)
+        lease = await self.acquire(host)
         try:
             yield lease
         except WorkError as error:
-            if (pause := requested_pause(error, self._clock.now())) is not None:
+            if (pause := requested_pause(error, self.clock.now())) is not None:
                 lease.rate_limiter.pause(pause.total_seconds())
             raise
         finally:
-            self._release_redirect(host)
+            self.release(host)
 
 
 @asynccontextmanager
@@ -102,7 +101,9 @@ async def host_turn(lease: "HostLease", url: str, *, clock: SteadyClock) -> Asyn
 
 @asynccontextmanager
 async def _turn(rate_limiter: RateLimiter, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
-    await await_turn(rate_limiter, url, clock=clock)
+    if not await rate_limiter.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
+        until = clock.now() + timedelta(seconds=rate_limiter.wait_seconds())
+        raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
     try:
         yield
     finally:
@@ -116,13 +117,6 @@ def requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
     if isinstance(failure, Transient) and failure.code == "http_503":
         return failure.retry_after
     return None
-
-
-def is_failure_of_host(error: WorkError) -> bool:
-    """Return whether the host, and not only the page, is the cause."""
-    return isinstance(error, Transient) and (
-        error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
-    )
 
 
 # Errors that the page itself would meet are failures of the poll: a host that is gone for good
@@ -268,10 +262,10 @@ class HostLease:
 
     def note_failure(self, error: WorkError, *, now: datetime) -> None:
         """Pause the host if it asked for that, or if too many of its recent requests failed."""
-        requested = requested_pause(error, now)
-        if requested is not None:
+        is_of_host = error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
+        if (requested := requested_pause(error, now)) is not None:
             self.rate_limiter.pause(requested.total_seconds())
-        elif is_failure_of_host(error):
+        elif isinstance(error, Transient) and is_of_host:
             pause_seconds = self.health.failed(timed_out_at=now if error.code == "timeout" else None)
             if pause_seconds is not None:
                 self.rate_limiter.pause(pause_seconds)
@@ -283,16 +277,10 @@ class LeaseContext(Protocol):
     """What the host leases need from a run; the engine's `RunContext` is one."""
 
     @property
-    def store(self) -> Store:  # noqa: D102 - as its type says
-        ...
-
+    def store(self) -> Store: ...  # noqa: D102 - as its type says
     @property
-    def settings(self) -> Settings:  # noqa: D102 - as its type says
-        ...
-
-    def pace(self, source: Source) -> Pace:
-        """Return how fast a host may be requested for the source."""
-        ...
+    def settings(self) -> Settings: ...  # noqa: D102 - as its type says
+    def pace(self, source: Source) -> Pace: ...  # noqa: D102 - how fast a host may be requested for the source
 
 
 class LeasedHosts:
@@ -495,20 +483,15 @@ def next_allowed_at(mine: Mapping[str, HostLease], store: Store, connection: Con
     return {host: latest + rest for host, rest in rests.items()}
 
 
-Check = Callable[[str], Awaitable[None] | None]
-
-
+@dataclass(frozen=True, slots=True)
 class PacedFetch:
     """Fetches pages of the leased host `own`; a redirect to another host leases that host first."""
 
-    def __init__(
-        self, fetcher: HttpFetcher, own: str, host: HostLease, robots: HostRobots | None, clock: SteadyClock
-    ) -> None:
-        self._fetcher = fetcher
-        self._own = own
-        self._host = host
-        self._robots = robots
-        self._clock = clock
+    fetcher: HttpFetcher
+    own: str
+    host: HostLease
+    robots: HostRobots | None
+    clock: SteadyClock
 
     async def __call__(
         self, request: Request, *, now: datetime | None = None, check_redirect: Check | None = None
@@ -516,7 +499,7 @@ class PacedFetch:
         """Wait for the host's turn and fetch; `check_redirect` may refuse a hop first."""
         async with AsyncExitStack() as until:
             held = host_of(request.url)
-            if held == self._own:
+            if held == self.own:
                 await self._take_turn(request.url, until)
             else:
                 await self._leave(request.url, until)
@@ -525,19 +508,19 @@ class PacedFetch:
                 nonlocal held
                 if check_redirect is not None and inspect.isawaitable(check := check_redirect(url)):
                     await check
-                if not held == host_of(url) == self._own:  # each host in its own turn
+                if not held == host_of(url) == self.own:  # each host in its own turn
                     held = host_of(url)
                     await self._leave(url, until)
                 else:  # a hop is one more request of the host
                     await until.aclose()
                     await self._take_turn(url, until)
 
-            return await self._fetcher.fetch(request, now=now or self._clock.now(), check_redirect=follow)
+            return await self.fetcher.fetch(request, now=now or self.clock.now(), check_redirect=follow)
 
     async def _take_turn(self, url: str, until: AsyncExitStack) -> None:
-        if self._robots is not None:
-            await self._robots.admit(url)  # for each hop: another scheme has another robots.txt
-        await until.enter_async_context(host_turn(self._host, url, clock=self._clock))
+        if self.robots is not None:
+            await self.robots.admit(url)  # for each hop: another scheme has another robots.txt
+        await until.enter_async_context(host_turn(self.host, url, clock=self.clock))
 
     async def _leave(self, url: str, until: AsyncExitStack) -> None:
-        await self._host.redirect_leases.follow(url, honours_robots=self._robots is not None, until=until)
+        await self.host.redirect_leases.follow(url, honours_robots=self.robots is not None, until=until)

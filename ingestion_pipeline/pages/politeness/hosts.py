@@ -21,12 +21,10 @@ from sqlalchemy import Connection, Text, Update, and_, exists, func, or_, select
 
 from ingestion_pipeline.sources.scheduling.tiers import save_measurements
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import Row, columns_of, insert_into, row_source
 from ingestion_pipeline.store.tables import ACTIVE, hosts, measurements, runs, sources, tasks
 from ingestion_pipeline.tasks.errors import Resource, Unreachable, WorkError
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.urls import host_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,13 +310,6 @@ class RateLimiter:
         return timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
 
 
-async def await_turn(rate_limiter: RateLimiter, url: str, *, clock: SteadyClock) -> None:
-    """Return when the URL's host may be requested; raise `Resource` if its pause is long."""
-    if not await rate_limiter.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
-        until = clock.now() + timedelta(seconds=rate_limiter.wait_seconds())
-        raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
-
-
 log = logging.getLogger(__name__)
 
 TOLERANCE = timedelta(minutes=2)  # clocks of machines differ and are adjusted by seconds
@@ -546,7 +537,6 @@ def _known_outage(connection: Connection, *, now: datetime) -> datetime | None:
 
 
 def _succeeded(connection: Connection, *, since: datetime) -> int:
-    """Count the sources that were polled well since then."""
     query = select(func.count()).select_from(sources).where(sources.c.last_success_at > since)
     return connection.execute(query).scalar_one()
 

@@ -33,15 +33,11 @@ _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COMPATIBLE = re.compile(r"\(\s*compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)
 
 # Field names as they are found in the wild; Google accepts the same misspellings.
-_AGENT = ("user-agent", "useragent", "user agent")
-_DISALLOW = ("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")
-_SITEMAP = ("sitemap", "site-map")
-_DELAY = ("crawl-delay", "crawldelay", "crawl delay")
 _FIELDS = {
-    **dict.fromkeys(_AGENT, "agent"),
-    **dict.fromkeys(_DISALLOW, "disallow"),
-    **dict.fromkeys(_SITEMAP, "sitemap"),
-    **dict.fromkeys(_DELAY, "delay"),
+    **dict.fromkeys(("user-agent", "useragent", "user agent"), "agent"),
+    **dict.fromkeys(("disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw"), "disallow"),
+    **dict.fromkeys(("sitemap", "site-map"), "sitemap"),
+    **dict.fromkeys(("crawl-delay", "crawldelay", "crawl delay"), "delay"),
     "allow": "allow",
     "request-rate": "rate",
 }
@@ -264,7 +260,6 @@ def _first_match(rules: Sequence[RobotsRule], path: str) -> RobotsRule | None:
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the meaningful lines as (field, value)."""
     for line in _LINE_END.split(text):
         content = line[:MAX_LINE_CHARACTERS].partition("#")[0].strip()
         name, colon, value = content.partition(":")

@@ -10,9 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
+from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 from urllib.parse import urlsplit
 
+import yaml
 from pydantic import BeforeValidator, Discriminator, Field, Strict, StringConstraints, Tag
 
 from ingestion_pipeline.pages.http.request import Fetched, Request
@@ -326,81 +328,18 @@ ResponseClass = Content | NoContent
 _LITTLE_TEXT = 1_500  # characters; blocked and error pages of real sites have 50 to 900
 _NO_TEXT = 200  # characters of a shell: "Loading", a name, a line about cookies
 
-_MAGIC = (
-    (b"%PDF-", "application/pdf"),
-    (b"\x89PNG\r\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"PK\x03\x04", "application/zip"),
-    (b"\x1f\x8b\x08", "application/gzip"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/msword"),
-    (b"OggS", "application/ogg"),
-    (b"ID3\x02", "audio/mpeg"),
-    (b"ID3\x03", "audio/mpeg"),
-    (b"ID3\x04", "audio/mpeg"),
-    (b"\xef\xbb\xbf%PDF-", "application/pdf"),
-    (b"II*\0", "image/tiff"),
-    (b"MM\0*", "image/tiff"),
-    (b"\0\0\1\0", "image/x-icon"),
-    (b"BZh9", "application/x-bzip2"),
-    (b"\xfd7zXZ\0", "application/x-xz"),
-    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
-    (b"Rar!\x1a\x07", "application/vnd.rar"),
-    (b"\x1a\x45\xdf\xa3", "video/webm"),
-    (b"\x7fELF", "application/x-executable"),
-    (b"wOFF", "font/woff"),
-    (b"wOF2", "font/woff2"),
-)
-_NO_PAGE = re.compile(
-    r"(?:image|audio|video|font)/(?!svg)"
-    r"|application/(?:pdf|zip|gzip|msword|octet-stream|x-tar|vnd\.)"
-)
-
-_BLOCKED_TITLE = re.compile(
-    r"just a moment\W*|attention required\W.*cloudflare|access denied|are you (?:a robot|human)\W*"
-    r"|(?:security|robot|human|bot|browser) (?:check|verification)"
-    r"|verif(?:y|ying) you are (?:a )?human"
-    r"|ddos-guard|pardon our interruption\W*|please wait\W*|checking your browser.*"
-    r"|(?:please )?(?:enable|turn) javascript and cookies to continue|request unsuccessful\W.*",
-    re.IGNORECASE,
-)
-_BLOCKED_SCRIPT = re.compile(
-    r"/cdn-cgi/challenge-platform/h/|cf[-_]chl[-_]|_Incapsula_Resource|captcha-delivery\.com"
-    r"|px-captcha|/_sec/cp_challenge|AwsWafIntegration|awswaf\.com|ddos-guard\.net"
-    r"|(?:google\.com/recaptcha|hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)"
-)
-_BLOCKED_WORDS = re.compile(
-    r"verif\w{1,12} (?:that )?you(?:'re| are) (?:a |not a )?(?:human|robot|bot)|unusual traffic"
-    r"|checking (?:if the site connection is secure|your browser)"
-    r"|complete the (?:captcha|security check)"
-    r"|are you a (?:robot|human)\?|enable javascript and cookies to continue"
-    r"|you don't have permission to access .{0,200}reference #"
-    r"|your (?:ip|request) (?:address )?has been blocked",
-    re.IGNORECASE | re.DOTALL,
-)
+_FILE = resources.files("ingestion_pipeline.pages.visits") / "response_signs.yaml"
+_SIGNS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+_MAGIC = {first.encode("latin-1"): media_type for first, media_type in _SIGNS["first_bytes"].items()}
+_NO_PAGE = re.compile("|".join(_SIGNS["no_page"]))
+_BLOCKED_TITLE = re.compile("|".join(_SIGNS["blocked_title"]), re.IGNORECASE)
+_BLOCKED_SCRIPT = re.compile("|".join(_SIGNS["blocked_script"]))
+_BLOCKED_WORDS = re.compile("|".join(_SIGNS["blocked_words"]), re.IGNORECASE | re.DOTALL)
 _LOGIN_PATH = re.compile(
     r"/(?:log-?in|sign-?in|sso|oauth2?|saml2?|cas|auth(?:enticate|orize)?|idp|account/login)(?:[/.]|$)", re.IGNORECASE
 )
-_LOGIN_WORDS = re.compile(
-    r"\b(?:log ?in|sign ?in|log ?on|anmelden|anmeldung|einloggen|connexion|se connecter"
-    r"|iniciar sesi[óo]n|entrar|accedi|inloggen|authentication required|single sign-?on)\b"
-    r"|ログイン|登录|登錄|로그인",
-    re.IGNORECASE,
-)
-_NOT_FOUND = re.compile(
-    r"(?:(?:error|http|status)\W{1,3}){0,3}404(?:\W*"
-    r"|\W+(?:error|file|http|not|nothing|oops|page|sorry|that|the|this|uh|we)\b.{0,80})"
-    r"|(?:(?:sorry|oops|uh-?oh)\W+)?(?:the |this |that )?(?:requested )?(?:page|document|file"
-    r"|content|resource|course|job|position|url)(?: you (?:requested|(?:are|were) looking for))?"
-    r"(?: was| is| could| can| does| has)?(?: not|n't|not| no longer)(?: be| been)?"
-    r" (?:found|exists?|available)\W*"
-    r"|(?:page|file|document) (?:does not|doesn't) exist\W*|not found|page unavailable"
-    r"|seite (?:wurde )?nicht gefunden|page (?:non trouv[ée]e|introuvable)|p[áa]gina no encontrada"
-    r"|p[áa]gina n[ãa]o encontrada|pagina non trovata|pagina niet gevonden|страница не найдена"
-    r"|ページが見つかりません.{0,10}|页面不存在|找不到(?:该)?页面",
-    re.IGNORECASE,
-)
+_LOGIN_WORDS = re.compile("|".join(_SIGNS["login_words"]), re.IGNORECASE)
+_NOT_FOUND = re.compile("|".join(_SIGNS["not_found"]), re.IGNORECASE)
 _SEPARATOR = re.compile(r"(?<!\s)\s++[|–—:·»-]++\s++|(?:(?<!\s)\s++)?+[|»]\s*+")  # noqa: RUF001 - found in titles
 _SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
 _LOADING = re.compile(
@@ -411,20 +350,8 @@ _LOADING = re.compile(
 _MARKUP = re.compile("<[a-z!]", re.IGNORECASE)
 _SCRIPT = re.compile(r"<script[\s>/]", re.IGNORECASE)
 _NOSCRIPT = re.compile(r"<noscript\b[^<>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
-# In a `noscript` it is about the page; in the text it may be about a course or a job.
-_SAYS_IT_NEEDS_SCRIPT = re.compile(
-    r"(?:enable|turn on|activate|allow) (?:\w+ ){0,3}javascript"
-    r"|javascript (?:is|must be|has to be|needs to be|(?:seems|appears) to be) (?:\w+ ){0,2}"
-    r"(?:required|enabled|disabled|turned off)"
-    r"|(?:site|page|app|application) (?:\w+ ){0,2}(?:requires|needs) (?:\w+ )?javascript"
-    r"|without javascript",
-    re.IGNORECASE,
-)
-_NEEDS_SCRIPT = re.compile(
-    r"(?:enable|requires?|need|turn on|activate|without) .{0,30}javascript|javascript .{0,40}"
-    r"(?:required|enabled|disabled|enable)",
-    re.IGNORECASE,
-)
+_SAYS_IT_NEEDS_SCRIPT = re.compile("|".join(_SIGNS["says_it_needs_script"]), re.IGNORECASE)
+_NEEDS_SCRIPT = re.compile("|".join(_SIGNS["needs_script"]), re.IGNORECASE)
 
 
 def classify_response(
@@ -502,7 +429,7 @@ def _other_type(body: bytes, content_type: str | None) -> str | None:
 
 
 def _by_first_bytes(start: bytes, body: bytes) -> str | None:
-    if media_type := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
+    if media_type := next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None):
         return media_type
     if body[:4] == b"RIFF" and body[8:12] in {b"WEBP", b"WAVE", b"AVI "}:
         return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"

@@ -6,7 +6,7 @@ A saved page is read as a fetched one would be, without network or database.
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -79,23 +79,16 @@ class _Served:
     validators: _Validators
 
 
+@dataclass(frozen=True, slots=True)
 class PageVisitor:
     """Fetches pages; redirects and refreshes count against one limit."""
 
-    def __init__(
-        self,
-        fetch: PageFetch,
-        renderer: Renderer | None = None,
-        *,
-        markdown: bool = True,
-        render_again: timedelta = timedelta(days=1),
-        max_hops: int = 5,
-    ) -> None:
-        self._fetch = fetch
-        self._renderer = renderer
-        self._markdown = markdown
-        self._render_again = render_again
-        self._max_hops = max_hops
+    fetch: PageFetch
+    renderer: Renderer | None = None
+    _: KW_ONLY
+    markdown: bool = True
+    render_again: timedelta = timedelta(days=1)
+    max_hops: int = 5
 
     async def visit(self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None = None) -> PageAnswer:
         """Return the page if its text or links are new, else that it is unchanged.
@@ -109,7 +102,7 @@ class PageVisitor:
         if (known_page := visit.known_page) is not None and self._is_as_it_was(visit, known_page, now=now):
             validators = _Validators(known_page.etag, known_page.last_modified, known_page.served_hash)
             return _same(visit, known_page, validators, rendered_at=known_page.rendered_at)
-        served = await self._served(visit, Hops(visit.url, self._max_hops, check_url), now=now)
+        served = await self._served(visit, Hops(visit.url, self.max_hops, check_url), now=now)
         shell: EmptyShell | None = None
         if isinstance(served, _Served):
             shell = _empty_shell_or_raise(served.page, served.read)
@@ -117,16 +110,16 @@ class PageVisitor:
                 return await _run_by_size(len(served.page.body), self._plain, visit, served)
         elif visit.known_page is not None and not self._is_to_be_rendered(visit, visit.known_page, now=now):
             return _same(visit, visit.known_page, served, rendered_at=visit.known_page.rendered_at)
-        if self._renderer is None:
+        if self.renderer is None:
             raise needs_browser(visit.url, shell.reason if shell else "it is to be rendered")
-        rendered = await self._renderer.render(visit.url, visit.rendering, check_url=check_url)
+        rendered = await self.renderer.render(visit.url, visit.rendering, check_url=check_url)
         return await self._rendered(visit, served, rendered, now=now)
 
     async def _data(self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None) -> PageAnswer:
         """Return the response as it came, or that it is unchanged; an empty body is `Transient`."""
         known_page = visit.known_page
         request = unless_known(Request(url=visit.url, accept=ACCEPT_DATA), known_page)
-        answer = await self._fetch(request, now=now, check_redirect=check_url)
+        answer = await self.fetch(request, now=now, check_redirect=check_url)
         if isinstance(answer, Unchanged):
             if known_page is None:  # a 304 to an unconditional request
                 raise Transient(f"{without_credentials(visit.url)} sent no body", code="empty_body")
@@ -142,7 +135,7 @@ class PageVisitor:
         known_page = visit.known_page
         request = unless_known(Request(url=visit.url, accept=ACCEPT), known_page)
         while True:
-            answer = await self._fetch(request, now=now, check_redirect=hops.follow)
+            answer = await self.fetch(request, now=now, check_redirect=hops.follow)
             if isinstance(answer, Unchanged):
                 return _Validators(answer.etag, answer.last_modified, known_page.served_hash if known_page else None)
             validators = _validators(answer, hops)
@@ -166,7 +159,7 @@ class PageVisitor:
         """Return whether a page with unchanged served bytes must be rendered all the same."""
         if known_page.rendered_at is None:
             return visit.render
-        return now - known_page.rendered_at >= self._render_again
+        return now - known_page.rendered_at >= self.render_again
 
     def _plain(self, visit: PageVisit, served: _Served) -> PageAnswer:
         page = _new_html(visit, served.page, served.read, served.validators)
@@ -197,7 +190,7 @@ class PageVisitor:
             hashes = (page.content_hash, page.links_hash, page.rendering_hash)
             if hashes == (earlier.content_hash, earlier.links_hash, earlier.rendering_hash):
                 return _same(visit, earlier, seen, rendered_at=rendered_at)
-        return replace(page, markdown=read.utf8_markdown()) if self._markdown else page
+        return replace(page, markdown=read.utf8_markdown()) if self.markdown else page
 
 
 def _new_html(visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators) -> NewPage:
@@ -301,14 +294,14 @@ def _is_same_site(canonical: str | None, url: str) -> bool:
     return same_port and theirs == ours
 
 
+@dataclass(frozen=True, slots=True)
 class PoliteVisitor:
     """Fetches pages for a crawl; without a renderer, pages that need a browser are refused."""
 
-    def __init__(self, fetcher: HttpFetcher, renderer: Renderer | None, clock: SteadyClock, settings: Settings) -> None:
-        self._fetcher = fetcher
-        self._renderer = renderer
-        self._clock = clock
-        self._settings = settings
+    fetcher: HttpFetcher
+    renderer: Renderer | None
+    clock: SteadyClock
+    settings: Settings
 
     async def visit(
         self, visit: PageVisit, *, host: HostLease, honours_robots: bool, own: str | None = None
@@ -319,38 +312,36 @@ class PoliteVisitor:
         """
         own = own or host_of(visit.url)
         robots = host.robots if honours_robots else None
-        fetch = PacedFetch(self._fetcher, own, host, robots, self._clock)
-        renderer = self._renderer and _PoliteRenderer(self._renderer, own, host, self._clock)
-        settings = self._settings
+        snapshots = self.settings.snapshots
         visitor = PageVisitor(
-            fetch,
-            renderer,
-            markdown=settings.snapshots.markdown,
-            render_again=timedelta(seconds=settings.snapshots.render_again_seconds),
-            max_hops=settings.fetch.max_redirects,
+            PacedFetch(self.fetcher, own, host, robots, self.clock),
+            self.renderer and _PoliteRenderer(self.renderer, own, host, self.clock),
+            markdown=snapshots.markdown,
+            render_again=timedelta(seconds=snapshots.render_again_seconds),
+            max_hops=self.settings.fetch.max_redirects,
         )
 
         def check_url(url: str) -> None:
             if robots is not None and host_of(url) == own:
                 robots.check_cached(url)
 
-        return await visitor.visit(visit, now=self._clock.now(), check_url=check_url)
+        return await visitor.visit(visit, now=self.clock.now(), check_url=check_url)
 
 
+@dataclass(frozen=True, slots=True)
 class _PoliteRenderer:
     """A renderer that opens pages of one host in the host's turn, and of no other host."""
 
-    def __init__(self, renderer: Renderer, own: str, host: HostLease, clock: SteadyClock) -> None:
-        self._renderer = renderer
-        self._own = own
-        self._host = host
-        self._clock = clock
+    renderer: Renderer
+    own: str
+    host: HostLease
+    clock: SteadyClock
 
     async def render(
         self, url: str, rendering: RenderingOptions, *, check_url: Callable[[str], None] | None = None
     ) -> Rendered:
         def check(document: str) -> None:
-            if host_of(document) != self._own:
+            if host_of(document) != self.own:
                 raise Permanent(
                     f"{url} leads to {host_of(document)} in the browser; name a page of that host if you want that one",
                     code="leads_elsewhere",
@@ -358,8 +349,8 @@ class _PoliteRenderer:
             if check_url is not None:
                 check_url(document)
 
-        async with host_turn(self._host, url, clock=self._clock):
-            return await self._renderer.render(url, rendering, check_url=check)
+        async with host_turn(self.host, url, clock=self.clock):
+            return await self.renderer.render(url, rendering, check_url=check)
 
 
 class NoPageConfig(ValueError):

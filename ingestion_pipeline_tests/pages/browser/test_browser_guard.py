@@ -8,50 +8,11 @@ import pytest
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, WebAnswer, redirect
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, browser_session
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, a_page, browser_session
+from ingestion_pipeline_tests.pages.page_fetches import failing
 
 pytestmark = pytest.mark.browser
 
-# Every known way for a page to send a request; WHERE is a host and port that it must not reach.
-ATTACKS = """<!doctype html><title>harmless</title>
-<link rel=dns-prefetch href=//WHERE><link rel=preconnect href=//WHERE>
-<link rel=prefetch href=http://WHERE/prefetch><link rel=preload as=script href=http://WHERE/preload>
-<link rel=stylesheet href=http://WHERE/style><script src=http://WHERE/script></script>
-<script type=speculationrules>{"prefetch": [{"urls": ["http://WHERE/speculation"]}]}</script>
-<iframe src=http://WHERE/iframe></iframe><iframe srcdoc="<iframe src='http://WHERE/inner'></iframe>">
-</iframe><object data=http://WHERE/object></object><embed src=http://WHERE/embed>
-<video src=http://WHERE/video autoplay></video><img src=http://WHERE/image>
-<a id=ping href="#here" ping=http://WHERE/ping>ping</a>
-<form id=form action=http://WHERE/form method=post target=frame></form><iframe name=frame></iframe>
-<script>
-const tried = [], all = {
-    fetch: () => fetch("http://WHERE/fetch", {mode: "no-cors"}),
-    post: () => fetch("http://WHERE/post", {method: "POST", mode: "no-cors", body: "x"}),
-    led: () => fetch("/led", {mode: "no-cors"}),
-    beacon: () => navigator.sendBeacon("http://WHERE/beacon", "x"),
-    socket: () => new WebSocket("ws://WHERE/socket"),
-    events: () => new EventSource("http://WHERE/events"),
-    form: () => form.submit(),
-    ping: () => ping.click(),
-    popup: () => window.open("http://WHERE/popup"),
-    worker: () => new Worker("/worker.js"),
-    service: () => navigator.serviceWorker.register("/worker.js"),
-    transport: () => new WebTransport("https://LOOPBACK_UDP/transport"),
-    rtc: () => {
-        const peer = new RTCPeerConnection({iceServers: [
-            {urls: "stun:LOOPBACK_UDP"},
-            {urls: "turn:LOOPBACK_UDP?transport=udp", username: "a", credential: "b"},
-            {urls: "turn:WHERE?transport=tcp", username: "a", credential: "b"}]});
-        peer.createDataChannel("x");
-        peer.createOffer().then(offer => peer.setLocalDescription(offer));
-    },
-};
-for (const [name, attack] of Object.entries(all))
-    try { const went = attack(); tried.push(name); went?.catch?.(() => {}); } catch (error) {
-        tried.push(name + ": " + error.message);
-    }
-document.body.dataset.tried = tried.join(" ");
-</script>"""
 WORKER = "fetch('http://WHERE/worker', {mode: 'no-cors'}).catch(() => {});"
 TRIED = "fetch post led beacon socket events form ping popup worker service transport rtc"
 JAVASCRIPT = {"Content-Type": "text/javascript"}
@@ -87,7 +48,8 @@ def session(private: FakeWeb) -> Iterator[BrowserSession]:
 
 def serve_attacks(web: FakeWeb, target: str, datagrams: socket.socket) -> None:
     udp = f"{LOOPBACK}:{datagrams.getsockname()[1]}"
-    web.routes["/"] = ATTACKS.replace("LOOPBACK_UDP", udp).replace("WHERE", target)
+    # Every known way for a page to send a request; WHERE is a host and port that it must not reach.
+    web.routes["/"] = a_page("attacks").replace("LOOPBACK_UDP", udp).replace("WHERE", target)
     web.routes["/worker.js"] = WORKER.replace("WHERE", target)
     web.routes["/led"] = redirect(f"http://{target}/led")
 
@@ -141,10 +103,9 @@ def test_a_page_that_leads_to_a_private_address_is_a_blocked_address(
     before = private.connections
     session.web.routes["/away"] = lead_to(f"http://inside.test:{private.port}/")
 
-    with pytest.raises(Permanent, match=r"inside\.test has the address") as caught:
+    with failing(Permanent, "blocked_address", match=r"inside\.test has the address"):
         session.render("/away")
 
-    assert caught.value.code == "blocked_address"
     assert private.connections == before
 
 
@@ -152,15 +113,12 @@ def test_a_page_that_leads_to_a_private_address_is_a_blocked_address(
 def test_a_private_page_is_never_opened(session: BrowserSession, private: FakeWeb, scheme: str) -> None:
     before = private.connections
 
-    with pytest.raises(Permanent) as caught:
+    with failing(Permanent, "blocked_address"):
         session.render(f"{scheme}://inside.test:{private.port}/")
 
-    assert caught.value.code == "blocked_address"
     assert private.connections == before
 
 
 def test_an_unresolvable_name_is_a_transient_failure(session: BrowserSession) -> None:
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "dns"):
         session.render("http://nowhere.test/")
-
-    assert caught.value.code == "dns"

@@ -15,6 +15,7 @@ from ingestion_pipeline.pages.browser.chromium import has_sandbox
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer
 from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, a_renderer, browser_session
+from ingestion_pipeline_tests.pages.page_fetches import failing
 
 pytestmark = pytest.mark.browser
 
@@ -108,11 +109,10 @@ def test_a_page_that_kills_every_browser_fails_after_two_attempts(
 ) -> None:
     session.web.routes["/deadly"] = signalling_page(session, signal.SIGKILL)
 
-    with pytest.raises(Transient, match="2 times") as caught:
+    with failing(Transient, "browser_crashed", match="2 times"):
         session.render("/deadly")
 
     assert "sandbox" not in caplog.text, "it was said when the first browser started"
-    assert caught.value.code == "browser_crashed"
     assert session.web.paths.count("/deadly") == 2
 
 

@@ -7,40 +7,18 @@ import pytest
 from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, browser_session
+from ingestion_pipeline_tests.pages.browser_sessions import PLAIN, BrowserSession, a_page, browser_session
 
 pytestmark = pytest.mark.browser
 
-LIST = """<title>List</title><a href=/outside>outside</a><div id=list>
-<a href=/plain><b>plain</b></a>
-<button onclick="location.href = '/assigned?id=2'">assigned</button>
-<button onclick="window.open('/window')">window</button>
-<div style="cursor: pointer" onclick="setTimeout(() => location.assign('/late'), 300)">late</div>
-<span role=link onclick="fetch('/where').then(r => r.text()).then(t => location = t)">asked</span>
-<button onclick="location.href = '/assigned?id=2'">again</button>
-<a href="mailto:a@b.test">mail</a><button onclick="this.textContent += '!'">nowhere</button>
-<button disabled onclick="location = '/disabled'">disabled</button>
-<a href=/hidden style="display: none">hidden</a></div>"""
-ROUTED = """<title>Routed</title><button id=more>show</button><main></main><script>
-const names = ["algebra", "botany", "chemistry"];
-function home() {
-    document.querySelector("main").innerHTML = "<ul>" + names.map(n =>
-        `<li onclick="go('${n}')" style="cursor: pointer">${n}</li>`).join("") + "</ul>";
-}
-function go(name) {
-    history.pushState({}, "", "/routed/" + name);
-    document.querySelector("main").innerHTML = "<h1>" + name + "</h1>";
-}
-HISTORY
-more.onclick = home;
-</script>"""
 BACK = "window.onpopstate = home;"
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[BrowserSession]:
-    routes = {"/list": LIST, "/where": "/answered", "/routed": ROUTED.replace("HISTORY", BACK)}
-    with FakeWeb(routes | {"/stuck": ROUTED.replace("HISTORY", "")}) as web, browser_session(web) as session:
+    routed = a_page("routed")
+    routes = {"/list": a_page("list"), "/where": "/answered", "/routed": routed.replace("HISTORY", BACK)}
+    with FakeWeb(routes | {"/stuck": routed.replace("HISTORY", "")}) as web, browser_session(web) as session:
         yield session
 
 

@@ -9,10 +9,7 @@ import pytest
 from sqlalchemy import event, func, select
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.pages.content.snapshots import (
-    SnapshotArchive,
-    write_page_snapshots,
-)
+from ingestion_pipeline.pages.content.snapshots import SnapshotArchive, write_page_snapshots
 from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage, links_hash
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store import Store

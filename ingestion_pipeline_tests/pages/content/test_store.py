@@ -1,24 +1,34 @@
-"""The content store keeps equal bytes once, complete, and readable by the owner only."""
+"""The content store keeps equal bytes once, complete, synced, and readable by the owner only."""
 
 import errno
 import os
 import resource
 import stat
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.pages.content.store import storage_errors_fatal
+from ingestion_pipeline.pages.content import store as content_store
+from ingestion_pipeline.pages.content.store import (
+    MANY,
+    can_sync_file_system,
+    storage_errors_fatal,
+    sync_each,
+    sync_file_system,
+)
 from ingestion_pipeline.pages.zstd import zstd
 from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Transient, classify
+from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.processes import Child
 
 BODY = b"<html>" + b"row " * 1000
@@ -78,10 +88,8 @@ def test_many_writers_of_one_body_leave_one_whole_object(store: ContentStore, tm
 
 
 def test_a_missing_object_is_fetched_again(store: ContentStore) -> None:
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "content_missing"):
         store.get(HASH)
-
-    assert caught.value.code == "content_missing"
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
@@ -92,11 +100,10 @@ def test_a_damaged_object_is_detected_and_repaired(store: ContentStore, tmp_path
     path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
     path.write_bytes({"cut": path.read_bytes()[:-9], "other": foreign, "empty": b""}[damage])
 
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "content_damaged"):
         store.get(HASH)
     store.put(BODY)
 
-    assert caught.value.code == "content_damaged"
     assert store.get(HASH) == BODY
 
 
@@ -106,18 +113,15 @@ def test_a_symbolic_link_is_not_followed(store: ContentStore, tmp_path: Path) ->
     elsewhere = path.rename(tmp_path / "elsewhere")
     path.symlink_to(elsewhere)
 
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "content_damaged"):
         store.get(HASH)
-    assert caught.value.code == "content_damaged"
     assert elsewhere.exists()
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", HASH.upper(), HASH + "\n", HASH[:-1], "/" + HASH[1:], "CON"])
 def test_a_name_that_is_no_hash_touches_no_file(store: ContentStore, name: str) -> None:
-    with pytest.raises(Permanent) as caught:
+    with failing(Permanent, "content_name"):
         store.get(name)
-
-    assert caught.value.code == "content_name"
 
 
 def test_a_failed_write_leaves_nothing_behind(store: ContentStore, tmp_path: Path) -> None:
@@ -290,10 +294,8 @@ def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(store: Co
     (path,) = files(tmp_path)
     path.write_bytes(b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little") + b"\x01\0\0")
 
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "content_damaged"):
         store.get(HASH)
-
-    assert caught.value.code == "content_damaged"
 
 
 @pytest.mark.slow
@@ -327,10 +329,8 @@ def make_old(store: ContentStore, folder: Path, *hashes: str) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
 def test_an_exhausted_resource_is_fatal(number: int) -> None:
-    with pytest.raises(Fatal, match="content store") as caught, storage_errors_fatal():
+    with failing(Fatal, "storage", match="content store"), storage_errors_fatal():
         raise OSError(number, "no more")
-
-    assert caught.value.code == "storage"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.EIO, errno.ENOENT])
@@ -350,3 +350,88 @@ def test_a_folder_in_place_of_an_object_is_not_fatal(tmp_path: Path) -> None:
 
     with pytest.raises(IsADirectoryError), storage_errors_fatal():
         content.put(b"body")
+
+
+def test_syncing_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sync_each([str(tmp_path / "gone")])
+
+
+@pytest.mark.skipif(not can_sync_file_system(), reason="no syncfs here")
+def test_syncing_a_missing_file_system_is_an_error(tmp_path: Path) -> None:
+    sync_file_system(tmp_path, [])
+
+    with pytest.raises(FileNotFoundError):
+        sync_file_system(tmp_path / "gone", [])
+
+
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY, 3 * MANY])
+def test_put_many_stores_every_object_and_no_other_file(tmp_path: Path, count: int) -> None:
+    bodies = [f"body {number}".encode() for number in range(count)]
+    store = ContentStore(tmp_path / "content")
+
+    names = store.put_many(bodies)
+
+    assert [store.get(name) for name in names] == bodies
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == count
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the disk operations in order: `sync` or `name`."""
+    steps: list[str] = []
+
+    def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            result = call(*arguments)
+            steps.append(name)
+            return result
+
+        return called
+
+    monkeypatch.setattr(os, "replace", recorded("name", os.replace))
+    monkeypatch.setattr(os, "fsync", recorded("sync", os.fsync))
+    if can_sync_file_system():
+        library = content_store._libc()
+        monkeypatch.setattr(library, "syncfs", recorded("sync", library.syncfs))
+    return steps
+
+
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY])
+def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
+    tmp_path: Path, steps: list[str], count: int
+) -> None:
+    store = ContentStore(tmp_path / "content")
+
+    store.put_many([f"body {number}".encode() for number in range(count)])
+
+    named_at = [place for place, step in enumerate(steps) if step == "name"]
+    is_at_once = count >= MANY and can_sync_file_system()
+    assert len(named_at) == count
+    assert steps[: named_at[0]] == ["sync"] * (1 if is_at_once else count)
+    assert set(steps[named_at[-1] + 1 :]) == {"sync"}
+
+
+def test_a_copy_for_a_second_name_is_synced_before_it_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "this file system knows no links")
+
+    monkeypatch.setattr(os, "link", refused)
+    store = ContentStore(tmp_path / "content")
+
+    store.put_together([[b"body", b"its text"]])
+
+    assert steps.count("name") == 2
+    assert steps.index("name") >= 2  # the file and its copy are synced
+    assert steps[-1] == "sync"
+
+
+def test_temporary_files_of_a_dead_process_are_pruned(tmp_path: Path) -> None:
+    store = ContentStore(tmp_path)
+    name = store.put(b"kept")
+    (tmp_path / "in" / ".left-0.tmp").write_bytes(b"half")
+
+    assert store.prune([name], older_than_seconds=-60) == 1
+    assert store.get(name) == b"kept"

@@ -1,15 +1,18 @@
-"""Fetches by HTTP from a real server on loopback that drops, drips and sends invalid answers."""
+"""Fetches from a server on loopback that drops, drips, redirects and sends invalid answers; every hop is guarded."""
 
 import asyncio
 import gc
 import gzip
+import shutil
+import ssl
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages import Endpoint, Fetched, FetchLimits, Guard, HttpFetcher, Request, Unchanged
+from ingestion_pipeline.pages import Answer, Endpoint, Fetched, FetchLimits, Guard, HttpFetcher, Request, Unchanged
 from ingestion_pipeline.pages.http.transport import MAX_HOSTS
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.fakes import (
@@ -19,6 +22,7 @@ from ingestion_pipeline_tests.fakes import (
     RawAnswer,
     Reply,
     WebAnswer,
+    a_certificate,
     closed_port,
     dripping_answer,
     drop,
@@ -26,9 +30,10 @@ from ingestion_pipeline_tests.fakes import (
     garbage,
     many_headers,
     raw_answer,
+    redirect,
     reset,
 )
-from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, fetch, fetch_page, run_with_fetcher
+from ingestion_pipeline_tests.pages.page_fetches import AGENT, NOW, failing, fetch, fetch_page, run_with_fetcher
 from ingestion_pipeline_tests.polling_runs import slow_answer
 
 
@@ -204,10 +209,8 @@ def test_a_closed_port_is_a_connection_failure() -> None:
     port = closed_port()
     request = Request(url=f"http://{LOOPBACK}:{port}/")
 
-    with pytest.raises(Transient) as caught:
+    with failing(Transient, "connection"):
         run_with_fetcher(lambda f: f.fetch(request, now=NOW), Guard(frozenset({f"{LOOPBACK}:{port}"})))
-
-    assert caught.value.code == "connection"
 
 
 def test_the_next_address_is_tried_when_the_first_does_not_answer() -> None:
@@ -266,10 +269,9 @@ def test_a_host_whose_last_request_timed_out_must_answer_sooner() -> None:
 def test_a_silent_handshake_ends_at_the_deadline() -> None:
     with FakeWeb() as web:
         request = Request(url=f"https://{web.host_port}/")
-        with pytest.raises(Transient) as caught:
+        with failing(Transient, "timeout") as caught:
             fetch(web, request, FetchLimits(deadline_seconds=0.3))
 
-        assert caught.value.code == "timeout"
     del caught  # its traceback holds the stream
     gc.collect()  # an open socket would be a warning now, and so a failure
 
@@ -375,3 +377,133 @@ def test_a_request_without_a_body_is_a_get() -> None:
         fetch(web, "/jobs")
 
         assert [(request.method, request.body) for request in web.requests] == [("GET", b"")]
+
+
+def test_redirects_are_followed_and_the_final_url_is_returned() -> None:
+    routes = {"/a": redirect("b", 301), "/b": redirect("/c?x=1", 308), "/c?x=1": b"here"}
+    with FakeWeb(routes) as web:
+        answer = fetch_page(web, "/a")
+
+        assert (answer.body, answer.url) == (b"here", web.url("/a"))
+        assert answer.final_url == web.url("/c?x=1")
+
+
+@pytest.mark.parametrize(("hops", "is_followed"), [(5, True), (6, False)])
+def test_five_redirects_are_followed_and_no_more(hops: int, is_followed: bool) -> None:
+    routes: dict[str, WebAnswer] = {f"/{n}": redirect(f"/{n + 1}") for n in range(hops)}
+    with FakeWeb({**routes, f"/{hops}": b"end"}) as web:
+        if is_followed:
+            assert fetch_page(web, "/0").body == b"end"
+        else:
+            with failing(Permanent, "redirects"):
+                fetch(web, "/0")
+
+
+def test_a_redirect_loop_is_detected_at_once() -> None:
+    with FakeWeb({"/a": redirect("/b"), "/b": redirect("/a#again")}) as web:
+        with failing(Permanent, "redirects", match="loop"):
+            fetch(web, "/a")
+
+        assert web.paths == ["/a", "/b"]
+
+
+fullwidth, circled = "\uff11\uff12\uff17.0.0.1", "\u2460\u2461\u2466.\u24ea.\u24ea.\u2460"
+FORMS = f"""
+127.0.0.1 127.1 127.0.1 2130706433 0x7f000001 0x7f.1 0177.0.0.1 017700000001 0x7f.0.0.0x1 0 0.0.0.0
+localhost 127.0.0.2 127.255.255.254 [::1] [::] [0:0:0:0:0:0:0:1] [::ffff:127.0.0.1] [::127.0.0.1]
+[::ffff:7f00:1] [64:ff9b::7f00:1] [2002:7f00:1::] [fe80::1] [fc00::1] [fec0::1] [ff02::1]
+{circled} {fullwidth} 127。0。0。1 127%2e0.0.1 10.0.0.1 172.16.0.1 192.168.1.1 169.254.169.254
+100.64.0.1 192.0.0.192 198.18.0.1 224.0.0.1 240.0.0.1 255.255.255.255 0x7F000001 LOCALHOST
+[2001:0:7f00:1::] [64:ff9b::a9fe:a9fe] [::ffff:a9fe:a9fe] [64:ff9b:1::7f00:1] [fd00:ec2::254] 0x0
+127.0.0.1. metadata.google.internal METADATA.goog. instance-data 100.100.100.200 168.63.129.16
+"""
+
+
+@pytest.mark.parametrize("form", FORMS.split())
+def test_no_form_of_a_private_address_is_reached_directly_or_by_redirect(form: str) -> None:
+    with FakeWeb({"/": b"secret"}) as private, FakeWeb() as front:
+        url = f"http://{form}:{private.port}/"
+        front.routes["/"] = Reply(b"", 302, {"Location": url.encode().decode("latin-1")})
+        for request in (Request(url=url), Request(url=front.url())):
+            with failing(Permanent, "blocked_address"):
+                fetch(front, request)
+
+        assert len(front.requests) == 1
+        assert private.connections == 0
+
+
+@pytest.mark.parametrize(
+    "location", ["file:///etc/passwd", "gopher://a.test/", "javascript:0", "http://[", "http://u:hunter2@a.test/"]
+)
+def test_a_redirect_to_another_scheme_is_refused(location: str) -> None:
+    with FakeWeb({"/": redirect(location)}) as web, failing(Permanent, "bad_url") as caught:
+        fetch(web)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_url_with_a_password_is_not_fetched() -> None:
+    with FakeWeb({"/": b""}) as web:
+        with failing(Permanent, "bad_url") as caught:
+            fetch(web, Request(url=f"http://u:hunter2@{web.host_port}/"))
+
+        assert "hunter2" not in str(caught.value)
+        assert web.connections == 0
+
+
+def test_each_hop_is_resolved_once_and_connects_to_the_checked_address() -> None:
+    with FakeWeb({"/": redirect("http://b.test/")}) as first, FakeWeb({"/": b"b"}) as second:
+        elsewhere = [Endpoint("10.0.0.1", 1)]
+        resolver = FakeResolver({"a.test": [[first.endpoint], elsewhere], "b.test": [[second.endpoint], elsewhere]})
+
+        answer = run_with_fetcher(lambda f: f.fetch(Request(url="http://a.test/"), now=NOW), Guard(resolve=resolver))
+
+        assert isinstance(answer, Fetched)
+        assert resolver.lookups == ["a.test", "b.test"]
+        assert [request.host for request in first.requests + second.requests] == ["a.test", "b.test"]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    return a_certificate(tmp_path_factory.mktemp("tls"), "a.test")
+
+
+def fetch_https(web: FakeWeb, url: str, ca_file: Path | None) -> Answer:
+    guard = Guard(resolve=FakeResolver({"a.test": [[web.endpoint]], "b.test": [[web.endpoint]]}))
+    return run_with_fetcher(lambda f: f.fetch(Request(url=url), now=NOW), guard, ca_file=ca_file)
+
+
+def test_host_header_and_tls_server_name_are_the_hostname(certificate: tuple[Path, ssl.SSLContext]) -> None:
+    cert, context = certificate
+    names: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    with FakeWeb({"/": b"safe"}, tls=context) as web:
+        answer = fetch_https(web, "https://a.test/", cert)
+
+        assert isinstance(answer, Fetched)
+        assert answer.body == b"safe"
+        assert names == ["a.test"]
+        assert web.requests[0].host == "a.test"
+
+
+@pytest.mark.parametrize(("host", "is_trusted"), [("a.test", False), ("b.test", True)])
+def test_an_invalid_certificate_is_a_permanent_failure(
+    certificate: tuple[Path, ssl.SSLContext], host: str, is_trusted: bool
+) -> None:
+    cert, context = certificate
+    with FakeWeb({"/": b"unsafe"}, tls=context) as web:
+        with failing(Permanent, "tls"):
+            fetch_https(web, f"https://{host}/", cert if is_trusted else None)
+
+        assert web.requests == []
+
+
+def test_a_redirect_from_https_to_http_is_refused(certificate: tuple[Path, ssl.SSLContext]) -> None:
+    cert, context = certificate
+    with FakeWeb({"/": redirect("http://b.test/")}, tls=context) as web:
+        with failing(Permanent, "redirects"):
+            fetch_https(web, "https://a.test/", cert)
+
+        assert web.connections == 1

@@ -226,6 +226,11 @@ class FakeTime:
         return RateLimiter(pace, next_allowed_at=next_allowed_at, now=NOON, monotonic=self, sleep=self.sleep)
 
 
+@pytest.fixture
+def timer() -> FakeTime:
+    return FakeTime()
+
+
 PLAIN = Pace(delay_seconds=3)
 BUCKET = Pace(delay_seconds=0.2, burst=10)
 
@@ -246,73 +251,60 @@ def request_times(rate_limiter: RateLimiter, clock: FakeTime, count: int, *, eac
     return times
 
 
-def test_requests_are_spaced_from_the_end_of_the_previous_one() -> None:
-    clock = FakeTime()
-
-    assert request_times(clock.rate_limiter(PLAIN), clock, 3, each_takes=10) == [0, 13, 26]
+def test_requests_are_spaced_from_the_end_of_the_previous_one(timer: FakeTime) -> None:
+    assert request_times(timer.rate_limiter(PLAIN), timer, 3, each_takes=10) == [0, 13, 26]
 
 
-def test_the_first_request_waits_for_the_stored_next_allowed_time() -> None:
-    clock = FakeTime()
-
-    assert request_times(clock.rate_limiter(PLAIN, NOON + 7 * SECOND), clock, 2) == [7, 10]
+def test_the_first_request_waits_for_the_stored_next_allowed_time(timer: FakeTime) -> None:
+    assert request_times(timer.rate_limiter(PLAIN, NOON + 7 * SECOND), timer, 2) == [7, 10]
 
 
-def test_a_next_allowed_time_in_the_past_is_not_waited_for() -> None:
-    clock = FakeTime()
-
-    assert request_times(clock.rate_limiter(PLAIN, NOON - MINUTE), clock, 1) == [0]
+def test_a_next_allowed_time_in_the_past_is_not_waited_for(timer: FakeTime) -> None:
+    assert request_times(timer.rate_limiter(PLAIN, NOON - MINUTE), timer, 1) == [0]
 
 
-def test_a_published_rate_is_a_bucket_of_ten_that_fills_five_times_a_second() -> None:
-    clock = FakeTime()
-
-    assert request_times(clock.rate_limiter(BUCKET), clock, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
+def test_a_published_rate_is_a_bucket_of_ten_that_fills_five_times_a_second(timer: FakeTime) -> None:
+    assert request_times(timer.rate_limiter(BUCKET), timer, 13) == [0.0] * 10 + [0.2, 0.4, 0.6]
 
 
-def test_a_bucket_never_holds_more_than_its_burst() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(BUCKET)
-    request_times(rate_limiter, clock, 5)
-    clock.seconds += 3600
+def test_a_bucket_never_holds_more_than_its_burst(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(BUCKET)
+    request_times(rate_limiter, timer, 5)
+    timer.seconds += 3600
 
-    assert request_times(rate_limiter, clock, 11) == [0.0] * 10 + [0.2]
+    assert request_times(rate_limiter, timer, 11) == [0.0] * 10 + [0.2]
 
 
-def test_an_empty_bucket_stays_empty_in_the_next_run() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(BUCKET)
-    request_times(rate_limiter, clock, 10)
+def test_an_empty_bucket_stays_empty_in_the_next_run(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(BUCKET)
+    request_times(rate_limiter, timer, 10)
 
-    following = clock.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+    following = timer.rate_limiter(BUCKET, NOON + rate_limiter.rest())
 
-    assert request_times(following, clock, 2) == [0.2, 0.4]
+    assert request_times(following, timer, 2) == [0.2, 0.4]
 
 
 @pytest.mark.parametrize("pace", [PLAIN, BUCKET], ids=["plain", "bucket"])
-def test_after_a_pause_nothing_goes_out_before_its_end(pace: Pace) -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(pace)
+def test_after_a_pause_nothing_goes_out_before_its_end(timer: FakeTime, pace: Pace) -> None:
+    rate_limiter = timer.rate_limiter(pace)
 
     rate_limiter.pause(20)
 
     assert rate_limiter.wait_seconds() == pytest.approx(20)
-    assert request_times(rate_limiter, clock, 2) == [20, 20 + pace.delay_seconds]
+    assert request_times(rate_limiter, timer, 2) == [20, 20 + pace.delay_seconds]
 
 
-def test_a_pause_carries_over_to_the_next_run() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(BUCKET)
+def test_a_pause_carries_over_to_the_next_run(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(BUCKET)
     rate_limiter.pause(20)
 
-    following = clock.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+    following = timer.rate_limiter(BUCKET, NOON + rate_limiter.rest())
 
     assert following.wait_seconds() == pytest.approx(20)
 
 
-def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(PLAIN)
+def test_a_short_pause_does_not_shorten_a_longer_one(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(PLAIN)
 
     rate_limiter.pause(20)
     rate_limiter.pause(5)
@@ -320,14 +312,13 @@ def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
     assert rate_limiter.wait_seconds() == pytest.approx(20)
 
 
-def test_repeated_pauses_grow_longer() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(PLAIN)
+def test_repeated_pauses_grow_longer(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(PLAIN)
     pauses: list[float] = []
     for _ in range(4):
         rate_limiter.pause(1)
         pauses.append(rate_limiter.wait_seconds())
-        clock.seconds += pauses[-1]
+        timer.seconds += pauses[-1]
     rate_limiter.reset()
     rate_limiter.pause(1)
 
@@ -335,39 +326,36 @@ def test_repeated_pauses_grow_longer() -> None:
     assert rate_limiter.wait_seconds() == pytest.approx(1)
 
 
-def test_a_pause_applies_to_requests_already_waiting_for_a_turn() -> None:
+def test_a_pause_applies_to_requests_already_waiting_for_a_turn(timer: FakeTime) -> None:
     """Ten requests of a bucket ran at once; the others were still sent after the first 429."""
-    clock = FakeTime()
 
     async def pause_meanwhile(seconds: float) -> None:
-        if not clock.slept:
+        if not timer.slept:
             rate_limiter.pause(20)
-        await clock.sleep(seconds)
+        await timer.sleep(seconds)
 
-    rate_limiter = RateLimiter(BUCKET, next_allowed_at=None, now=NOON, monotonic=clock, sleep=pause_meanwhile)
-    request_times(rate_limiter, clock, 10)
+    rate_limiter = RateLimiter(BUCKET, next_allowed_at=None, now=NOON, monotonic=timer, sleep=pause_meanwhile)
+    request_times(rate_limiter, timer, 10)
 
-    assert request_times(rate_limiter, clock, 1)[0] >= 20
+    assert request_times(rate_limiter, timer, 1)[0] >= 20
 
 
-def test_a_pause_that_is_too_long_is_not_waited_for() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(BUCKET)
+def test_a_pause_that_is_too_long_is_not_waited_for(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(BUCKET)
     rate_limiter.pause(3600)
 
     assert not asyncio.run(rate_limiter.turn(patience_seconds=30))
 
-    assert clock.slept == []
+    assert timer.slept == []
 
 
-def test_the_hosts_own_spacing_is_always_waited_for() -> None:
-    clock = FakeTime()
-    rate_limiter = clock.rate_limiter(Pace(delay_seconds=60))
-    request_times(rate_limiter, clock, 1)
+def test_the_hosts_own_spacing_is_always_waited_for(timer: FakeTime) -> None:
+    rate_limiter = timer.rate_limiter(Pace(delay_seconds=60))
+    request_times(rate_limiter, timer, 1)
 
     assert asyncio.run(rate_limiter.turn(patience_seconds=30))
 
-    assert clock.slept == [60]
+    assert timer.slept == [60]
 
 
 def test_a_host_is_paused_when_most_of_its_recent_requests_have_failed() -> None:

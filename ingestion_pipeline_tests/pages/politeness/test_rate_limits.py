@@ -22,8 +22,8 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
 from ingestion_pipeline.tasks.claims import Worker
-from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, dripping_answer
+from ingestion_pipeline_tests.pages.politeness.polls import Polls, a_source, host_row
 from ingestion_pipeline_tests.polling_runs import (
     POLLS,
     RunningClock,
@@ -31,7 +31,6 @@ from ingestion_pipeline_tests.polling_runs import (
     a_fetcher,
     add_robots,
     add_sources,
-    fetch,
     fetch_async,
     rows,
     slow_answer,
@@ -45,15 +44,6 @@ DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 # Tests of timing rather than rows need no second database.
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
-
-
-def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:
-    values = {"id": f"series:{name}", "url": f"http://{host}/{name}", "series": name}
-    return a_definition(**(values | changes))
-
-
-def host_row(store: Store, host: str = "a.test") -> Any:
-    return next(row for row in rows(store, hosts) if row.host == host)
 
 
 def lease_by_another(store: Store, now: datetime) -> None:
@@ -80,61 +70,61 @@ def fetch_while(ctx: RunContext, web: FakeWeb, meanwhile: Callable[[], None]) ->
     ("value", "pause"), [("3600", HOUR), ("date", HOUR), ("999999999", DAY)], ids=["seconds", "date", "absurd"]
 )
 def test_after_a_429_no_request_is_sent_before_the_time_it_named(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, value: str, pause: timedelta
+    polls: Polls, clock: FixedClock, value: str, pause: timedelta
 ) -> None:
     began = clock.at
     retry_after = format_datetime(began + HOUR, usegmt=True) if value == "date" else value
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": retry_after}), "/2": a_feed(1)}
+    polls.add(a_source("1"), a_source("2"))
+    polls.web.routes |= {"/1": Reply(b"", 429, {"Retry-After": retry_after}), "/2": a_feed(1)}
 
-    _, fetched = fetch(ctx, web)
+    fetched = polls.fetch()
     clock.advance(minutes=30)
-    add_sources(store, a_source("3"))
-    fetch(ctx, web)
+    polls.add(a_source("3"))
+    polls.fetch()
 
-    assert (fetched.counts.given_back, web.paths) == (2, ["/1"])
-    assert host_row(store).next_allowed_at - began == pytest.approx(pause, abs=2 * SECOND)
-    task_rows = rows(store, tasks)
+    assert (fetched.counts.given_back, polls.web.paths) == (2, ["/1"])
+    assert host_row(polls.store).next_allowed_at - began == pytest.approx(pause, abs=2 * SECOND)
+    task_rows = rows(polls.store, tasks)
     assert {(task.status, task.attempts, task.error_code) for task in task_rows} == {("PENDING", 0, "rate_limited")}
     assert min(task.not_before for task in task_rows) >= began + pause - 2 * SECOND
-    assert {source.failure_count for source in rows(store, sources)} == {0}
-    assert rows(store, dead_letters) == []
+    assert {source.failure_count for source in rows(polls.store, sources)} == {0}
+    assert rows(polls.store, dead_letters) == []
 
-    web.routes |= {"/1": a_feed(1), "/3": a_feed(1)}
+    polls.web.routes |= {"/1": a_feed(1), "/3": a_feed(1)}
     clock.advance(days=1)
-    assert fetch(ctx, web)[1].counts.changed == 3
+    assert polls.fetch().counts.changed == 3
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_other_polls_of_the_host_wait_for_a_short_pause(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
+def test_other_polls_of_the_host_wait_for_a_short_pause(polls: Polls) -> None:
+    polls.add(a_source("1"), a_source("2"))
+    polls.web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
 
-    _, fetched = fetch(ctx, web)
+    fetched = polls.fetch()
 
     assert (fetched.counts.given_back, fetched.counts.changed) == (1, 1)
-    assert web.paths == ["/1", "/2"]
-    assert gaps(web)[0] >= 0.99
+    assert polls.web.paths == ["/1", "/2"]
+    assert gaps(polls.web)[0] >= 0.99
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_pause_stops_a_feed_between_two_of_its_pages(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_a_pause_stops_a_feed_between_two_of_its_pages(polls: Polls) -> None:
     """It once waited for the host's pause with its first page fetched: up to a day."""
     first, second = (a_manga(name) for name in ("one", "two"))
-    add_sources(store, first, second)
+    polls.add(first, second)
     page = b'{"result": "ok", "response": "collection", "data": [], "limit": 1, "offset": 0, '
-    web.routes |= {
+    polls.web.routes |= {
         path_of(first): slow_answer(page + b'"total": 2}', 0.3),
         path_of(second): Reply(b"", 429, {"Retry-After": "600"}),
     }
 
-    _, fetched = fetch(ctx, web)
+    fetched = polls.fetch()
 
     assert fetched.counts.given_back == 2
-    assert len(web.requests) == 2
-    assert "asked for a pause" in task_row(store, "series:one").error
+    assert len(polls.web.requests) == 2
+    assert "asked for a pause" in task_row(polls.store, "series:one").error
 
 
 def a_manga(name: str) -> Definition:
@@ -147,204 +137,185 @@ def path_of(source: Definition) -> str:
     return feed.first_request().url.removeprefix("http://a.test")
 
 
-def test_a_host_leased_by_another_run_is_not_fetched_and_is_marked_as_awaited(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    add_sources(store, a_source("1"), a_source("2", "b.test"))
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
-    lease_by_another(store, now)
+def test_a_host_leased_by_another_run_is_not_fetched_and_is_marked_as_awaited(polls: Polls, now: datetime) -> None:
+    polls.add(a_source("1"), a_source("2", "b.test"))
+    polls.web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    lease_by_another(polls.store, now)
 
-    _, fetched = fetch(ctx, web)
+    fetched = polls.fetch()
 
-    assert (web.paths, fetched.counts.given_back) == (["/2"], 1)
-    task = task_row(store, "series:1")
+    assert (polls.web.paths, fetched.counts.given_back) == (["/2"], 1)
+    task = task_row(polls.store, "series:1")
     assert (task.status, task.attempts, task.not_before) == ("PENDING", 0, now + HOUR)
     assert (task.error_code, task.error) == ("host_busy", "a.test is leased by another run")
-    assert host_row(store).requested_at == now
+    assert host_row(polls.store).requested_at == now
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_requests_to_one_host_are_spaced_from_the_end_of_the_previous_one(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    add_sources(store, *(a_source(name) for name in "123"))
-    web.routes |= {f"/{name}": slow_answer(a_feed(1), 0.2) for name in "123"}
+def test_requests_to_one_host_are_spaced_from_the_end_of_the_previous_one(polls: Polls) -> None:
+    polls.add(*(a_source(name) for name in "123"))
+    polls.web.routes |= {f"/{name}": slow_answer(a_feed(1), 0.2) for name in "123"}
 
-    fetch(with_settings(ctx, hosts__delay_seconds="0.2"), web)
+    polls.fetch(hosts__delay_seconds="0.2")
 
-    assert len(web.requests) == 3
-    assert min(gaps(web)) >= 0.4
+    assert len(polls.web.requests) == 3
+    assert min(gaps(polls.web)) >= 0.4
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_requests_to_different_hosts_overlap(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, *(a_source(name, f"{name}.test") for name in "1234"))
-    add_robots(store, *(f"{name}.test" for name in "1234"))
-    web.routes |= {f"/{name}": slow_answer(a_feed(1), 0.8) for name in "1234"}
+def test_requests_to_different_hosts_overlap(polls: Polls) -> None:
+    polls.add(*(a_source(name, f"{name}.test") for name in "1234"))
+    add_robots(polls.store, *(f"{name}.test" for name in "1234"))
+    polls.web.routes |= {f"/{name}": slow_answer(a_feed(1), 0.8) for name in "1234"}
 
-    fetch(with_settings(ctx, hosts__delay_seconds="30"), web)
+    polls.fetch(hosts__delay_seconds="30")
 
-    assert len(web.requests) == 4
-    assert web.requests[-1].at - web.requests[0].at < 0.8
+    assert len(polls.web.requests) == 4
+    assert polls.web.requests[-1].at - polls.web.requests[0].at < 0.8
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(polls: Polls, now: datetime) -> None:
     """The second visit once started with the row's state from before the first one."""
-    store.clock = RunningClock(now)
-    add_sources(store, a_source("1"), a_source("2", "slow.test"), a_source("3"))
-    web.routes |= {"/1": a_feed(1), "/2": slow_answer(a_feed(1), 1.0), "/3": a_feed(1)}
+    polls.store.clock = RunningClock(now)
+    polls.add(a_source("1"), a_source("2", "slow.test"), a_source("3"))
+    polls.web.routes |= {"/1": a_feed(1), "/2": slow_answer(a_feed(1), 1.0), "/3": a_feed(1)}
 
-    fetch(with_settings(ctx, polling__batch_size="2", hosts__delay_seconds="0.5"), web)
+    polls.fetch(polling__batch_size="2", hosts__delay_seconds="0.5")
 
-    [first, second] = [request for request in web.requests if request.host == "a.test"]
+    [first, second] = [request for request in polls.web.requests if request.host == "a.test"]
     assert second.at - first.at >= 0.5
 
 
 @pytest.mark.slow
-def test_spacing_continues_in_the_next_run(ctx: RunContext, store: Store, web: FakeWeb, now: datetime) -> None:
+def test_spacing_continues_in_the_next_run(polls: Polls, now: datetime) -> None:
     """The row once got the wait measured at the end of a slow transaction, added to its start time."""
-    store.clock = RunningClock(now)
-    ctx = with_settings(ctx, hosts__delay_seconds="0.7")
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    polls.store.clock = RunningClock(now)
+    polls.web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
 
-    @event.listens_for(store.engine, "before_cursor_execute")
+    @event.listens_for(polls.store.engine, "before_cursor_execute")
     def write_slowly(*call: Any) -> None:
         time.sleep(0.3 if "INSERT INTO batch_items" in call[2] else 0)
 
-    add_sources(store, a_source("1"))
-    fetch(ctx, web)
-    add_sources(store, a_source("2"))
-    fetch(ctx, web)
+    polls.add(a_source("1"))
+    polls.fetch(hosts__delay_seconds="0.7")
+    polls.add(a_source("2"))
+    polls.fetch(hosts__delay_seconds="0.7")
 
-    assert gaps(web)[0] >= 0.7
+    assert gaps(polls.web)[0] >= 0.7
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(polls: Polls) -> None:
     """New polls of its host were once added to a queue that no longer existed."""
-    add_sources(store, a_source("1"), a_source("2", "b.test"), a_source("3", "b.test"))
-    web.routes |= {"/1": slow_answer(a_feed(1), 0.3)} | {f"/{name}": a_feed(1) for name in "2345"}
-    add_sources(store, a_source("4"), a_source("5", "c.test"))
+    polls.add(a_source("1"), a_source("2", "b.test"), a_source("3", "b.test"))
+    polls.web.routes |= {"/1": slow_answer(a_feed(1), 0.3)} | {f"/{name}": a_feed(1) for name in "2345"}
+    polls.add(a_source("4"), a_source("5", "c.test"))
     leases: list[str] = []
 
-    @event.listens_for(store.engine, "before_cursor_execute")
+    @event.listens_for(polls.store.engine, "before_cursor_execute")
     def lease_slowly(*call: Any) -> None:
         if "INSERT INTO hosts" in call[2]:
             leases.append(call[2])
             time.sleep(0.6 if len(leases) == 2 else 0)
 
-    _, fetched = fetch(with_settings(ctx, polling__batch_size="3"), web)
+    fetched = polls.fetch(polling__batch_size="3")
 
     assert fetched.counts.changed == 5
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_run_whose_time_is_over_releases_its_remaining_tasks(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    add_sources(store, *(a_source(name) for name in "123456"))
-    web.routes |= {f"/{name}": a_feed(1) for name in "123456"}
+def test_a_run_whose_time_is_over_releases_its_remaining_tasks(polls: Polls, now: datetime) -> None:
+    polls.add(*(a_source(name) for name in "123456"))
+    polls.web.routes |= {f"/{name}": a_feed(1) for name in "123456"}
 
-    _, fetched = fetch(with_settings(ctx, polling__slice_seconds="1", hosts__delay_seconds="0.4"), web)
+    fetched = polls.fetch(polling__slice_seconds="1", hosts__delay_seconds="0.4")
 
     assert 2 <= fetched.counts.changed <= 4
     assert fetched.counts.changed + fetched.counts.given_back == 6
-    remaining = [task for task in rows(store, tasks) if task.status == "PENDING"]
+    remaining = [task for task in rows(polls.store, tasks) if task.status == "PENDING"]
     assert {(task.attempts, task.error_code) for task in remaining} == {(0, "slice_over")}
     assert max(task.not_before for task in remaining) <= now + 3 * SECOND
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_dripping_server_is_dropped_at_the_deadline_and_its_host_is_released(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    add_sources(store, a_source("1"))
-    web.routes["/1"] = dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05)
+def test_a_dripping_server_is_dropped_at_the_deadline_and_its_host_is_released(polls: Polls, now: datetime) -> None:
+    polls.add(a_source("1"))
+    polls.web.routes["/1"] = dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05)
     began = time.monotonic()
 
-    fetch(with_settings(ctx, fetch__deadline_seconds="0.4", work__max_attempts="1"), web)
+    polls.fetch(fetch__deadline_seconds="0.4", work__max_attempts="1")
 
     assert 0.4 <= time.monotonic() - began < 2
-    assert rows(store, dead_letters)[0].error_code == "timeout"
-    assert host_row(store).lease_owner is None
+    assert rows(polls.store, dead_letters)[0].error_code == "timeout"
+    assert host_row(polls.store).lease_owner is None
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_pause_is_stored_while_the_run_still_fetches_from_another_host(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_a_pause_is_stored_while_the_run_still_fetches_from_another_host(polls: Polls, now: datetime) -> None:
     """Its lease once expired before the run's end, and the next run sent a request at once."""
-    add_sources(store, a_source("1"), a_source("2", "slow.test"))
-    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "600"}), "/2": slow_answer(a_feed(1), 3.6)}
+    polls.add(a_source("1"), a_source("2", "slow.test"))
+    polls.web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "600"}), "/2": slow_answer(a_feed(1), 3.6)}
     written_at: list[float] = []
 
     def watch() -> None:
-        wait_until(lambda: any(row.next_allowed_at for row in rows(store, hosts)))
+        wait_until(lambda: any(row.next_allowed_at for row in rows(polls.store, hosts)))
         written_at.append(time.monotonic())
 
-    fetch_while(ctx, web, watch)
+    fetch_while(polls.ctx, polls.web, watch)
 
-    assert written_at[0] - web.requests[0].at < 3.5
-    assert host_row(store).next_allowed_at >= now + timedelta(seconds=590)
+    assert written_at[0] - polls.web.requests[0].at < 3.5
+    assert host_row(polls.store).next_allowed_at >= now + timedelta(seconds=590)
 
 
 @pytest.mark.slow
-def test_a_host_that_other_runs_wait_for_is_released_to_them(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    store.clock = RunningClock(now)
-    add_sources(store, *(a_source(name) for name in "123456789"))
-    web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
+def test_a_host_that_other_runs_wait_for_is_released_to_them(polls: Polls, now: datetime) -> None:
+    polls.store.clock = RunningClock(now)
+    polls.add(*(a_source(name) for name in "123456789"))
+    polls.web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
     ctx = with_settings(
-        ctx,
+        polls.ctx,
         hosts__delay_seconds="0.4",
         hosts__yield_after_seconds="1",
         work__lease_seconds="3",  # long enough for a busy machine to begin at all
     )
 
     def want() -> None:
-        wait_until(lambda: bool(web.requests))
-        lease_by_another(store, now)
+        wait_until(lambda: bool(polls.web.requests))
+        lease_by_another(polls.store, now)
 
-    fetched = fetch_while(ctx, web, want)
+    fetched = fetch_while(ctx, polls.web, want)
 
     assert 1 <= fetched.counts.changed < 9
     assert fetched.counts.given_back == 9 - fetched.counts.changed
-    assert host_row(store).lease_owner is None
-    assert "handed to another run" in task_row(store, "series:9").error
+    assert host_row(polls.store).lease_owner is None
+    assert "handed to another run" in task_row(polls.store, "series:9").error
 
 
 @pytest.mark.slow
-def test_a_host_whose_lease_was_lost_is_no_longer_fetched(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
+def test_a_host_whose_lease_was_lost_is_no_longer_fetched(polls: Polls, now: datetime) -> None:
     """A run suspended past its lease once continued beside the run that had the host by then."""
-    store.clock = RunningClock(now)
-    add_sources(store, *(a_source(name) for name in "123456789"))
-    web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
-    ctx = with_settings(ctx, hosts__delay_seconds="0.4", work__lease_seconds="1")
+    polls.store.clock = RunningClock(now)
+    polls.add(*(a_source(name) for name in "123456789"))
+    polls.web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
+    ctx = with_settings(polls.ctx, hosts__delay_seconds="0.4", work__lease_seconds="1")
 
     def take() -> None:
-        wait_until(lambda: bool(web.requests))
-        with store.begin() as connection:
+        wait_until(lambda: bool(polls.web.requests))
+        with polls.store.begin() as connection:
             connection.execute(update(hosts).values(lease_owner="another", lease_until=now + DAY))
 
-    fetched = fetch_while(ctx, web, take)
+    fetched = fetch_while(ctx, polls.web, take)
 
     assert 1 <= fetched.counts.changed <= 3
-    assert host_row(store).lease_owner == "another"
+    assert host_row(polls.store).lease_owner == "another"
 
 
 class ClaimsAtTheEnd(WorkerLoop[Any, Any]):

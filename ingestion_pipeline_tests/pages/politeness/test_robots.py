@@ -1,18 +1,41 @@
+"""robots.txt: its parser, the rules of an answer and how long they hold, and checks against cached rules."""
+
 import json
 import time
 import tracemalloc
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from itertools import product
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import robots_allows
-from ingestion_pipeline.pages.politeness.robots import MAX_BYTES, agent_name, read_robots
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobots, RedirectLeases
+from ingestion_pipeline.pages.politeness.hosts import Pace, RateLimiter
+from ingestion_pipeline.pages.politeness.robots import (
+    CLOSED_FOR,
+    MAX_BYTES,
+    agent_name,
+    as_stored,
+    from_stored,
+    read_robots,
+    rules_of_answer,
+    rules_when_unreachable,
+)
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store.database import SteadyClock
+from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.urls import canonical_url
+from ingestion_pipeline_tests.polling_runs import a_fetcher
 from ingestion_pipeline_tests.samples import sample
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "robots.yaml").read_text(encoding="utf-8"))
 
 HOST = "https://a.test"
 
@@ -116,41 +139,12 @@ def test_beyond_500_kib_nothing_counts_and_half_a_line_does_not_either() -> None
     assert robots.allows("b", HOST + "/x")
 
 
-@pytest.mark.parametrize(
-    ("body", "seconds"),
-    [
-        ("User-agent: *\nCrawl-delay: 7", 7.0),
-        ("User-agent: *\nCrawl-delay: 0.5\n", 0.5),
-        ("User-agent: *\nCrawl-delay: soon", None),
-        ("User-agent: *\nCrawl-delay: -3", None),
-        ("User-agent: *\nCrawl-delay: inf", None),
-        ("User-agent: *\nRequest-rate: 1/5m", 300.0),
-        ("User-agent: *\nRequest-rate: 0/5", None),
-        ("User-agent: *\nCrawl-delay: 7\nUser-agent: mybot\nDisallow: /x", None),
-        ("User-agent: mybot\nDisallow: /x\nUser-agent: mybot\nCrawl-delay: 3", 3.0),
-        ("User-agent: mybot\nCrawl-delay: 3\nUser-agent: b\nCrawl-delay: 0\nDisallow: /x", 3.0),
-        ("User-agent: b\nCrawl-delay: 3\nUser-agent: mybot\nDisallow: /x", None),
-    ],
-)
+@pytest.mark.parametrize(("body", "seconds"), CASES["crawl_delay_and_request_rate_are_parsed"])
 def test_crawl_delay_and_request_rate_are_parsed(body: str, seconds: float | None) -> None:
     assert read_robots(body.encode()).delay_seconds("mybot/2") == seconds
 
 
-@pytest.mark.parametrize(
-    ("header", "name"),
-    [
-        ("ingestion_pipeline/0.1 (+https://a.test)", "ingestion_pipeline"),
-        ("Mozilla/5.0 (compatible; FooBot/1.0; +https://a.test)", "foobot"),
-        ("Mozilla/5.0 (X11)", "mozilla"),
-        ("FooBot", "foobot"),
-        ("FooBot2/1.0", "foobot"),
-        ("Foo Bot/1.0", "foo"),
-        ("FooBot (me@a.test)", "foobot"),
-        ("Foo Bot me@a.test", "foo"),
-        ("Foo Bot", "foo bot"),
-        ("2", "2"),
-    ],
-)
+@pytest.mark.parametrize(("header", "name"), CASES["the_agent_name_is_taken_from_the_user_agent_header"])
 def test_the_agent_name_is_taken_from_the_user_agent_header(header: str, name: str) -> None:
     assert agent_name(header) == name
 
@@ -162,18 +156,7 @@ def test_an_agent_matches_its_own_group_whatever_characters_its_name_has(name: s
     assert not robots.allows(f"{name}/1.0 (+https://me.test)", HOST + "/x")
 
 
-@pytest.mark.parametrize(
-    ("rule", "path"),
-    [
-        ("/%7Ejoe/", "/~joe/x"),
-        ("/~joe/", "/%7ejoe/x"),
-        ("/%7ejoe/", "/%7Ejoe/x"),
-        ("/*%2Dprint$", "/a-print"),
-        ("/*?filter[", "/a?filter%5B%5D=x"),
-        ("/o'brien", "/o%27brien"),
-        ("/a b", "/a%20b"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "path"), CASES["a_path_disallowed_in_one_spelling_is_disallowed_in_all"])
 def test_a_path_disallowed_in_one_spelling_is_disallowed_in_all(rule: str, path: str) -> None:
     """Our canonical URLs have `~` where the site links to, and disallows, `%7E`."""
     decisive = read_robots(f"User-agent: *\nDisallow: {rule}".encode()).decisive_rule("b", path)
@@ -322,3 +305,86 @@ def test_no_bytes_name_or_address_raises(body: bytes, agent: str, url: str) -> N
     robots = read_robots(b"User-agent: *\n" + body)
 
     assert robots.allows(agent, url) in {True, False}
+
+
+FORBIDDING = b"User-agent: *\nDisallow: /x"
+X = "https://a.test/x"
+Y = "https://a.test/y"
+
+
+@pytest.mark.parametrize(("status", "x_is_allowed", "y_is_allowed"), CASES["the_status_decides_what_the_host_allows"])
+def test_the_status_decides_what_the_host_allows(
+    now: datetime, status: int, x_is_allowed: bool, y_is_allowed: bool
+) -> None:
+    robots = rules_of_answer(status, {}, FORBIDDING, now=now).robots
+
+    assert (robots.allows("b", X), robots.allows("b", Y)) == (x_is_allowed, y_is_allowed)
+
+
+def test_an_unreachable_host_disallows_everything_for_a_while(now: datetime) -> None:
+    rules = rules_when_unreachable("timed out", now=now)
+
+    assert not rules.robots.allows("b", Y)
+    assert "timed out" in rules.reason
+    assert rules.are_fresh(now=now + CLOSED_FOR - timedelta(seconds=1))
+    assert not rules.are_fresh(now=now + CLOSED_FOR)
+
+
+@pytest.mark.parametrize(("status", "headers", "minutes"), CASES["rules_hold_as_long_as_the_headers_say_within_bounds"])
+def test_rules_hold_as_long_as_the_headers_say_within_bounds(
+    now: datetime, status: int, headers: dict[str, str], minutes: int
+) -> None:
+    assert rules_of_answer(status, headers, b"", now=now).expires_at == now + timedelta(minutes=minutes)
+
+
+def test_stored_rules_still_disallow_every_spelling(now: datetime) -> None:
+    rules = rules_of_answer(200, {}, b"User-agent: *\nDisallow: /%7Ejoe/", now=now)
+
+    restored = from_stored(as_stored(rules, "b/1.0"), "b/1.0")
+
+    assert restored is not None
+    assert not restored.robots.allows("b/1.0", "https://a.test/~joe/x")
+    assert not restored.robots.allows("b/1.0", "https://a.test/%7Ejoe/x")
+
+
+async def no_redirect_lease(host: str) -> HostLease:
+    raise AssertionError(f"nothing leads to {host}")
+
+
+def host_robots(body: bytes, *, now: datetime) -> HostRobots:
+    fetcher = a_fetcher(Settings(), 1)
+    rules = rules_of_answer(200, {}, body, now=now)
+    return HostRobots(
+        {"http://a.test": as_stored(rules, fetcher.user_agent)},
+        fetcher=fetcher,
+        rate_limiter=RateLimiter(Pace(delay_seconds=0), next_allowed_at=None, now=now),
+        redirect_leases=RedirectLeases(acquire=no_redirect_lease, release=print, clock=SteadyClock(now)),
+        clock=SteadyClock(now),
+        longest_delay_seconds=60,
+    )
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_path_disallowed_for_one_scheme_is_disallowed_for_the_other(scheme: str, now: datetime) -> None:
+    robots = host_robots(b"User-agent: *\nDisallow: /private", now=now)
+
+    robots.check_cached(f"{scheme}://a.test/public")
+    with pytest.raises(Resource, match="Disallow"):
+        robots.check_cached(f"{scheme}://a.test/private/x")
+
+
+@pytest.mark.parametrize(
+    ("rule", "linked"),
+    [
+        ("/%7Ejoe/", "/%7Ejoe/x"),
+        ("/*?filter[", "/list?filter[]=x"),
+        ("/search?q=", "/search?q=x&lang=en"),
+        ("/*&lang=", "/search?q=x&lang=en"),
+    ],
+)
+def test_a_disallowed_link_is_disallowed_under_its_canonical_url(rule: str, linked: str, now: datetime) -> None:
+    robots = host_robots(f"User-agent: *\nDisallow: {rule}".encode(), now=now)
+    url = canonical_url(f"http://a.test{linked}")
+
+    with pytest.raises(Resource, match="Disallow"):
+        robots.check_cached(url)

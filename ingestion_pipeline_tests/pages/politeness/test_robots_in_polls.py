@@ -11,23 +11,20 @@ from typing import Any
 import pytest
 from sqlalchemy import event, select
 
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.politeness.hosts import Leased, lease_hosts, store_robots
 from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.sources.files import declaration, redeclare
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, sources, tasks
-from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, dripping_answer, redirect
+from ingestion_pipeline_tests.pages.politeness.polls import Polls, a_source
 from ingestion_pipeline_tests.polling_runs import (
     POLLS,
     WorkerJob,
     a_feed,
     add_robots,
-    add_sources,
     fetch,
     fetch_async,
     poll,
@@ -45,12 +42,6 @@ DAY = timedelta(days=1)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 # With a NUL, which no URL has and PostgreSQL does not accept.
 FORBIDDEN = b"User-agent: *\nDisallow: /a\0b\nDisallow: /private/\nAllow: /private/open"
-
-
-def a_source(path: str, host: str = "a.test", **changes: Any) -> Definition:
-    name = path.strip("/").replace("/", "-")
-    values = {"id": f"series:{name}", "url": f"http://{host}{path}", "series": name}
-    return a_definition(**(values | changes))
 
 
 def serve_robots(web: FakeWeb, answer: WebAnswer) -> None:
@@ -73,80 +64,76 @@ def record_statements(store: Store) -> list[str]:
     return sent
 
 
-def test_a_disallowed_url_is_never_fetched_and_its_poll_waits_for_new_rules(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
-    serve_robots(web, FORBIDDEN)
-    web.routes |= {"/private/1": a_feed(1), "/private/open/2": a_feed(1), "/3": a_feed(1)}
-    add_sources(store, a_source("/private/1"), a_source("/private/open/2"), a_source("/3"))
+def test_a_disallowed_url_is_never_fetched_and_its_poll_waits_for_new_rules(polls: Polls, clock: FixedClock) -> None:
+    serve_robots(polls.web, FORBIDDEN)
+    polls.web.routes |= {"/private/1": a_feed(1), "/private/open/2": a_feed(1), "/3": a_feed(1)}
+    polls.add(a_source("/private/1"), a_source("/private/open/2"), a_source("/3"))
 
-    _, fetched = fetch(ctx, web)
+    fetched = polls.fetch()
 
-    assert sorted(web.paths) == ["/3", "/private/open/2"]
+    assert sorted(polls.web.paths) == ["/3", "/private/open/2"]
     assert (fetched.counts.changed, fetched.counts.given_back) == (2, 1)
-    task = task_row(store, "series:private-1")
+    task = task_row(polls.store, "series:private-1")
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "blocked_by_robots")
     assert task.not_before - clock.at == pytest.approx(DAY, abs=timedelta(seconds=2))
-    assert status_reason(store, "series:private-1").startswith(
+    assert status_reason(polls.store, "series:private-1").startswith(
         "robots.txt of a.test says 'Disallow: /private/': http://a.test/private/1 is not fetched until 2026-03-02"
     )
-    assert {source.failure_count for source in rows(store, sources)} == {0}
-    assert rows(store, dead_letters) == []
+    assert {source.failure_count for source in rows(polls.store, sources)} == {0}
+    assert rows(polls.store, dead_letters) == []
 
 
-def test_stored_rules_cost_no_request_and_no_statement_until_they_expire(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
-    serve_robots(web, FORBIDDEN)
-    web.routes |= {"/private/1": a_feed(1), "/3": Reply(a_feed(1), headers={"ETag": '"a"'})}
-    add_sources(store, a_source("/3"), a_source("/private/1"))
-    poll(ctx, web)
-    assert len(web.robots_requests) == 1
+def test_stored_rules_cost_no_request_and_no_statement_until_they_expire(polls: Polls, clock: FixedClock) -> None:
+    serve_robots(polls.web, FORBIDDEN)
+    polls.web.routes |= {"/private/1": a_feed(1), "/3": Reply(a_feed(1), headers={"ETag": '"a"'})}
+    polls.add(a_source("/3"), a_source("/private/1"))
+    poll(polls.ctx, polls.web)
+    assert len(polls.web.robots_requests) == 1
 
     clock.advance(hours=23)
-    statements_sent = record_statements(store)
+    statements_sent = record_statements(polls.store)
     by_hand = replace(POLLS, source_ids=("series:3", "series:private-1"))
-    polled = poll(ctx, web, by_hand)
+    polled = poll(polls.ctx, polls.web, by_hand)
 
     assert (polled.counts.unchanged, polled.counts.given_back) == (1, 1)
-    assert len(web.robots_requests) == 1
+    assert len(polls.web.robots_requests) == 1
     assert [
         statement for statement in statements_sent if "UPDATE hosts" in statement and "robots_fetched_at" in statement
     ] == []
     assert [statement for statement in statements_sent if "SELECT" in statement and "robots" in statement] == []
 
     clock.advance(hours=2)
-    serve_robots(web, 404)
-    assert poll(ctx, web).counts.changed == 1
-    assert len(web.robots_requests) == 2
-    assert web.paths.count("/private/1") == 1
+    serve_robots(polls.web, 404)
+    assert poll(polls.ctx, polls.web).counts.changed == 1
+    assert len(polls.web.robots_requests) == 2
+    assert polls.web.paths.count("/private/1") == 1
 
 
 @pytest.mark.parametrize(
     ("answer", "code"), [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")]
 )
 def test_a_missing_robots_txt_allows_everything_and_an_unavailable_one_nothing(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, answer: WebAnswer, code: str | None
+    polls: Polls, clock: FixedClock, answer: WebAnswer, code: str | None
 ) -> None:
-    serve_robots(web, answer)
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
-    add_sources(store, a_source("/1"), a_source("/2"))
+    serve_robots(polls.web, answer)
+    polls.web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    polls.add(a_source("/1"), a_source("/2"))
 
-    fetch(ctx, web)
+    polls.fetch()
 
-    assert len(web.robots_requests) == 1
-    assert len(web.requests) == (0 if code else 2)
-    assert task_row(store, "series:1").error_code == code
+    assert len(polls.web.robots_requests) == 1
+    assert len(polls.web.requests) == (0 if code else 2)
+    assert task_row(polls.store, "series:1").error_code == code
     if code:
-        assert {task.attempts for task in rows(store, tasks)} == {0}
-        assert {source.failure_count for source in rows(store, sources)} == {0}
-        assert f"robots.txt answered {answer}: nothing is fetched" in status_reason(store, "series:2")
-        serve_robots(web, 404)
+        assert {task.attempts for task in rows(polls.store, tasks)} == {0}
+        assert {source.failure_count for source in rows(polls.store, sources)} == {0}
+        assert f"robots.txt answered {answer}: nothing is fetched" in status_reason(polls.store, "series:2")
+        serve_robots(polls.web, 404)
         clock.advance(minutes=59)
-        fetch(ctx, web, replace(POLLS, source_ids=("series:1",)))
-        assert (len(web.robots_requests), web.paths) == (1, [])
+        fetch(polls.ctx, polls.web, replace(POLLS, source_ids=("series:1",)))
+        assert (len(polls.web.robots_requests), polls.web.paths) == (1, [])
         clock.advance(minutes=2)
-        assert fetch(ctx, web)[1].counts.changed == 2
+        assert polls.fetch().counts.changed == 2
 
 
 @pytest.mark.slow
@@ -165,103 +152,93 @@ def test_a_missing_robots_txt_allows_everything_and_an_unavailable_one_nothing(
         pytest.param(b"User-agent: tests\nAllow: /\n\nUser-agent: *\nDisallow: /", True, id="us"),
     ],
 )
-def test_unusual_robots_txt_answers_follow_the_standard(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
-) -> None:
-    web.routes |= {"a.test/robots.txt": answer, "/1": a_feed(1)}
-    web.routes |= {"b.test/rules": b"User-agent: *\nDisallow: /1"}
-    add_sources(store, a_source("/1"))
+def test_unusual_robots_txt_answers_follow_the_standard(polls: Polls, answer: WebAnswer, allowed: bool) -> None:
+    polls.web.routes |= {"a.test/robots.txt": answer, "/1": a_feed(1)}
+    polls.web.routes |= {"b.test/rules": b"User-agent: *\nDisallow: /1"}
+    polls.add(a_source("/1"))
 
     for _ in range(2):  # fetched first, then from the stored rules
-        poll(ctx, web, replace(POLLS, source_ids=("series:1",)))
+        poll(polls.ctx, polls.web, replace(POLLS, source_ids=("series:1",)))
 
-    assert web.paths.count("/1") == (2 if allowed else 0)
-    assert len([request for request in web.robots_requests if request.host == "a.test"]) == 1
+    assert polls.web.paths.count("/1") == (2 if allowed else 0)
+    assert len([request for request in polls.web.robots_requests if request.host == "a.test"]) == 1
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_a_dripping_robots_txt_fails_its_poll_and_nothing_is_fetched(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_dripping_robots_txt_fails_its_poll_and_nothing_is_fetched(polls: Polls) -> None:
     """A host that is down permanently must open its breaker eventually."""
-    serve_robots(web, dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
-    add_sources(store, a_source("/1"))
+    serve_robots(polls.web, dripping_answer(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
+    polls.add(a_source("/1"))
     began = time.monotonic()
 
-    fetch(with_settings(ctx, fetch__deadline_seconds="0.4", work__max_attempts="1"), web)
+    polls.fetch(fetch__deadline_seconds="0.4", work__max_attempts="1")
 
-    assert (web.requests, time.monotonic() - began < 2) == ([], True)
-    [dead_letter] = rows(store, dead_letters)
+    assert (polls.web.requests, time.monotonic() - began < 2) == ([], True)
+    [dead_letter] = rows(polls.store, dead_letters)
     assert dead_letter.error_code == "timeout"
     assert "http://a.test/robots.txt" in dead_letter.error
-    assert rows(store, hosts)[0].lease_owner is None
+    assert rows(polls.store, hosts)[0].lease_owner is None
 
 
 @ON_SQLITE
-def test_a_redirect_to_a_disallowed_url_is_not_followed(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_robots(web, FORBIDDEN)
-    web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
-    add_sources(store, a_source("/1"))
+def test_a_redirect_to_a_disallowed_url_is_not_followed(polls: Polls) -> None:
+    serve_robots(polls.web, FORBIDDEN)
+    polls.web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
+    polls.add(a_source("/1"))
 
-    fetch(ctx, web)
+    polls.fetch()
 
-    assert web.paths == ["/1"]
-    assert task_row(store, "series:1").error_code == "blocked_by_robots"
+    assert polls.web.paths == ["/1"]
+    assert task_row(polls.store, "series:1").error_code == "blocked_by_robots"
 
 
 @pytest.mark.slow
-def test_a_crawl_delay_spaces_the_requests_of_two_processes(
-    ctx: RunContext, store: Store, web: FakeWeb, database_url: str
-) -> None:
-    serve_robots(web, b"User-agent: *\nCrawl-delay: 0.5")
+def test_a_crawl_delay_spaces_the_requests_of_two_processes(polls: Polls, database_url: str) -> None:
+    serve_robots(polls.web, b"User-agent: *\nCrawl-delay: 0.5")
     names = ["/1", "/2", "/3", "/4"]
-    web.routes |= {name: a_feed(1) for name in names}
-    add_sources(store, *(a_source(name) for name in names))
+    polls.web.routes |= {name: a_feed(1) for name in names}
+    polls.add(*(a_source(name) for name in names))
     changes = {"polling__slice_seconds": "1", "hosts__lease_seconds": "1"}
-    job = WorkerJob(url=database_url, home=ctx.settings.home, port=web.port, changes=changes)
+    job = WorkerJob(url=database_url, home=polls.ctx.settings.home, port=polls.web.port, changes=changes)
 
     pair = [Child(poll_until_done, job) for _ in range(2)]
     assert sum(child.result() for child in pair) == 4
 
-    times = sorted(request.at for request in [*web.requests, *web.robots_requests])
-    assert (len(web.robots_requests), len(web.requests)) == (1, 4)
+    times = sorted(request.at for request in [*polls.web.requests, *polls.web.robots_requests])
+    assert (len(polls.web.robots_requests), len(polls.web.requests)) == (1, 4)
     assert min(after - before for before, after in pairwise(times)) >= 0.49
-    assert rows(store, hosts)[0].crawl_delay_seconds == 0.5
+    assert rows(polls.store, hosts)[0].crawl_delay_seconds == 0.5
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_an_absurd_crawl_delay_is_capped_and_left_to_later_runs(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
+def test_an_absurd_crawl_delay_is_capped_and_left_to_later_runs(polls: Polls, clock: FixedClock) -> None:
     answer = Reply(b"User-agent: *\nCrawl-delay: 999999", 200, {"Cache-Control": "no-cache"})
-    serve_robots(web, answer)
-    web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
-    add_sources(store, a_source("/1"), a_source("/2"))
+    serve_robots(polls.web, answer)
+    polls.web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
+    polls.add(a_source("/1"), a_source("/2"))
 
-    _, first = fetch(ctx, web)
-    assert (first.counts.given_back, web.paths) == (2, [])
-    assert "delay that the host's robots.txt asks for" in status_reason(store, "series:1")
+    first = polls.fetch()
+    assert (first.counts.given_back, polls.web.paths) == (2, [])
+    assert "delay that the host's robots.txt asks for" in status_reason(polls.store, "series:1")
     clock.advance(seconds=601)
-    _, second = fetch(ctx, web)
+    second = polls.fetch()
 
-    assert (second.counts.changed, second.counts.given_back, len(web.paths)) == (1, 1, 1)
-    wait = rows(store, hosts)[0].next_allowed_at - clock.at
+    assert (second.counts.changed, second.counts.given_back, len(polls.web.paths)) == (1, 1, 1)
+    wait = rows(polls.store, hosts)[0].next_allowed_at - clock.at
     assert wait == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=2))
 
 
-def test_a_robots_override_is_fetched_and_its_start_and_end_are_audited(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    serve_robots(web, FORBIDDEN)
-    web.routes |= {"/private/1": a_feed(1), "/private/2": a_feed(1)}
+def test_a_robots_override_is_fetched_and_its_start_and_end_are_audited(polls: Polls, now: datetime) -> None:
+    serve_robots(polls.web, FORBIDDEN)
+    polls.web.routes |= {"/private/1": a_feed(1), "/private/2": a_feed(1)}
     overriding = a_source("/private/1", config={"ignore_robots": True})
-    add_sources(store, overriding, a_source("/private/2"))
-    add_sources(store, overriding)
+    polls.add(overriding, a_source("/private/2"))
+    polls.add(overriding)
 
-    fetch(ctx, web)
-    with store.begin() as connection:
+    polls.fetch()
+    with polls.store.begin() as connection:
         source = sources_by_id(connection, [overriding.id])[overriding.id]
         honest, _ = definition_of(declaration(source) | {"config": {}})
         assert honest is not None
@@ -269,46 +246,46 @@ def test_a_robots_override_is_fetched_and_its_start_and_end_are_audited(
         query = select(audit_log.c.actor, audit_log.c.action, audit_log.c.subject)
         audit_rows = [tuple(row) for row in connection.execute(query.order_by(audit_log.c.id))]
 
-    assert (source.ignores_robots, web.paths) == (True, ["/private/1"])
+    assert (source.ignores_robots, polls.web.paths) == (True, ["/private/1"])
     assert audit_rows[0] == ("system", "source.ignore_robots", overriding.id)
     assert audit_rows[1] == ("ana", "source.honour_robots", overriding.id)
     assert [action for _, action, _ in audit_rows].count("source.ignore_robots") == 1
 
 
 @ON_SQLITE
-def test_robots_txt_of_a_documented_api_is_not_fetched(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_robots_txt_of_a_documented_api_is_not_fetched(polls: Polls) -> None:
     config = {"api_base": "http://a.test", "manga_id": "one"}
-    add_sources(store, a_source("/title/one", platform="mangadex", config=config))
+    polls.add(a_source("/title/one", platform="mangadex", config=config))
 
-    fetch(ctx, web)
+    polls.fetch()
 
-    assert (len(web.requests), web.robots_requests) == (1, [])
+    assert (len(polls.web.requests), polls.web.robots_requests) == (1, [])
 
 
 @ON_SQLITE
-def test_rules_stored_for_another_agent_are_fetched_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_robots(store, "a.test", text=b"User-agent: *\nDisallow: /", agent="another/1.0")
-    web.routes["/1"] = a_feed(1)
-    add_sources(store, a_source("/1"))
+def test_rules_stored_for_another_agent_are_fetched_again(polls: Polls) -> None:
+    add_robots(polls.store, "a.test", text=b"User-agent: *\nDisallow: /", agent="another/1.0")
+    polls.web.routes["/1"] = a_feed(1)
+    polls.add(a_source("/1"))
 
-    fetch(ctx, web)
+    polls.fetch()
 
-    assert (len(web.robots_requests), web.paths) == (1, ["/1"])
+    assert (len(polls.web.robots_requests), polls.web.paths) == (1, ["/1"])
 
 
 @pytest.mark.slow
 @ON_SQLITE
-def test_rules_are_stored_with_the_heartbeat_of_a_long_fetch(ctx: RunContext, store: Store, web: FakeWeb) -> None:
+def test_rules_are_stored_with_the_heartbeat_of_a_long_fetch(polls: Polls) -> None:
     """The rules survive a worker that dies later."""
-    serve_robots(web, FORBIDDEN)
-    web.routes["/1"] = slow_answer(a_feed(1), 2)
-    add_sources(store, a_source("/1"))
-    ctx = with_settings(ctx, work__lease_seconds="1")
+    serve_robots(polls.web, FORBIDDEN)
+    polls.web.routes["/1"] = slow_answer(a_feed(1), 2)
+    polls.add(a_source("/1"))
+    ctx = with_settings(polls.ctx, work__lease_seconds="1")
 
     async def visit() -> Any:
-        run = asyncio.create_task(fetch_async(ctx, web.port))
-        await asyncio.to_thread(wait_until, lambda: any(row.robots for row in rows(store, hosts)))
-        [row] = rows(store, hosts)
+        run = asyncio.create_task(fetch_async(ctx, polls.web.port))
+        await asyncio.to_thread(wait_until, lambda: any(row.robots for row in rows(polls.store, hosts)))
+        [row] = rows(polls.store, hosts)
         await run
         return row
 

@@ -30,12 +30,14 @@ from ingestion_pipeline_tests.websites.website_runs import (
     FAST_SETTINGS,
     SMALL_PAGE,
     a_website,
+    analyse,
     answer_pairs,
     only_analysis,
     phase_tasks,
     poll,
     process_analyses,
     provider_settings,
+    start,
 )
 
 OWN = {"business": {"name": "Acme"}, "prompts": ["Who bakes?", "Who bakes best?"]}
@@ -44,9 +46,7 @@ OWN = {"business": {"name": "Acme"}, "prompts": ["Who bakes?", "Who bakes best?"
 @pytest.mark.slow
 def test_the_third_failure_is_terminal_at_once_with_a_reason(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 500
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
-    counts = process_analyses(ctx, web.port)
+    counts = analyse(ctx, web, a_website())
 
     assert counts == {"retried": 2, "failed": 1}
     assert len(web.requests) == 3
@@ -87,8 +87,7 @@ def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
 def test_a_retry_waits_longer_each_time_with_lower_priority(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 500
     slow_ctx = with_settings(ctx, **{**FAST_SETTINGS, "website__backoff_base_seconds": "300"})
-    add_sources(ctx.store, a_website())
-    poll(slow_ctx, web)
+    start(slow_ctx, web, a_website())
     [before] = phase_tasks(ctx.store)
     process_analyses(slow_ctx, web.port)
 
@@ -102,9 +101,7 @@ def test_a_retry_waits_longer_each_time_with_lower_priority(ctx: RunContext, web
 @pytest.mark.slow
 def test_a_failed_phase_resumes_when_its_dead_letter_is_replayed(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 404
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
-    process_analyses(ctx, web.port)
+    analyse(ctx, web, a_website())
     assert only_analysis(ctx.store).status == "failed"
 
     web.routes["/"] = SMALL_PAGE
@@ -123,9 +120,7 @@ def test_without_a_provider_the_last_phase_waits_until_one_is_configured(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     no_provider_ctx = with_settings(ctx, **FAST_SETTINGS)
-    add_sources(ctx.store, a_website(config=OWN))
-    poll(no_provider_ctx, web)
-    process_analyses(no_provider_ctx, web.port)
+    analyse(no_provider_ctx, web, a_website(config=OWN))
 
     waiting = only_analysis(ctx.store)
     [task] = phase_tasks(ctx.store, "website_analysis")
@@ -141,8 +136,7 @@ def test_when_no_provider_answers_the_phase_fails_without_a_failure_of_the_sourc
     ctx: RunContext, web: FakeWeb
 ) -> None:
     with ScriptedModel(always(Fail(status=500))) as broken:
-        add_sources(ctx.store, a_website(config=OWN))
-        poll(ctx, web)
+        start(ctx, web, a_website(config=OWN))
         process_analyses(with_settings(ctx, **provider_settings(one=broken.base_url)), web.port)
 
     row = only_analysis(ctx.store)
@@ -165,8 +159,7 @@ def test_a_worker_whose_task_was_reclaimed_makes_no_further_requests(ctx: RunCon
         return Fail(status=503)
 
     with ScriptedModel(busy_while_another_takes_over) as provider:
-        add_sources(ctx.store, a_website(config=OWN | {"prompts": ["Who bakes?"]}))
-        poll(ctx, web)
+        start(ctx, web, a_website(config=OWN | {"prompts": ["Who bakes?"]}))
         process_analyses(with_settings(ctx, **provider_settings(one=provider.base_url)), web.port)
 
     assert calls == ["Who bakes?"]
@@ -192,9 +185,7 @@ def test_a_failing_provider_is_recorded_and_the_analysis_completes(
 ) -> None:
     with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
         two_provider_ctx = with_settings(ctx, **provider_settings(good=good.base_url, bad=bad.base_url))
-        add_sources(ctx.store, a_website(config=OWN))
-        poll(two_provider_ctx, web)
-        process_analyses(two_provider_ctx, web.port)
+        analyse(two_provider_ctx, web, a_website(config=OWN))
 
     analysis = only_analysis(ctx.store)
     assert (analysis.status, analysis.progress_percent) == ("completed", 100)
@@ -225,8 +216,7 @@ def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_
 
     with ScriptedModel(answer) as model:
         model_ctx = with_settings(ctx, **provider_settings(one=model.base_url))
-        add_sources(ctx.store, a_website(config=OWN))
-        poll(model_ctx, web)
+        start(model_ctx, web, a_website(config=OWN))
         asyncio.run(stop_after_one_answer(model_ctx))
         [task] = phase_tasks(ctx.store, "website_analysis")
         assert (task.status, task.attempts) == ("PENDING", 0)
@@ -241,8 +231,7 @@ def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_
 def test_an_analysis_of_a_disabled_source_ends_without_requests(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel, clock: RunningClock
 ) -> None:
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
+    start(ctx, web, a_website())
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         disable(connection, "website:acme", actor="test", reason="enough", now=now)

@@ -1,7 +1,8 @@
-"""Slots, queue limits and order of analyses; waiting costs no attempt."""
+"""Slots, queue limits and order of analyses, and the metrics of their phases; waiting costs no attempt."""
 
 import threading
 import time
+from asyncio import StreamWriter
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -13,11 +14,12 @@ from sqlalchemy import event
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.store import open_store
+from ingestion_pipeline.operations.retention import maintain
+from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import tasks, website_analyses
-from ingestion_pipeline.websites.analysis_reports import phase_metrics
+from ingestion_pipeline.websites.analysis_reports import KINDS, PhaseMetrics, phase_metrics
 from ingestion_pipeline.websites.business import PHASES
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer
 from ingestion_pipeline_tests.polling_runs import (
     RunningClock,
     a_run_context,
@@ -28,12 +30,15 @@ from ingestion_pipeline_tests.polling_runs import (
     with_settings,
 )
 from ingestion_pipeline_tests.websites.website_runs import (
+    SMALL_PAGE,
     a_website,
+    analyse,
     answer_pairs,
     phase_tasks,
     poll,
     process_analyses,
     provider_settings,
+    start,
     statuses,
 )
 
@@ -83,9 +88,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
     with ScriptedModel(longer_than_a_lease) as model:
         changes = provider_settings(one=model.base_url) | {"website__answer_seconds": "60"}
         long_ctx = with_settings(ctx, **changes, work__lease_seconds="4")
-        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(31)))
-        poll(long_ctx, web)
-        counts = process_analyses(long_ctx, web.port)
+        counts = analyse(long_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(31)))
 
     assert counts["website_analysis_done"] == 31
     assert set(counts) == {"website_info_done", "website_prompts_done", "website_analysis_done"}
@@ -99,8 +102,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_lost(ctx: RunContext, 
 def test_two_concurrent_schedulers_run_each_phase_once(
     ctx: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
 ) -> None:
-    add_sources(ctx.store, *(a_website(f"w{n}") for n in range(12)))
-    poll(ctx, web)
+    start(ctx, web, *(a_website(f"w{n}") for n in range(12)))
     with closing(open_store(database_url, clock=ctx.store.clock)) as second:
         contexts = [ctx, a_run_context(second, ctx.settings)]
         with ThreadPoolExecutor(2) as pool:
@@ -117,8 +119,7 @@ def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
     limited_ctx = with_settings(ctx, **provider_settings(one="http://127.0.0.1:9"), website__queue_limit="2")
-    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(5)))
-    poll(limited_ctx, web)
+    start(limited_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(5)))
 
     assert statuses(ctx.store) == {"not-started": 2}
     refused = [row for row in rows(ctx.store, tasks) if row.error_code == "queue_full"]
@@ -138,12 +139,8 @@ def test_a_full_queue_refuses_with_a_reason_and_no_attempt_is_counted(
 @pytest.mark.slow
 def test_a_phase_waits_while_the_next_queue_is_full(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
     no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit="2")
-    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(2)))
-    poll(no_provider_ctx, web)
-    process_analyses(no_provider_ctx, web.port)
-    add_sources(ctx.store, *(a_website(f"x{n}", config=own_config()) for n in range(2)))
-    poll(no_provider_ctx, web)
-    process_analyses(no_provider_ctx, web.port)
+    analyse(no_provider_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(2)))
+    analyse(no_provider_ctx, web, *(a_website(f"x{n}", config=own_config()) for n in range(2)))
 
     assert statuses(ctx.store) == {"model-analysis": 2, "prompt-forming": 2}
     waiting = phase_tasks(ctx.store, "website_prompts")[2:]
@@ -156,12 +153,9 @@ def test_higher_priority_runs_first_and_then_the_older(
 ) -> None:
     one_slot_ctx = with_settings(ctx, **provider_settings(one=provider.base_url), website__slots="1")
     for name in ("first", "second"):
-        add_sources(ctx.store, a_website(name, config={"prompts": [f"Is it {name}?"]}))
-        poll(one_slot_ctx, web)
+        start(one_slot_ctx, web, a_website(name, config={"prompts": [f"Is it {name}?"]}))
         clock.advance(seconds=1)
-    add_sources(ctx.store, a_website("manual", config=own_config("Is it manual?")))
-    poll(one_slot_ctx, web)
-    process_analyses(one_slot_ctx, web.port)
+    analyse(one_slot_ctx, web, a_website("manual", config=own_config("Is it manual?")))
 
     prompts = [request.text for request in provider.requests]
     assert prompts == ["Is it manual?", "Is it first?", "Is it second?"]
@@ -171,19 +165,15 @@ def test_higher_priority_runs_first_and_then_the_older(
 def test_no_more_analyses_run_concurrently_than_there_are_slots(ctx: RunContext, web: FakeWeb) -> None:
     counter = ConcurrencyCounter(0.1)
     with ScriptedModel(counter) as model:
-        add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(6)))
         limited_ctx = with_settings(ctx, **provider_settings(one=model.base_url), website__slots="2")
-        poll(limited_ctx, web)
-        process_analyses(limited_ctx, web.port)
+        analyse(limited_ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(6)))
 
     assert counter.most == 2
 
 
 @pytest.mark.slow
 def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(ctx: RunContext, web: FakeWeb) -> None:
-    add_sources(ctx.store, *(a_website(f"w{n}", config=own_config()) for n in range(8)))
-    poll(ctx, web)
-    process_analyses(ctx, web.port)
+    analyse(ctx, web, *(a_website(f"w{n}", config=own_config()) for n in range(8)))
 
     # Tasks claimed in one cycle have the same start time.
     cycles = Counter(
@@ -198,8 +188,7 @@ def queue_analyses_in_each_phase(ctx: RunContext, web: FakeWeb, count: int) -> N
     """Queue this number of analyses in each phase."""
     no_provider_ctx = with_settings(ctx, website__providers="", website__queue_limit=str(count))
     for name in ("last", "middle", "first"):
-        add_sources(ctx.store, *(a_website(f"{name}{n}", config=own_config()) for n in range(count)))
-        poll(no_provider_ctx, web)
+        start(no_provider_ctx, web, *(a_website(f"{name}{n}", config=own_config()) for n in range(count)))
         if name != "first":
             process_analyses(no_provider_ctx, web.port)
     waiting = {"model-analysis": count, "prompt-forming": count, "not-started": count}
@@ -262,3 +251,101 @@ def test_a_cycle_claims_in_the_order_of_phases(ctx: RunContext, web: FakeWeb) ->
     process_analyses(ctx, web.port)
 
     assert claimed[:3] == kinds
+
+
+def metrics_by_queue(store: Store) -> dict[str, PhaseMetrics]:
+    with store.read() as connection:
+        metrics = phase_metrics(connection, now=store.clock.now(connection))
+    return {phase.queue: phase for phase in metrics}
+
+
+@pytest.mark.slow
+def test_each_phase_counts_waiting_finished_and_retried_tasks(ctx: RunContext, web: FakeWeb) -> None:
+    web.routes["broken.test/"] = 500
+    start(ctx, web, a_website(), a_website("broken"))
+    before = metrics_by_queue(ctx.store)["website-analysis"]
+    process_analyses(ctx, web.port)
+    first, second, third = metrics_by_queue(ctx.store).values()
+
+    assert (before.waiting, before.running, before.success_rate) == (2, 0, None)
+    assert (first.waiting, first.running, first.lost) == (0, 0, 0)
+    assert (first.succeeded, first.failed, first.retries) == (1, 1, 2)
+    assert (first.success_rate, second.success_rate, third.success_rate) == (0.5, 1, 1)
+    assert 0 <= (third.waiting_seconds or -1) < 60
+    assert 0 < (third.processing_seconds or 0) < 60
+
+
+@pytest.mark.slow
+def test_each_phase_measures_waiting_and_processing_times(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
+    async def read_for_30_seconds(writer: StreamWriter) -> None:
+        clock.advance(seconds=30)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SMALL_PAGE.encode())
+
+    def answer_after_40_seconds(_: ModelRequest) -> ModelReply:
+        clock.advance(seconds=40)
+        return Say(text="Acme.")
+
+    web.routes["/"] = read_for_30_seconds
+    with ScriptedModel(answer_after_40_seconds) as model:
+        model_ctx = with_settings(ctx, **provider_settings(one=model.base_url) | {"website__prompts": "1"})
+        start(model_ctx, web, a_website())
+        clock.advance(seconds=90)
+        process_analyses(model_ctx, web.port)
+    first, second, third = metrics_by_queue(ctx.store).values()
+
+    # In steps of ten seconds: a busy machine adds a second or two.
+    assert [(phase.waiting_seconds or 0) // 10 for phase in (first, second, third)] == [9, 0, 0]
+    assert [(phase.processing_seconds or 0) // 10 for phase in (first, second, third)] == [3, 0, 4]
+
+
+@pytest.mark.slow
+def test_times_of_a_phase_are_means_of_the_last_attempts(ctx: RunContext, web: FakeWeb, clock: RunningClock) -> None:
+    def taking(seconds: float, status: str = "200 OK") -> RawAnswer:
+        async def answer(writer: StreamWriter) -> None:
+            clock.advance(seconds=seconds)
+            head = f"HTTP/1.1 {status}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + SMALL_PAGE.encode())
+
+        return answer
+
+    web.routes["quick.test/"] = taking(30)
+    web.routes["again.test/"] = [taking(60, "500 Error"), taking(50)]
+    for name in ("quick", "again"):
+        analyse(ctx, web, a_website(name))
+    clock.advance(seconds=1)  # the retry is due
+    process_analyses(ctx, web.port)
+    first = metrics_by_queue(ctx.store)["website-analysis"]
+
+    # In steps of ten seconds: a busy machine adds a second or two.
+    assert ((first.waiting_seconds or 0) // 10, (first.processing_seconds or 0) // 10) == (0, 4)
+    assert first.retries == 1
+
+
+@pytest.mark.slow
+def test_the_success_rate_is_unchanged_after_retention_removes_the_tasks(
+    ctx: RunContext, web: FakeWeb, clock: RunningClock
+) -> None:
+    """The rate was 0.5, and 0 an hour later: successful tasks are kept for an hour, failed ones for a week."""
+    web.routes["broken.test/"] = 500
+    analyse(ctx, web, a_website(), a_website("broken"))
+    before = [outcome_counts(phase) for phase in metrics_by_queue(ctx.store).values()]
+
+    for days in (1, 8):
+        clock.advance(days=days)
+        assert maintain(ctx).errors == []
+        assert maintain(ctx).errors == []
+
+        assert [outcome_counts(phase) for phase in metrics_by_queue(ctx.store).values()] == before
+    assert before == [(1, 1, 2, 0.5), (1, 0, 0, 1.0), (1, 0, 0, 1.0)]
+    assert [row for row in rows(ctx.store, tasks) if row.kind in KINDS] == []
+
+
+def outcome_counts(phase: PhaseMetrics) -> tuple[int, int, int, float | None]:
+    return phase.succeeded, phase.failed, phase.retries, phase.success_rate
+
+
+def test_without_analyses_there_are_no_times(store: Store) -> None:
+    metrics = metrics_by_queue(store).values()
+
+    assert [phase.processing_seconds for phase in metrics] == [None] * 3
+    assert {phase.waiting for phase in metrics} == {0}

@@ -27,24 +27,19 @@ from ingestion_pipeline.websites.analysis_rows import NotAWebsite, request_analy
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import SHELL, FakeBrowser
-from ingestion_pipeline_tests.polling_runs import (
-    RunningClock,
-    add_sources,
-    rows,
-    source_row,
-    wait_until,
-    with_settings,
-)
+from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row, wait_until, with_settings
 from ingestion_pipeline_tests.websites.provider_answers import always_text
 from ingestion_pipeline_tests.websites.website_runs import (
     ACME_PAGES,
     SMALL_PAGE,
     a_website,
+    analyse,
     only_analysis,
     phase_tasks,
     poll,
     process_analyses,
     provider_settings,
+    start,
     statuses,
 )
 
@@ -59,9 +54,7 @@ def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
 
     web.routes |= ACME_PAGES
     began = time.monotonic()
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
-    counts = process_analyses(ctx, web.port)
+    counts = analyse(ctx, web, a_website())
     took = time.monotonic() - began
 
     analysis = only_analysis(ctx.store)
@@ -114,8 +107,7 @@ def test_an_analysis_starts_as_not_started_and_each_phase_reports_progress(ctx: 
         changes = provider_settings(quick=quick.base_url, slow=slow.base_url)
         changes |= {"website__prompts": "2", "openai_base_url": model.base_url}
         two_provider_ctx = with_settings(ctx, **changes)
-        add_sources(ctx.store, a_website())
-        poll(two_provider_ctx, web)
+        start(two_provider_ctx, web, a_website())
         queued = only_analysis(ctx.store)
         process_analyses(two_provider_ctx, web.port)
 
@@ -137,9 +129,7 @@ def test_values_of_an_operator_are_used_without_fetching_or_forming_prompts(
     ctx: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     config = {"business": {"name": "Globex"}, "prompts": ["Who makes the best bread?"]}
-    add_sources(ctx.store, a_website(config=config))
-    poll(ctx, web)
-    process_analyses(ctx, web.port)
+    analyse(ctx, web, a_website(config=config))
 
     assert web.requests == web.robots_requests == []
     assert [request.text for request in provider.requests] == ["Who makes the best bread?"]
@@ -168,8 +158,7 @@ def test_a_website_is_analysed_again_at_the_interval_of_its_tier(
 def test_a_poll_starts_no_second_analysis_while_one_is_active(
     ctx: RunContext, web: FakeWeb, clock: RunningClock
 ) -> None:
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
+    start(ctx, web, a_website())
     clock.advance(days=40)
     poll(ctx, web)
 
@@ -179,8 +168,7 @@ def test_a_poll_starts_no_second_analysis_while_one_is_active(
 
 @pytest.mark.slow
 def test_a_website_is_analysed_on_demand_while_others_wait(ctx: RunContext, web: FakeWeb) -> None:
-    add_sources(ctx.store, a_website(), a_website("other"))
-    poll(ctx, web)
+    start(ctx, web, a_website(), a_website("other"))
     messages = request_analyses(ctx, ["website:acme"])
     process_analyses(ctx, web.port, ["website:acme"])
 
@@ -247,10 +235,8 @@ def test_a_worker_that_lost_its_claim_writes_no_progress(ctx: RunContext, web: F
     with ScriptedModel(always_text("Acme is the best baker.")) as provider, ScriptedModel(sentiment) as model:
         changes = provider_settings(one=provider.base_url) | {"openai_base_url": model.base_url}
         config = {"business": {"name": "Acme"}, "prompts": ["Who bakes?"]}
-        add_sources(ctx.store, a_website(config=config))
         model_ctx = with_settings(ctx, **changes)
-        poll(model_ctx, web)
-        counts = process_analyses(model_ctx, web.port)
+        counts = analyse(model_ctx, web, a_website(config=config))
 
     assert [task.fence for task in claimed_by_other] == [2]
     assert (counts["lost"], counts["website_analysis_done"]) == (1, 0)
@@ -261,8 +247,7 @@ def test_a_worker_that_lost_its_claim_writes_no_progress(ctx: RunContext, web: F
 def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= ACME_PAGES | {"/": SHELL}
     browser = FakeBrowser([ACME_PAGES["/"] + "<p>Invoices that bakeries like. " * 40])
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
+    start(ctx, web, a_website())
 
     process_analyses(ctx, web.port, renderer=browser)
 
@@ -274,8 +259,7 @@ def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, we
 
 def test_without_a_browser_the_failure_names_it(ctx: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = SHELL
-    add_sources(ctx.store, a_website())
-    poll(ctx, web)
+    start(ctx, web, a_website())
 
     process_analyses(ctx, web.port)
 

@@ -1,20 +1,32 @@
+"""The class of a response, and the rendering options of a source's config."""
+
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages.visits.page import (
     BlockedPage,
+    Click,
+    ClickDiscovery,
     Content,
     EmptyShell,
     LoginPage,
+    RenderingOptions,
+    RenderWait,
     ResponseClass,
     SoftNotFound,
     WrongType,
     classify_response,
+    rendering_of,
 )
 from ingestion_pipeline_tests.samples import sample
+
+CASES = yaml.safe_load((Path(__file__).parent / "expected" / "page.yaml").read_text(encoding="utf-8"))
 
 HTML = {"content-type": "text/html; charset=utf-8"}
 PASSWORD = "<form><input name=u><input type=password></form>"
@@ -67,23 +79,7 @@ def test_a_correct_label_of_a_file_is_accepted_and_a_mislabelled_page_is_content
     assert classify("<svg></svg>", content_type="image/svg+xml") == Content()
 
 
-@pytest.mark.parametrize(
-    ("title", "headline"),
-    [
-        ("404 Not Found", ""),
-        ("Error 404 | Acme", ""),
-        ("Page not found - Acme", ""),
-        ("Acme – Page Not Found", ""),  # noqa: RUF001
-        ("Acme", "Sorry, the page you requested could not be found."),
-        ("Acme", "Oops! This page doesn't exist"),
-        ("Acme", "This job is no longer available"),
-        ("Acme", "The page cannot be found"),
-        ("404", ""),
-        ("404: This page could not be found", ""),
-        ("Seite nicht gefunden | Acme", ""),
-        ("Acme", "ページが見つかりません"),
-    ],
-)
+@pytest.mark.parametrize(("title", "headline"), CASES["an_error_page_with_status_200_is_a_soft_not_found"])
 def test_an_error_page_with_status_200_is_a_soft_not_found(title: str, headline: str) -> None:
     page = f"<title>{title}</title><h1>{headline}</h1><p>Go to the home page"
 
@@ -91,21 +87,7 @@ def test_an_error_page_with_status_200_is_a_soft_not_found(title: str, headline:
     assert classify(page + LONG) == Content()
 
 
-@pytest.mark.parametrize(
-    "title",
-    [
-        "How to fix 404 errors",
-        "Lost and not found: a story",
-        "Room 404",
-        "404 Main Street",
-        "HTTP 404 explained",
-        "Page one found",
-        "Course found",
-        "Jobs available",
-        "Position available",
-        "This course is available",
-    ],
-)
+@pytest.mark.parametrize("title", CASES["a_page_about_something_else_is_content"])
 def test_a_page_about_something_else_is_content(title: str) -> None:
     assert classify(f"<title>{title}</title><h1>{title}</h1><p>Short.") == Content()
 
@@ -127,18 +109,7 @@ def test_a_login_form_in_place_of_the_page_is_a_login_page() -> None:
 CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1></script>"
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (f"<title>Just a moment...</title>{CHALLENGE}", 200),
-        ("<title>Just a moment...</title>", 503),
-        ("<title>Attention Required! | Cloudflare</title>", 403),
-        ("<title>Access Denied</title>You don't have permission to access x Reference #18.2", 403),
-        ("<p>Please verify you are a human<script src=//hcaptcha.com/1/a.js></script>", 200),
-        ("<title>Sorry</title>Our systems have detected unusual traffic", 429),
-        ("<title>Pardon Our Interruption</title>", 403),
-    ],
-)
+@pytest.mark.parametrize(("body", "status"), CASES["a_bot_challenge_is_a_blocked_page"])
 def test_a_bot_challenge_is_a_blocked_page(body: str, status: int) -> None:
     assert isinstance(classify(body, status=status), BlockedPage)
     assert classify(body + LONG, status=status) == Content()
@@ -156,17 +127,7 @@ def test_a_form_with_a_captcha_is_not_a_blocked_page() -> None:
     assert classify(form) == Content()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<title>Acme</title><div id=root></div><script src=/main.js></script>",
-        "<div id=__next><p>Loading…</p></div><script src=/a.js></script>",
-        "<app-root></app-root><script src=/a.js></script>",
-        "<script src=/a.js></script><noscript>You need to enable JavaScript to run it.</noscript>",
-        "<p>Please enable JavaScript to continue.</p><script src=/a.js></script>",
-        "<p>This site requires JavaScript.</p><script src=/a.js></script>",
-    ],
-)
+@pytest.mark.parametrize("body", CASES["a_page_that_waits_for_scripts_is_an_empty_shell"])
 def test_a_page_that_waits_for_scripts_is_an_empty_shell(body: str) -> None:
     assert isinstance(classify(body), EmptyShell)
     assert classify(body + LONG) == Content()
@@ -194,3 +155,54 @@ def test_many_noscript_tags_are_classified_as_fast_as_other_pages() -> None:
     classify("<p>hi</p><script>" + "<noscript " * 40_000)
 
     assert time.thread_time() - started < 2
+
+
+def test_a_config_without_options_gives_the_defaults() -> None:
+    assert rendering_of({"render": True, "links": {}}) == (RenderingOptions(), [])
+
+
+def test_every_option_is_parsed() -> None:
+    config = {
+        "setup": [{"click": " #cookies "}, {"wait_seconds": 2}, {"click": ".more"}],
+        "load_wait_seconds": 1.5,
+        "content_selector": "main",
+        "click_discovery": {"selector": "#list", "limit": 10_000, "wait_seconds": 60},
+        "screenshot": False,
+    }
+
+    assert rendering_of(config) == (
+        RenderingOptions(
+            setup=(Click(selector="#cookies"), RenderWait(seconds=2), Click(selector=".more")),
+            load_wait_seconds=1.5,
+            content_selector="main",
+            discovery=ClickDiscovery(selector="#list", limit=10_000, wait_seconds=60),
+            screenshot=False,
+        ),
+        [],
+    )
+
+
+def test_a_click_discovery_has_the_limits_of_the_specification() -> None:
+    rendering, _ = rendering_of({"click_discovery": {"selector": "#list"}})
+
+    assert rendering is not None
+    assert rendering.discovery == ClickDiscovery(selector="#list", limit=300, wait_seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [({"setup": [{"click": "a"}] * 101}, "setup"), *CASES["a_mistake_is_named_with_its_key"]],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_mistake_is_named_with_its_key(config: dict[str, Any], field: str) -> None:
+    rendering, problems = rendering_of(config)
+
+    assert rendering is None
+    assert [problem.field for problem in problems] == [field]
+    assert len(problems[0].message) > 10
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    _, problems = rendering_of({"setup": [{}, {"wait_seconds": 0}], "screenshot": 1})
+
+    assert [problem.field for problem in problems] == ["setup[0]", "setup[1].wait_seconds", "screenshot"]

@@ -1,9 +1,12 @@
-"""Phase 3: every prompt is sent to every provider; failures are recorded."""
+"""Phase 3: every prompt is sent to every provider, failures are recorded, and the visibility is scored."""
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
@@ -12,13 +15,18 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.websites.business import AnswerStatus, ProviderAnswer
+from ingestion_pipeline.websites.mentions import Mentions, find_mentions
+from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.provider_analysis import Ranking, mentions_in, ranking_of, relevance, visibility_of
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     ACME,
     always,
     always_text,
     run_analysis,
+    run_with_providers,
     settings_with_providers,
 )
 
@@ -27,16 +35,10 @@ from ingestion_pipeline_tests.websites.provider_answers import (
 def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings) -> None:
     stored_answers: list[ProviderAnswer] = []
     progress: list[tuple[int, int]] = []
-    with (
-        ScriptedModel(always_text("Acme first, then Globex.")) as first_server,
-        ScriptedModel(always_text("Globex.")) as second_server,
-    ):
-        provider_settings = settings_with_providers(
-            settings, {"one": first_server.base_url, "two": second_server.base_url}
-        )
-        analysis = run_analysis(store, provider_settings, on_answer=stored_answers.append, progress=progress)
+    scripts = {"one": always_text("Acme first, then Globex."), "two": always_text("Globex.")}
+    analysis, servers = run_with_providers(store, settings, scripts, on_answer=stored_answers.append, progress=progress)
 
-    assert len(first_server.requests) == len(second_server.requests) == 3
+    assert [len(server.requests) for server in servers] == [3, 3]
     assert sorted(answer.pair for answer in stored_answers) == sorted(analysis.mentions)
     assert sorted(progress) == [(1, 2), (2, 2)]
     assert analysis.ranking.overall.visibility == 0.5
@@ -61,9 +63,7 @@ def test_every_prompt_is_sent_to_every_provider(store: Store, settings: Settings
 def test_a_failing_provider_is_recorded_and_does_not_affect_others(
     store: Store, settings: Settings, reply: ModelReply, code: str
 ) -> None:
-    with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
-        provider_settings = settings_with_providers(settings, {"good": good.base_url, "bad": bad.base_url})
-        analysis = run_analysis(store, provider_settings)
+    analysis, _ = run_with_providers(store, settings, {"good": always_text("Acme."), "bad": always(reply)})
 
     assert [answer.status for answer in analysis.answers if answer.provider == "good"] == [AnswerStatus.ANSWERED] * 3
     failed = [answer for answer in analysis.answers if answer.provider == "bad"]
@@ -78,8 +78,7 @@ def test_a_provider_that_fails_sometimes_is_scored_by_its_answers(store: Store, 
     def half(request: ModelRequest) -> ModelReply:
         return Fail(status=400) if "cheap" in request.text else Say(text="Acme.")
 
-    with ScriptedModel(half) as server:
-        analysis = run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
+    analysis, _ = run_with_providers(store, settings, {"one": half})
 
     assert analysis.ranking.by_provider["one"].answers == 2
     assert analysis.ranking.overall.visibility == 1.0
@@ -98,13 +97,8 @@ def test_the_cost_includes_replies_without_an_answer(store: Store, settings: Set
     def now_and_then(request: ModelRequest) -> ModelReply:
         return reply if "cheap" in request.text else Say(text="Acme.")
 
-    with ScriptedModel(now_and_then) as server:
-        provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        first = run_analysis(store, provider_settings, on_answer=stored_answers.append)
-    with ScriptedModel(always_text("Acme.")) as server:
-        second = run_analysis(
-            store, settings_with_providers(settings, {"one": server.base_url}), previous_answers=stored_answers
-        )
+    first, _ = run_with_providers(store, settings, {"one": now_and_then}, on_answer=stored_answers.append)
+    second, _ = run_with_providers(store, settings, {"one": always_text("Acme.")}, previous_answers=stored_answers)
 
     failed = next(answer for answer in stored_answers if answer.status is AnswerStatus.FAILED)
     assert failed.cost_usd
@@ -136,15 +130,10 @@ def test_a_complete_set_of_answers_makes_no_request(store: Store, settings: Sett
 
 @pytest.mark.slow
 def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, settings: Settings) -> None:
-    with (
-        ScriptedModel(always(Fail(status=401, message="no such key"))) as first_server,
-        ScriptedModel(always(Fail(status=429, headers={"Retry-After": "90"}))) as second_server,
-    ):
-        provider_settings = settings_with_providers(
-            settings, {"one": first_server.base_url, "two": second_server.base_url}
-        )
-        with pytest.raises(Transient) as failure:
-            run_analysis(store, provider_settings)
+    busy = Fail(status=429, headers={"Retry-After": "90"})
+    scripts = {"one": always(Fail(status=401, message="no such key")), "two": always(busy)}
+    with pytest.raises(Transient) as failure:
+        run_with_providers(store, settings, scripts)
 
     error = failure.value
     assert error.retry_after == timedelta(seconds=90)
@@ -153,10 +142,8 @@ def test_the_phase_fails_with_a_reason_if_no_provider_answers(store: Store, sett
 
 
 def test_a_refusal_by_every_provider_is_permanent(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always(Fail(status=401))) as server, pytest.raises(Permanent) as failure:
-        run_analysis(store, settings_with_providers(settings, {"one": server.base_url}))
-
-    assert failure.value.code == "providers_refused"
+    with failing(Permanent, "providers_refused"):
+        run_with_providers(store, settings, {"one": always(Fail(status=401))})
 
 
 def test_without_a_budget_the_phase_waits(store: Store, settings: Settings) -> None:
@@ -183,16 +170,108 @@ def test_a_lost_claim_stops_the_analysis(store: Store, settings: Settings) -> No
     def refuse(_: ProviderAnswer) -> None:
         raise LostClaim
 
-    with ScriptedModel(always_text("Acme.")) as server:
-        provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        with pytest.raises(LostClaim):
-            run_analysis(store, provider_settings, on_answer=refuse)
+    with pytest.raises(LostClaim):
+        run_with_providers(store, settings, {"one": always_text("Acme.")}, on_answer=refuse)
 
 
 def test_the_business_itself_is_not_a_competitor(store: Store, settings: Settings) -> None:
     business = replace(ACME, competitors=("ACME", "Globex", "globex"))
-    with ScriptedModel(always_text("Acme.")) as server:
-        provider_settings = settings_with_providers(settings, {"one": server.base_url})
-        analysis = run_analysis(store, provider_settings, business=business)
+    analysis, _ = run_with_providers(store, settings, {"one": always_text("Acme.")}, business=business)
 
     assert list(analysis.ranking.competitors) == ["Globex"]
+
+
+ACME_NAMES, GLOBEX_NAMES = Names.of("Acme"), Names.of("Globex")
+
+
+def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> ProviderAnswer:
+    facts: dict[str, Any] = {"prompt": "", "model": "m", "status": AnswerStatus.ANSWERED}
+    return ProviderAnswer(prompt_index=index, provider=provider, answer=text, **facts, **more)
+
+
+def ranking(answers: list[ProviderAnswer]) -> Ranking:
+    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES], threshold=88), "Acme")
+
+
+@pytest.mark.parametrize(
+    ("answer", "points"),
+    [
+        ("nobody", 0),
+        ("Acme", 12),
+        ("Acme, Acme", 13),
+        ("Acme " * 9, 15),
+        ("x" * 60 + " Acme", 10),
+        ("x" * 160 + " Acme", 8),
+        ("x" * 310 + " Acme", 6),
+        ("x" * 600 + " Acme", 4),
+    ],
+)
+def test_earlier_and_more_frequent_mentions_score_higher(answer: str, points: int) -> None:
+    assert relevance(find_mentions(answer, ACME_NAMES)) == points
+
+
+def test_visibility_is_the_share_of_answers_with_a_mention() -> None:
+    company_ranking = ranking([an_answer("Acme", 0), an_answer("no", 1), an_answer("no", 2)])
+
+    assert company_ranking.overall.visibility == 0.3333
+    assert (company_ranking.overall.answers, company_ranking.overall.mentioned, company_ranking.overall.best_rank) == (
+        3,
+        1,
+        1,
+    )
+
+
+def test_direct_prompts_are_excluded_from_unprompted_visibility() -> None:
+    company_ranking = ranking([an_answer("no", 0), an_answer("Acme", 1, is_direct=True)])
+
+    assert (company_ranking.overall.visibility, company_ranking.overall.unprompted) == (0.5, 0.0)
+
+
+def test_the_score_is_capped_at_a_hundred() -> None:
+    company_ranking = ranking([an_answer("Acme Acme Acme Acme", number) for number in range(7)])
+
+    assert company_ranking.overall.score == 100
+
+
+def test_the_overall_score_is_the_mean_of_the_providers() -> None:
+    company_ranking = ranking([an_answer("Acme", 0, "one"), an_answer("no", 0, "two")])
+
+    assert (company_ranking.by_provider["one"].score, company_ranking.by_provider["two"].score) == (12, 0)
+    assert company_ranking.overall.score == 6
+
+
+def test_competitors_are_scored_on_the_same_answers() -> None:
+    company_ranking = ranking([an_answer("Globex, then Acme", 0), an_answer("Globex", 1)])
+
+    assert company_ranking.competitors["Globex"].visibility == 1.0
+    assert company_ranking.competitors["Globex"].score > company_ranking.overall.score
+
+
+def test_a_business_is_not_found_inside_another_name() -> None:
+    answers = [an_answer("Acme Brothers are good")]
+
+    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")], threshold=88)
+
+    assert [bool(mentions[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
+
+
+def test_without_answers_there_is_no_visibility() -> None:
+    nothing = visibility_of([])
+
+    assert (nothing.visibility, nothing.score, nothing.unprompted) == (0.0, 0, None)
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(1, 6)), max_size=10))
+def test_a_score_stays_within_its_bounds(placements: list[tuple[int, int]]) -> None:
+    answer_mentions = [
+        (an_answer("", number), find_mentions("x" * at + " Acme" * times, ACME_NAMES))
+        for number, (at, times) in enumerate(placements)
+    ]
+    visibility = visibility_of(answer_mentions)
+
+    assert 0 <= visibility.score <= 100
+    assert 0 <= visibility.visibility <= 1
+    more = visibility_of([*answer_mentions, (an_answer("", 99), find_mentions("Acme", ACME_NAMES))])
+    assert more.score >= visibility.score
+    assert visibility_of([*answer_mentions, (an_answer("", 99), Mentions())]).score == visibility.score
