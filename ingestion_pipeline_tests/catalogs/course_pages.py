@@ -28,8 +28,10 @@ from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     EVERYTHING,
+    LiveCatalog,
     a_catalog,
     complete_extractions,
+    crawl_all,
     crawl_until_done,
     fetch_pages,
     poll_catalogs,
@@ -231,20 +233,28 @@ def answer_from_page(request: ModelRequest) -> Reply:
     return model_answer(*records)
 
 
-class School:
-    """A garden school whose pages need a model: its web, the model, and crawls of it."""
+class School(LiveCatalog):
+    """A garden school whose pages need a model: its web, the model, and crawls of it with and without the model."""
 
-    def __init__(self, store: Store, ctx: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
+    def __init__(self, without_model: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
+        self.model, self.without_model = model, without_model
+        super().__init__(without_model, web)
+        self.configure_model()
+
+    def configure_model(self, **changes: str) -> None:
         fast = {f"INGESTION_{name.upper().replace('.', '__')}": value for name, value in FAST_SETTINGS.items()}
-        self.store, self.web, self.model = store, web, model
-        self.ctx = a_run_context(store, settings_with_model(model.base_url, ctx.settings, **fast))
+        settings = settings_with_model(self.model.base_url, self.without_model.settings, **fast, **changes)
+        self.ctx = a_run_context(self.store, settings)
 
     def serve_courses(self, layout: Layout, *numbers: int) -> None:
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
         self.web.routes["/"] = f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"
         self.web.routes |= {f"/c/{number}": layout(number) for number in numbers}
 
-    def crawl(self) -> int:
+    def crawl_without_model(self) -> None:
+        crawl_all(self.without_model, self.web.port)
+
+    def crawl_with_model(self) -> int:
         """Run an extraction to its end; return the number of model requests."""
         before = len(self.model.requests)
         asyncio.run(self._crawl())
@@ -262,10 +272,10 @@ class School:
     @property
     def extraction_methods(self) -> list[str | None]:
         """Return the methods by which the detail pages of the last extraction were read."""
-        last = max(row.extraction_id for row in rows(self.store, pages))
-        last_pages = [row for row in rows(self.store, pages) if row.extraction_id == last]
+        last = max(row.extraction_id for row in self.rows(pages))
+        last_pages = [row for row in self.rows(pages) if row.extraction_id == last]
         return [row.extraction_method for row in last_pages if row.url != "http://a.test/"]
 
     @property
     def selector_rows(self) -> list[Any]:
-        return rows(self.store, learned_selectors)
+        return self.rows(learned_selectors)

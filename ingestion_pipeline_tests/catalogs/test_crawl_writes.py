@@ -13,7 +13,7 @@ from ingestion_pipeline.engine import worker_loop
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.catalog_extractions import a_catalog, crawl_all, crawled_pages, link_page
+from ingestion_pipeline_tests.catalog_extractions import LiveCatalog, a_catalog, crawl_all, crawled_pages, link_page
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources
 
@@ -51,12 +51,10 @@ def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_no_page_is_fetched_while_others_are_written(
-    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path
-) -> None:
+def test_no_page_is_fetched_while_others_are_written(live: LiveCatalog, tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path / "slow", seconds=0.25)
 
-    during = requests_during_writes(ctx, store, web, disk)
+    during = requests_during_writes(live.ctx, live.store, live.web, disk)
 
     assert len(disk.busy) >= 4
     assert [delay for delay in during if delay > 0.1] == [], "except the one already in flight"
@@ -64,10 +62,10 @@ def test_no_page_is_fetched_while_others_are_written(
 
 @pytest.mark.slow
 def test_a_slow_disk_does_not_delay_every_fetch(
-    ctx: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    live: LiveCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_loop, "PAUSE_SECONDS", 0.05)
 
-    during = requests_during_writes(ctx, store, web, SlowDisk(tmp_path / "slow", seconds=0.4))
+    during = requests_during_writes(live.ctx, live.store, live.web, SlowDisk(tmp_path / "slow", seconds=0.4))
 
     assert any(delay > 0.05 for delay in during)

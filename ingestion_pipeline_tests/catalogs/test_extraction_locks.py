@@ -15,7 +15,6 @@ from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
 from ingestion_pipeline.catalogs.frontier import PageWork, open_pages
 from ingestion_pipeline.catalogs.states import FETCH_PAGE, ExtractionStatus
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Failed
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
@@ -30,9 +29,8 @@ from ingestion_pipeline_tests.catalog_extractions import (
     EVERYTHING,
     FAILURE,
     CatalogHarness,
-    a_catalog,
+    LiveCatalog,
     link_page,
-    poll_catalogs,
 )
 from ingestion_pipeline_tests.catalogs.course_pages import (
     claim_page_reads,
@@ -40,8 +38,6 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
     read_by_rules,
     write_readings,
 )
-from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import add_sources, rows
 from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 ROUNDS = 10
@@ -78,37 +74,35 @@ def test_a_cancel_waits_for_an_extraction_without_holding_its_tasks(catalog: Cat
     assert waits_without_tasks(catalog.ctx.store, lambda: catalog.cancel(id_))
 
 
-def test_writing_read_results_waits_for_an_extraction_without_holding_tasks(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    download_courses(ctx, web, 1, 2)
-    works = claim_page_reads(ctx, Worker(store, lease_seconds=60))
-    results = [read_by_rules(ctx, work) for work in works]
+def test_writing_read_results_waits_for_an_extraction_without_holding_tasks(live: LiveCatalog) -> None:
+    download_courses(live.ctx, live.web, 1, 2)
+    works = claim_page_reads(live.ctx, Worker(live.store, lease_seconds=60))
+    results = [read_by_rules(live.ctx, work) for work in works]
 
-    assert waits_without_tasks(store, lambda: write_readings(ctx, results))
-    assert {row.status for row in rows(store, tasks) if row.kind == "extract_page"} == {"SUCCESS"}
+    assert waits_without_tasks(live.store, lambda: write_readings(live.ctx, results))
+    assert {row.status for row in live.rows(tasks) if row.kind == "extract_page"} == {"SUCCESS"}
 
 
-def test_writing_fetch_results_waits_for_an_extraction_without_holding_tasks(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes["/"] = link_page()
-    add_sources(store, a_catalog())
-    poll_catalogs(ctx, web)
-    archive = SnapshotArchive(store, ctx.content)
-    claimed_tasks = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE, frontier_of=CATALOG_ID), limit=1)
-    with store.begin() as connection:
+def test_writing_fetch_results_waits_for_an_extraction_without_holding_tasks(live: LiveCatalog) -> None:
+    live.web.routes["/"] = link_page()
+    live.register()
+    live.poll()
+    archive = SnapshotArchive(live.store, live.ctx.content)
+    claimed_tasks = Worker(live.store, lease_seconds=60).claim(
+        ClaimFilter(kind=FETCH_PAGE, frontier_of=CATALOG_ID), limit=1
+    )
+    with live.store.begin() as connection:
         [work] = open_pages(connection, claimed_tasks, archive=archive)
     assert isinstance(work, PageWork)
 
     def write() -> None:
-        clock = SteadyClock(store.now())
-        visitor = PoliteVisitor(None, None, clock, ctx.settings)  # pyright: ignore[reportArgumentType]  unused
-        handler = CrawlHandler(ctx, EVERYTHING, visitor=visitor, clock=clock)
+        clock = SteadyClock(live.store.now())
+        visitor = PoliteVisitor(None, None, clock, live.ctx.settings)  # pyright: ignore[reportArgumentType]  unused
+        handler = CrawlHandler(live.ctx, EVERYTHING, visitor=visitor, clock=clock)
         failure = Failed(task=work.task, item=work, error=Transient("later", code="http_503"))
-        OutcomeWriter(ctx, handler).write([failure])
+        OutcomeWriter(live.ctx, handler).write([failure])
 
-    assert waits_without_tasks(store, write)
+    assert waits_without_tasks(live.store, write)
 
 
 def test_completion_locks_the_extraction_before_its_tasks(catalog: CatalogHarness) -> None:

@@ -41,21 +41,21 @@ COURSE = entity_type("course")
 def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
     add_sources(store, a_catalog())
     with ScriptedModel(answer_from_page) as model:
-        yield School(store, ctx, web, model)
+        yield School(ctx, web, model)
 
 
 @pytest.mark.slow
 def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3, 4)
-    assert school.crawl() == 4
+    assert school.crawl_with_model() == 4
     assert school.extraction_methods == ["cheap_model"] * 4
 
     school.serve_courses(spring_layout, 1, 2, 3, 4, 5, 6, 7)
 
-    assert school.crawl() == 0
+    assert school.crawl_with_model() == 0
     assert sorted(school.extraction_methods[-3:], key=str) == ["selectors"] * 3
-    newest = max(row.dataset_id for row in rows(school.store, data_items))
-    newest_items = [row for row in rows(school.store, data_items) if row.dataset_id == newest]
+    newest = max(row.dataset_id for row in school.rows(data_items))
+    newest_items = [row for row in school.rows(data_items) if row.dataset_id == newest]
     assert {row.data["course_name"] for row in newest_items} == {garden_title(number) for number in range(1, 8)}
     assert all(row.data["course_description"] == garden_text(int(row.data["course_id"][4:])) for row in newest_items)
     [row] = school.selector_rows
@@ -71,40 +71,40 @@ def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) ->
 @pytest.mark.slow
 def test_learned_selectors_do_not_cause_unchanged_pages_to_be_read_again(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3)
-    school.crawl()
-    items = rows(school.store, data_items)
+    school.crawl_with_model()
+    items = school.rows(data_items)
 
-    assert school.crawl() == 0
+    assert school.crawl_with_model() == 0
     assert len(school.selector_rows) == 1
-    assert rows(school.store, data_items) == items
-    assert all(row.carried_from for row in rows(school.store, pages)[-3:])
+    assert school.rows(data_items) == items
+    assert all(row.carried_from for row in school.rows(pages)[-3:])
 
 
 @pytest.mark.slow
 def test_selectors_are_learned_again_after_a_change_of_layout(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3, 4)
-    school.crawl()
+    school.crawl_with_model()
     [before] = school.selector_rows
 
     school.serve_courses(autumn_layout, 1, 2, 3, 4)
-    assert school.crawl() == 4
+    assert school.crawl_with_model() == 4
     [after] = school.selector_rows
     assert after.selectors != before.selectors
     assert after.selectors["course_description"] == "section.text"
 
     school.serve_courses(autumn_layout, 1, 2, 3, 4, 5, 6)
-    assert school.crawl() == 0
+    assert school.crawl_with_model() == 0
     assert [row.confirmed for row in school.selector_rows] == [2]
 
 
 @pytest.mark.slow
 def test_a_single_page_of_another_layout_is_read_by_the_model(school: School) -> None:
     school.serve_courses(spring_layout, 1, 2, 3)
-    school.crawl()
+    school.crawl_with_model()
     school.serve_courses(spring_layout, 1, 2, 3, 5, 6)
     school.web.routes["/c/6"] = autumn_layout(6)
 
-    assert school.crawl() == 1
+    assert school.crawl_with_model() == 1
 
     assert [(row.confirmed, row.failed) for row in school.selector_rows] == [(1, 1)]
 
@@ -115,10 +115,10 @@ def test_configured_selectors_are_never_replaced_by_learned_ones(store: Store, c
     config = {"recipe": a_catalog().config["recipe"], "selectors": selectors}
     add_sources(store, a_catalog(config=config))
     with ScriptedModel(answer_from_page) as model:
-        school = School(store, ctx, web, model)
+        school = School(ctx, web, model)
         school.serve_courses(spring_layout, 1, 2, 3, 4)
 
-        assert school.crawl() == 4
+        assert school.crawl_with_model() == 4
         assert school.selector_rows == []
 
 
@@ -150,8 +150,8 @@ def refusal(store: Store) -> Iterator[None]:
 def test_selectors_that_cannot_be_saved_fail_no_run(school: School, caplog: pytest.LogCaptureFixture) -> None:
     school.serve_courses(spring_layout, 1, 2, 3)
 
-    assert school.crawl() == 3
-    assert (len(rows(school.store, data_items)), school.selector_rows) == (3, [])
+    assert school.crawl_with_model() == 3
+    assert (len(school.rows(data_items)), school.selector_rows) == (3, [])
     assert "selector learning failed source=catalog:shop" in caplog.text
 
 

@@ -13,7 +13,7 @@ from ingestion_pipeline.sources.status import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
-from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, a_catalog, crawl_all
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LiveCatalog, a_catalog
 from ingestion_pipeline_tests.catalogs.course_pages import course_html
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
@@ -89,25 +89,23 @@ def served_bodies(ctx: RunContext) -> list[bytes]:
     ],
     ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
-def test_a_page_that_serves_an_error_page_keeps_its_records(
-    ctx: RunContext, store: Store, web: FakeWeb, error_page: str
-) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes |= {f"/c/{number}": error_page for number in BROKEN}
+def test_a_page_that_serves_an_error_page_keeps_its_records(live: LiveCatalog, error_page: str) -> None:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes |= {f"/c/{number}": error_page for number in BROKEN}
 
     for _ in range(3):
-        crawl_all(ctx, web.port)
+        live.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
-        assert failed_pages(store).keys() == set(BROKEN)
-        assert health(ctx).health == "degraded"
-    [*_, last] = rows(store, extractions)
+        assert published_numbers(live.store) == list(ALL_COURSES)
+        assert failed_pages(live.store).keys() == set(BROKEN)
+        assert health(live.ctx).health == "degraded"
+    [*_, last] = live.rows(extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
-    with store.read() as connection:
+    with live.store.read() as connection:
         [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:7]) == (CATALOG_ID, "5 pages")
-    assert set(served_bodies(ctx)) == {error_page.encode()}
+    assert set(served_bodies(live.ctx)) == {error_page.encode()}
 
 
 @pytest.mark.slow
@@ -117,37 +115,37 @@ def test_a_page_that_serves_an_error_page_keeps_its_records(
     ids=["500", "nothing", "not found with status 200"],
 )
 def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
+    live: LiveCatalog, answer: int | str
 ) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = answer
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/c/101"] = answer
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "degraded"
-    with store.read() as connection:
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert health(live.ctx).health == "degraded"
+    with live.store.read() as connection:
         [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 
 @pytest.mark.slow
-def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = BARE_ERROR_PAGE
-    crawl_all(ctx, web.port)
-    [failed] = [row.failure for row in rows(store, pages) if row.status == "ERROR"]
+def test_the_source_is_healthy_again_when_the_page_recovers(live: LiveCatalog) -> None:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/c/101"] = BARE_ERROR_PAGE
+    live.crawl_all()
+    [failed] = [row.failure for row in live.rows(pages) if row.status == "ERROR"]
     assert "/c/101 had 1 record and now has none: " in failed["message"]
 
-    web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
-    crawl_all(ctx, web.port)
+    live.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
+    live.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert failed_pages(store) == {}
-    assert health(ctx).health == "healthy"
-    assert served_bodies(ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert failed_pages(live.store) == {}
+    assert health(live.ctx).health == "healthy"
+    assert served_bodies(live.ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
 
 
 @pytest.mark.slow
@@ -162,32 +160,33 @@ def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, sto
     ids=["names its course", "says nothing of it", "an empty form"],
 )
 def test_a_page_that_still_resembles_its_siblings_loses_its_records_at_the_second_read(
-    ctx: RunContext, store: Store, web: FakeWeb, emptied: str
+    live: LiveCatalog, emptied: str
 ) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = framed_page(emptied)
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/c/101"] = framed_page(emptied)
 
-    crawl_all(ctx, web.port)
-    assert (published_numbers(store), failed_pages(store)) == (list(ALL_COURSES), {101: "records_missing_once"})
-    assert health(ctx).health == "degraded"
+    live.crawl_all()
+    assert (published_numbers(live.store), failed_pages(live.store)) == (
+        list(ALL_COURSES),
+        {101: "records_missing_once"},
+    )
+    assert health(live.ctx).health == "degraded"
 
-    crawl_all(ctx, web.port)
-    assert (published_numbers(store), failed_pages(store)) == (list(ALL_COURSES)[1:], {})
-    assert health(ctx).health == "healthy"
+    live.crawl_all()
+    assert (published_numbers(live.store), failed_pages(live.store)) == (list(ALL_COURSES)[1:], {})
+    assert health(live.ctx).health == "healthy"
 
 
 @pytest.mark.slow
-def test_a_failure_between_two_reads_without_records_restarts_the_count(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
+def test_a_failure_between_two_reads_without_records_restarts_the_count(live: LiveCatalog) -> None:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
     for answer in (framed_page("<p>None.</p>"), BARE_ERROR_PAGE, framed_page("<p>None.</p>")):
-        web.routes["/c/101"] = answer
-        crawl_all(ctx, web.port)
+        live.web.routes["/c/101"] = answer
+        live.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
+        assert published_numbers(live.store) == list(ALL_COURSES)
 
 
 PAGED = {
@@ -218,34 +217,30 @@ def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
     [500, BARE_ERROR_PAGE, framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
     ids=["500", "bare", "in the site's frame"],
 )
-def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
-) -> None:
-    serve_paged_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/?page=2"] = answer
+def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(live: LiveCatalog, answer: int | str) -> None:
+    serve_paged_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/?page=2"] = answer
 
     for _ in range(2):
-        crawl_all(ctx, web.port)
+        live.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
+        assert published_numbers(live.store) == list(ALL_COURSES)
 
 
 @pytest.mark.slow
-def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_paged_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/?page=2"] = list_page([])
+def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(live: LiveCatalog) -> None:
+    serve_paged_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/?page=2"] = list_page([])
 
-    crawl_all(ctx, web.port)
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "degraded"
+    live.crawl_all()
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert health(live.ctx).health == "degraded"
 
-    crawl_all(ctx, web.port)
-    assert published_numbers(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-    assert health(ctx).health == "healthy"
+    live.crawl_all()
+    assert published_numbers(live.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+    assert health(live.ctx).health == "healthy"
 
 
 def serve_categories(web: FakeWeb, store: Store) -> None:
@@ -265,25 +260,25 @@ def serve_categories(web: FakeWeb, store: Store) -> None:
 @pytest.mark.parametrize("answer", [500, "", BARE_ERROR_PAGE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
 def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_without_most(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
+    live: LiveCatalog, answer: int | str, broken: int, status: str
 ) -> None:
-    serve_categories(web, store)
-    web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
+    serve_categories(live.web, live.store)
+    live.web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert [row.status for row in rows(store, datasets)] == [status]
-    assert health(ctx).health == "degraded"
+    assert [row.status for row in live.rows(datasets)] == [status]
+    assert health(live.ctx).health == "degraded"
 
 
 @pytest.mark.slow
-def test_a_menu_page_without_records_leaves_its_source_healthy(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_categories(web, store)
+def test_a_menu_page_without_records_leaves_its_source_healthy(live: LiveCatalog) -> None:
+    serve_categories(live.web, live.store)
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "healthy"
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert health(live.ctx).health == "healthy"
 
 
 def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
@@ -308,68 +303,64 @@ def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     ids=["bare", "in the site's frame", "another site"],
 )
 def test_an_explored_page_that_serves_an_error_page_keeps_the_records_behind_it(
-    ctx: RunContext, store: Store, web: FakeWeb, error_page: str
+    live: LiveCatalog, error_page: str
 ) -> None:
-    serve_explored_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/d/2"] = error_page
+    serve_explored_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/d/2"] = error_page
 
     for _ in range(3):
-        crawl_all(ctx, web.port)
+        live.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
-        assert health(ctx).health == "degraded"
-    assert set(served_bodies(ctx)) == {error_page.encode()}
+        assert published_numbers(live.store) == list(ALL_COURSES)
+        assert health(live.ctx).health == "degraded"
+    assert set(served_bodies(live.ctx)) == {error_page.encode()}
 
 
 @pytest.mark.slow
-def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_explored_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
+def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(live: LiveCatalog) -> None:
+    serve_explored_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
 
-    crawl_all(ctx, web.port)
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "degraded"
+    live.crawl_all()
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert health(live.ctx).health == "degraded"
 
     for _ in range(2):
-        crawl_all(ctx, web.port)
-        assert published_numbers(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-        assert health(ctx).health == "healthy"
+        live.crawl_all()
+        assert published_numbers(live.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+        assert health(live.ctx).health == "healthy"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [404, 410])
-def test_a_page_that_is_gone_loses_its_records_at_once(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int
-) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = answer
+def test_a_page_that_is_gone_loses_its_records_at_once(live: LiveCatalog, answer: int) -> None:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/c/101"] = answer
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)[1:]
+    assert published_numbers(live.store) == list(ALL_COURSES)[1:]
 
 
 @pytest.mark.slow
-def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = BARE_ERROR_PAGE
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
+def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(live: LiveCatalog) -> None:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    live.web.routes["/c/101"] = BARE_ERROR_PAGE
+    live.crawl_all()
+    live.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
 
-    with store.begin() as connection:
-        now = store.clock.now(connection)
+    with live.store.begin() as connection:
+        now = live.store.clock.now(connection)
         retried = extraction_control.retry(connection, 2, actor="ann", now=now)
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
     assert (retried.fetched, retried.read) == (1, 0)
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert failed_pages(store) == {}
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert failed_pages(live.store) == {}
 
 
 @pytest.mark.parametrize(

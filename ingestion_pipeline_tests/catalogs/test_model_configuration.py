@@ -9,7 +9,7 @@ from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
-from ingestion_pipeline_tests.catalog_extractions import LINKS, a_catalog, crawl_all, read_pages
+from ingestion_pipeline_tests.catalog_extractions import LINKS, a_catalog, read_pages
 from ingestion_pipeline_tests.catalogs.course_pages import (
     School,
     answer_from_page,
@@ -28,7 +28,7 @@ def school(store: Store, ctx: RunContext, web: FakeWeb) -> Iterator[School]:
     """Serve two pages that only a model can read: too few to learn selectors from."""
     add_sources(store, a_catalog())
     with ScriptedModel(answer_from_page) as model:
-        school = School(store, ctx, web, model)
+        school = School(ctx, web, model)
         school.serve_courses(spring_layout, 1, 2)
         yield school
 
@@ -41,88 +41,78 @@ def published_codes(store: Store) -> list[str]:
 
 
 @pytest.mark.slow
-def test_model_records_of_an_unchanged_page_are_kept_when_no_model_is_configured(
-    school: School, ctx: RunContext, store: Store
-) -> None:
-    school.crawl()
+def test_model_records_of_an_unchanged_page_are_kept_when_no_model_is_configured(school: School) -> None:
+    school.crawl_with_model()
     school.web.routes |= {"/c/101": f"<html><body><h1>Courses</h1>{course_html(101)}</body></html>"}
     links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in (1, 2, 101))
     school.web.routes["/"] = f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"
 
-    crawl_all(ctx, school.web.port)
+    school.crawl_without_model()
 
-    assert not ctx.settings.has_model
-    assert published_codes(store) == ["GRD/1", "GRD/2", "MATH 101"]
-    assert rows(store, extractions)[-1].status == "COMPLETE"
-    by_model = [row for row in rows(store, pages)[-3:] if row.extraction_method == "cheap_model"]
+    assert not school.without_model.settings.has_model
+    assert published_codes(school.store) == ["GRD/1", "GRD/2", "MATH 101"]
+    assert school.rows(extractions)[-1].status == "COMPLETE"
+    by_model = [row for row in school.rows(pages)[-3:] if row.extraction_method == "cheap_model"]
     assert [row.carried_from is not None for row in by_model] == [True, True]
-    assert school.crawl() == 0  # the same model would answer the same
+    assert school.crawl_with_model() == 0  # the same model would answer the same
 
 
 @pytest.mark.slow
-def test_model_records_of_another_configuration_are_not_carried_over(
-    school: School, ctx: RunContext, store: Store
-) -> None:
-    school.crawl()
-    add_sources(store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
+def test_model_records_of_another_configuration_are_not_carried_over(school: School) -> None:
+    school.crawl_with_model()
+    add_sources(school.store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
 
-    crawl_all(ctx, school.web.port)
+    school.crawl_without_model()
 
-    last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.url[-1] in "12"]
+    last = [row for row in school.rows(pages) if row.extraction_id == 2 and row.url[-1] in "12"]
     assert [(row.carried_from, row.failure["code"]) for row in last] == [(None, "no_model")] * 2
-    assert published_codes(store) == ["GRD/1", "GRD/2"]
+    assert published_codes(school.store) == ["GRD/1", "GRD/2"]
 
 
 @pytest.mark.slow
-def test_a_changed_page_that_needs_a_model_waits_until_there_is_one(
-    school: School, ctx: RunContext, store: Store
-) -> None:
-    school.crawl()
+def test_a_changed_page_that_needs_a_model_waits_until_there_is_one(school: School) -> None:
+    school.crawl_with_model()
     school.serve_courses(spring_layout, 1, 3)
     school.web.routes["/c/1"] = spring_layout(1).replace("Our garden school", "Our fern school")
 
-    crawl_all(ctx, school.web.port)
+    school.crawl_without_model()
 
-    waiting = {row.url[-1]: row.failure["code"] for row in rows(store, pages) if row.failure}
+    waiting = {row.url[-1]: row.failure["code"] for row in school.rows(pages) if row.failure}
     assert waiting["1"] == "no_model"
-    assert rows(store, extractions)[-1].status == "IN_PROGRESS"
-    assert published_codes(store) == ["GRD/1", "GRD/2"]
+    assert school.rows(extractions)[-1].status == "IN_PROGRESS"
+    assert published_codes(school.store) == ["GRD/1", "GRD/2"]
 
-    school.crawl()
-    assert "GRD/1" in published_codes(store)
-    assert rows(store, extractions)[-1].status == "COMPLETE"
+    school.crawl_with_model()
+    assert "GRD/1" in published_codes(school.store)
+    assert school.rows(extractions)[-1].status == "COMPLETE"
 
 
 @pytest.mark.slow
-def test_rules_that_find_part_of_the_model_records_do_not_replace_them(
-    school: School, ctx: RunContext, store: Store
-) -> None:
+def test_rules_that_find_part_of_the_model_records_do_not_replace_them(school: School) -> None:
     both = f'<p>2 courses</p>{course_html(101)}<div class="lead">{garden_text(7)}</div><h4>{garden_title(7)}</h4>'
     school.web.routes["/c/2"] = f"<html><body><h1>Courses</h1>{both}<p>GRD/7</p></body></html>"
-    school.crawl()
-    before = published_codes(store)
+    school.crawl_with_model()
+    before = published_codes(school.store)
     school.web.routes["/c/2"] = f"<html><body><h1>Lessons</h1>{both}<p>GRD/7</p></body></html>"
 
-    crawl_all(ctx, school.web.port)
+    school.crawl_without_model()
 
     assert "GRD/7" in before
-    assert published_codes(store) == before
-    assert rows(store, extractions)[-1].status == "IN_PROGRESS"
+    assert published_codes(school.store) == before
+    assert school.rows(extractions)[-1].status == "IN_PROGRESS"
 
 
 @pytest.mark.slow
-def test_a_rerun_without_a_model_waits_and_keeps_the_published_records(
-    school: School, ctx: RunContext, store: Store
-) -> None:
-    school.crawl()
-    with store.begin() as connection:
-        rerun(connection, 1, actor="ann", now=store.clock.now(connection))
+def test_a_rerun_without_a_model_waits_and_keeps_the_published_records(school: School) -> None:
+    school.crawl_with_model()
+    with school.store.begin() as connection:
+        rerun(connection, 1, actor="ann", now=school.store.clock.now(connection))
 
-    read_pages(ctx)
+    read_pages(school.without_model)
 
-    last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.failure]
+    last = [row for row in school.rows(pages) if row.extraction_id == 2 and row.failure]
     assert [row.failure["code"] for row in last] == ["no_model", "no_model"]
-    assert published_codes(store) == ["GRD/1", "GRD/2"]
+    assert published_codes(school.store) == ["GRD/1", "GRD/2"]
 
 
 @pytest.mark.slow
@@ -132,16 +122,16 @@ def test_a_rerun_without_a_model_waits_and_keeps_the_published_records(
     ids=["the same models", "another cheap model", "another strong model"],
 )
 def test_an_unchanged_page_is_read_again_only_by_other_models(
-    school: School, store: Store, ctx: RunContext, variable: str, expected_requests: int
+    school: School, variable: str, expected_requests: int
 ) -> None:
-    assert school.crawl() == 2
+    assert school.crawl_with_model() == 2
     fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST_SETTINGS.items()}
     other = {variable: "strong" if variable.endswith("CHEAP") else "cheap"} if variable else {}
-    settings = settings_with_model(school.model.base_url, ctx.settings, **fast, **other)
-    school.ctx = a_run_context(store, settings)
+    settings = settings_with_model(school.model.base_url, school.without_model.settings, **fast, **other)
+    school.ctx = a_run_context(school.store, settings)
 
-    school.crawl()
+    school.crawl_with_model()
 
-    carried = [row.carried_from is not None for row in rows(store, pages)[-2:]]
+    carried = [row.carried_from is not None for row in school.rows(pages)[-2:]]
     assert carried == [not expected_requests] * 2
-    assert published_codes(store) == ["GRD/1", "GRD/2"]
+    assert published_codes(school.store) == ["GRD/1", "GRD/2"]

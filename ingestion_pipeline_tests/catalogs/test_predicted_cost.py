@@ -5,28 +5,26 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.catalogs.reruns import DetailPage, cost_facts, predict_rerun, text_sizes
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, a_catalog, crawl, link_page, poll_catalogs
+from ingestion_pipeline_tests.catalog_extractions import (
+    CATALOG_ID,
+    LINKS,
+    LiveCatalog,
+    link_page,
+)
 from ingestion_pipeline_tests.catalogs.course_pages import course_page
-from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import add_sources
 
 
 @pytest.mark.slow
-def test_the_cost_of_the_next_extraction_is_predicted_from_the_last_one(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": link_page("/x"), "/c/2": link_page("/y")}
-    add_sources(store, a_catalog(LINKS))
-    poll_catalogs(ctx, web)
-    crawl(ctx, web)
-    home = {"INGESTION_HOME": str(ctx.settings.home)}
+def test_the_cost_of_the_next_extraction_is_predicted_from_the_last_one(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": link_page("/x"), "/c/2": link_page("/y")}, LINKS)
+    live.poll()
+    live.crawl()
+    home = {"INGESTION_HOME": str(live.ctx.settings.home)}
 
-    with store.read() as connection:
+    with live.store.read() as connection:
         source = sources_by_id(connection, [CATALOG_ID])[CATALOG_ID]
         free = cost_facts(connection, source, load_settings(home))
         priced = cost_facts(connection, source, load_settings(home | {"OPENAI_API_KEY": "k"}))
@@ -37,17 +35,20 @@ def test_the_cost_of_the_next_extraction_is_predicted_from_the_last_one(
     assert "USD, for 2 pages; a page that rules read, or that is unchanged, costs nothing" in prediction
 
 
-def test_pages_that_wait_for_a_model_are_counted_without_a_model(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": link_page("/x"), "/c/2": link_page("/y")}
-    add_sources(store, a_catalog(LINKS, config={"recipe": dict(LINKS), "entity": "credential"}))
-    poll_catalogs(ctx, web)
-    crawl(ctx, web)
-    bare = load_settings({"INGESTION_HOME": str(ctx.settings.home)})
+def test_pages_that_wait_for_a_model_are_counted_without_a_model(live: LiveCatalog) -> None:
+    live.serve(
+        {"/": link_page("/c/1", "/c/2"), "/c/1": link_page("/x"), "/c/2": link_page("/y")},
+        LINKS,
+        config={"recipe": dict(LINKS), "entity": "credential"},
+    )
+    live.poll()
+    live.crawl()
+    bare = load_settings({"INGESTION_HOME": str(live.ctx.settings.home)})
 
-    with store.read() as connection:
+    with live.store.read() as connection:
         source = sources_by_id(connection, [CATALOG_ID])[CATALOG_ID]
         prediction = str(cost_facts(connection, source, bare)["predicted_cost"])
-        rerun = predict_rerun(connection, 1, settings=bare, content=ctx.content)
+        rerun = predict_rerun(connection, 1, settings=bare, content=live.ctx.content)
 
     assert prediction.startswith("once there is a model: at most 4 calls, ")
     assert "for 2 pages; no model configured (OPENAI_API_KEY" in prediction
@@ -68,18 +69,15 @@ def test_text_sizes_are_measured_where_stored_and_else_estimated_by_their_share(
 
 
 @pytest.mark.slow
-def test_a_rerun_is_predicted_by_the_stored_pages_that_rules_cannot_read(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": course_page(101), "/c/2": link_page("/y")}
-    add_sources(store, a_catalog(LINKS))
-    poll_catalogs(ctx, web)
-    crawl(ctx, web)
-    model = load_settings({"INGESTION_HOME": str(ctx.settings.home), "OPENAI_API_KEY": "k"})
+def test_a_rerun_is_predicted_by_the_stored_pages_that_rules_cannot_read(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": course_page(101), "/c/2": link_page("/y")}, LINKS)
+    live.poll()
+    live.crawl()
+    model = load_settings({"INGESTION_HOME": str(live.ctx.settings.home), "OPENAI_API_KEY": "k"})
 
-    with store.read() as connection:
-        prediction = predict_rerun(connection, 1, settings=model, content=ctx.content)
-        free = predict_rerun(connection, 1, settings=ctx.settings, content=ctx.content)
+    with live.store.read() as connection:
+        prediction = predict_rerun(connection, 1, settings=model, content=live.ctx.content)
+        free = predict_rerun(connection, 1, settings=live.ctx.settings, content=live.ctx.content)
 
     assert (prediction.pages, prediction.calls) == (2, 2)  # of the one page that rules cannot read, two models
     assert prediction.cost_usd is not None

@@ -2,22 +2,17 @@
 
 import pytest
 
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions
 from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
 from ingestion_pipeline_tests.catalog_extractions import (
-    a_catalog,
-    complete_extractions,
-    crawl,
-    crawl_all,
+    LiveCatalog,
     link_page,
-    page_statuses,
 )
 from ingestion_pipeline_tests.catalogs.course_pages import course_page, serve_courses
-from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows
+from ingestion_pipeline_tests.fakes import Reply
+from ingestion_pipeline_tests.polling_runs import RunningClock
 
 LATER = Reply(b"", 429, {"retry-after": "7200"})
 
@@ -36,81 +31,75 @@ def open_dead_letters(store: Store) -> int:
 
 
 @pytest.mark.slow
-def test_a_requeued_page_is_fetched_while_its_extraction_is_active(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
-) -> None:
-    web.routes |= {"a.test/": link_page("/c/1", "http://b.test/c/2"), "a.test/c/1": 404}
-    web.routes["b.test/c/2"] = LATER
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    assert page_statuses(store) == {"SUCCESS": 1, "ERROR": 1, "WAITING": 1}
+def test_a_requeued_page_is_fetched_while_its_extraction_is_active(live: LiveCatalog, clock: RunningClock) -> None:
+    live.web.routes |= {"a.test/": link_page("/c/1", "http://b.test/c/2"), "a.test/c/1": 404}
+    live.web.routes["b.test/c/2"] = LATER
+    live.register()
+    live.crawl_all()
+    assert live.page_statuses() == {"SUCCESS": 1, "ERROR": 1, "WAITING": 1}
 
-    assert replay_all(store) == ["queued"]
-    web.routes["a.test/c/1"] = link_page()
-    crawl(ctx, web)
+    assert replay_all(live.store) == ["queued"]
+    live.web.routes["a.test/c/1"] = link_page()
+    live.crawl()
 
-    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "WAITING": 1}
-    assert open_dead_letters(store) == 0
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "WAITING": 1}
+    assert open_dead_letters(live.store) == 0
 
 
 @pytest.mark.slow
-def test_a_finished_extraction_resumes_for_a_requeued_page_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404}
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    assert rows(store, extractions)[0].status == "COMPLETE"
-    web.routes |= {"/c/1": link_page(), "/c/2": link_page()}
-    web.requests.clear()
+def test_a_finished_extraction_resumes_for_a_requeued_page_alone(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404})
+    live.crawl_all()
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    live.web.routes |= {"/c/1": link_page(), "/c/2": link_page()}
+    live.web.requests.clear()
 
-    with store.begin() as connection:
+    with live.store.begin() as connection:
         first = min(dead_letter["id"] for dead_letter in list_dead_letters(connection))
-        assert replay(connection, first, actor="me", now=store.clock.now(connection)) == "queued"
-    crawl(ctx, web)
-    complete_extractions(ctx)
+        assert replay(connection, first, actor="me", now=live.store.clock.now(connection)) == "queued"
+    live.crawl()
+    live.complete()
 
-    assert len(web.requests) == 1
-    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 1}
-    assert rows(store, extractions)[0].status == "COMPLETE"
-    assert open_dead_letters(store) == 1
+    assert len(live.web.requests) == 1
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 1}
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    assert open_dead_letters(live.store) == 1
 
 
 @pytest.mark.slow
 def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_stays(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+    live: LiveCatalog, clock: RunningClock
 ) -> None:
-    web.routes |= {"/": link_page("/c/1"), "/c/1": 404}
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
+    live.serve({"/": link_page("/c/1"), "/c/1": 404})
+    live.crawl_all()
     clock.advance(days=40)
-    web.routes["/c/1"] = link_page()
-    crawl_all(ctx, web.port)
-    assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
+    live.web.routes["/c/1"] = link_page()
+    live.crawl_all()
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "COMPLETE"]
 
-    [answer] = replay_all(store)
+    [answer] = replay_all(live.store)
 
     assert "extraction 2 is newer and covers the page" in answer
-    assert open_dead_letters(store) == 1
+    assert open_dead_letters(live.store) == 1
 
 
 @pytest.mark.slow
-def test_a_page_that_lost_its_records_is_fetched_again_when_it_is_requeued(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_courses(web, 101, 102, 103)
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    web.routes["/c/102"] = "<html><body><h1>Something went wrong</h1></body></html>"
-    crawl_all(ctx, web.port)
-    web.routes["/c/102"] = course_page(102, about="other things")
-    web.requests.clear()
+def test_a_page_that_lost_its_records_is_fetched_again_when_it_is_requeued(live: LiveCatalog) -> None:
+    serve_courses(live.web, 101, 102, 103)
+    live.register()
+    live.crawl_all()
+    live.web.routes["/c/102"] = "<html><body><h1>Something went wrong</h1></body></html>"
+    live.crawl_all()
+    live.web.routes["/c/102"] = course_page(102, about="other things")
+    live.web.requests.clear()
 
-    assert replay_all(store) == ["queued"]
-    crawl(ctx, web)
-    complete_extractions(ctx)
+    assert replay_all(live.store) == ["queued"]
+    live.crawl()
+    live.complete()
 
-    assert web.paths == ["/c/102"]
-    assert open_dead_letters(store) == 0
-    newest = max(row.dataset_id for row in rows(store, data_items))
-    courses = [row.data for row in rows(store, data_items) if row.dataset_id == newest]
+    assert live.web.paths == ["/c/102"]
+    assert open_dead_letters(live.store) == 0
+    newest = max(row.dataset_id for row in live.rows(data_items))
+    courses = [row.data for row in live.rows(data_items) if row.dataset_id == newest]
     assert len(courses) == 3
     assert [course["course_id"] for course in courses if "other things" in course["course_description"]] == ["MATH 102"]

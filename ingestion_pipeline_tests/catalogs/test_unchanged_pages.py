@@ -15,14 +15,13 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, snapshots
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
-    a_catalog,
+    LiveCatalog,
     complete_extractions,
-    crawl_all,
     crawl_until_done,
     link_page,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, fetch, rows, source_row
+from ingestion_pipeline_tests.polling_runs import a_fetcher, fetch, rows
 
 CLICK_RECIPE = {
     "page_type": "DETAIL_LINKS",
@@ -79,63 +78,60 @@ def extraction_results(store: Store) -> list[tuple[str, int]]:
 
 
 @pytest.mark.slow
-def test_a_list_with_new_links_under_the_same_text_is_followed_now_and_later(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {f"/c/{number}": link_page(text=str(number)) for number in (1, 2, 7)}
-    web.routes["/"] = list_page("/c/1", "/c/2")
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    web.routes["/"] = list_page("/c/1", "/c/7")
+def test_a_list_with_new_links_under_the_same_text_is_followed_now_and_later(live: LiveCatalog) -> None:
+    live.web.routes |= {f"/c/{number}": link_page(text=str(number)) for number in (1, 2, 7)}
+    live.web.routes["/"] = list_page("/c/1", "/c/2")
+    live.register()
+    live.crawl_all()
+    live.web.routes["/"] = list_page("/c/1", "/c/7")
 
     for _ in range(2):  # the second time it is the new list that is unchanged
-        web.requests.clear()
-        crawl_all(ctx, web.port)
+        live.web.requests.clear()
+        live.crawl_all()
 
-        assert sorted(web.paths) == ["/", "/c/1", "/c/7"]
-    assert len([row for row in rows(store, snapshots) if row.url == "http://a.test/"]) == 1
-
-
-@pytest.mark.slow
-def test_an_extraction_on_demand_counts_as_the_poll(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": list_page("/c/1"), "/c/1": link_page(text="1")}
-    add_sources(store, a_catalog())
-    start_now(ctx, [CATALOG_ID])
-    crawl_all(ctx, web.port)
-    fetch(ctx, web)
-
-    assert len(rows(store, extractions)) == 1
-    assert source_row(store, CATALOG_ID).next_check_at > store.now()
+        assert sorted(live.web.paths) == ["/", "/c/1", "/c/7"]
+    assert len([row for row in live.rows(snapshots) if row.url == "http://a.test/"]) == 1
 
 
 @pytest.mark.slow
-def test_links_found_by_clicks_are_followed_again_when_the_page_is_unchanged(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"/": link_page(), "/c/1": link_page(text="1"), "/c/2": link_page(text="2")}
-    add_sources(store, a_catalog({**CLICK_RECIPE, "links": {"page_type": "DETAIL"}}))
+def test_an_extraction_on_demand_counts_as_the_poll(live: LiveCatalog) -> None:
+    live.serve({"/": list_page("/c/1"), "/c/1": link_page(text="1")})
+    start_now(live.ctx, [CATALOG_ID])
+    live.crawl_all()
+    fetch(live.ctx, live.web)
+
+    assert len(live.rows(extractions)) == 1
+    assert live.source_row().next_check_at > live.store.now()
+
+
+@pytest.mark.slow
+def test_links_found_by_clicks_are_followed_again_when_the_page_is_unchanged(live: LiveCatalog) -> None:
+    live.serve(
+        {"/": link_page(), "/c/1": link_page(text="1"), "/c/2": link_page(text="2")},
+        {**CLICK_RECIPE, "links": {"page_type": "DETAIL"}},
+    )
     browser = ClickingBrowser("http://a.test/c/1", "http://a.test/c/2")
-    crawl_with_browser(ctx, web, browser)
+    crawl_with_browser(live.ctx, live.web, browser)
 
-    counts = crawl_with_browser(ctx, web, browser)
+    counts = crawl_with_browser(live.ctx, live.web, browser)
 
     assert (counts.new, counts.same, len(browser.rendered)) == (0, 3, 1)
-    assert extraction_results(store) == [("COMPLETE", 3)] * 2
+    assert extraction_results(live.store) == [("COMPLETE", 3)] * 2
 
 
 @pytest.mark.slow
-def test_a_corrected_recipe_renders_an_unchanged_page_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page(), "/c/1": link_page(text="1")}
+def test_a_corrected_recipe_renders_an_unchanged_page_again(live: LiveCatalog) -> None:
+    live.web.routes |= {"/": link_page(), "/c/1": link_page(text="1")}
     recipe = {**CLICK_RECIPE, "page_type": "EXPLORATORY"}
     browser = ClickingBrowser("http://a.test/c/1")
-    add_sources(store, a_catalog({**recipe, "content_selector": "#wrong"}))
-    crawl_with_browser(ctx, web, browser)
+    live.register({**recipe, "content_selector": "#wrong"})
+    crawl_with_browser(live.ctx, live.web, browser)
 
-    add_sources(store, a_catalog({**recipe, "content_selector": "#right"}))
-    crawl_with_browser(ctx, web, browser)
+    live.register({**recipe, "content_selector": "#right"})
+    crawl_with_browser(live.ctx, live.web, browser)
 
     assert [options.content_selector for options in browser.rendered][:2] == ["#wrong", "#right"]
-    assert "/c/1" in web.paths
+    assert "/c/1" in live.web.paths
 
 
 def delete_content(content: Path) -> None:
@@ -150,31 +146,27 @@ def damage_content(content: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [delete_content, damage_content])
 def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_followed(
-    ctx: RunContext, store: Store, web: FakeWeb, damage: Callable[[Path], None]
+    live: LiveCatalog, damage: Callable[[Path], None]
 ) -> None:
-    web.routes |= {"/": list_page("/c/1"), "/c/1": link_page(text="1")}
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
+    live.serve({"/": list_page("/c/1"), "/c/1": link_page(text="1")})
+    live.crawl_all()
 
-    damage(ctx.settings.home / "content")
-    crawl_all(ctx, web.port)
+    damage(live.ctx.settings.home / "content")
+    live.crawl_all()
 
-    assert extraction_results(store) == [("COMPLETE", 2)] * 2
-    [body] = [row.body_hash for row in rows(store, snapshots) if row.url == "http://a.test/"]
-    assert b"/c/1" in ctx.content.get(body)
+    assert extraction_results(live.store) == [("COMPLETE", 2)] * 2
+    [body] = [row.body_hash for row in live.rows(snapshots) if row.url == "http://a.test/"]
+    assert b"/c/1" in live.ctx.content.get(body)
 
 
 @pytest.mark.slow
-def test_an_unchanged_course_whose_stored_content_is_missing_is_stored_again(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_an_unchanged_course_whose_stored_content_is_missing_is_stored_again(live: LiveCatalog) -> None:
     course = Reply(link_page(text="1").encode(), headers={"ETag": '"1"'})
-    web.routes |= {"/": list_page("/c/1"), "/c/1": course}
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    delete_content(ctx.settings.home / "content")
+    live.serve({"/": list_page("/c/1"), "/c/1": course})
+    live.crawl_all()
+    delete_content(live.ctx.settings.home / "content")
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    for row in rows(store, snapshots):
-        assert all(map(ctx.content.get, (row.body_hash, row.text_hash, row.markdown_hash)))
+    for row in live.rows(snapshots):
+        assert all(map(live.ctx.content.get, (row.body_hash, row.text_hash, row.markdown_hash)))
