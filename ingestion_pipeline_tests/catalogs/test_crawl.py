@@ -9,21 +9,9 @@ import pytest
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, pages, snapshots, tasks
 from ingestion_pipeline.tasks.task import Suspicion
-from ingestion_pipeline_tests.catalog_extractions import (
-    CATALOG_ID,
-    LINKS,
-    LiveCatalog,
-    a_catalog,
-    link_page,
-)
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, a_catalog, link_page
 from ingestion_pipeline_tests.fakes import RawAnswer, Reply
-from ingestion_pipeline_tests.polling_runs import (
-    RunningClock,
-    add_sources,
-    record_fsyncs,
-    slow_answer,
-    with_settings,
-)
+from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, record_fsyncs, slow_answer, with_settings
 
 pytestmark = pytest.mark.both_databases
 

@@ -1,31 +1,49 @@
-"""Failures during a crawl: blocked pages, a full disk, redirects to other hosts; and the checks that report them."""
+"""Failures during a crawl: blocked pages, a full disk, redirects, dead letters; and the checks that report them."""
 
 import asyncio
+import itertools
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, update
 
 from ingestion_pipeline.catalogs.checks import empty_shells, failed_pages
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
+from ingestion_pipeline.pages.visits.page import Rendered, RenderingOptions
+from ingestion_pipeline.registry import replay
+from ingestion_pipeline.sources import registry
 from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import datasets, dead_letters, extractions, hosts, outbox, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import (
+    data_items,
+    datasets,
+    dead_letters,
+    extractions,
+    hosts,
+    outbox,
+    pages,
+    snapshots,
+    tasks,
+)
+from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
+    LINKS,
     LiveCatalog,
     a_catalog,
+    crawl_until_done,
     crawled_pages,
     link_page,
 )
-from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
+from ingestion_pipeline_tests.catalogs.course_pages import course_page, serve_courses
 from ingestion_pipeline_tests.engine.polling.test_blocked_pages import CHALLENGE, LOGIN
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
-from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, add_sources, rows, with_settings
 
 MINUTE = timedelta(minutes=1)
 LATER = Reply(b"", 429, {"retry-after": "7200"})
@@ -291,3 +309,199 @@ def test_a_crawl_without_failures_has_no_findings(live: LiveCatalog) -> None:
     live.crawl_all()
 
     assert (failed_page_findings(live.store), empty_shell_findings(live.store)) == ([], [])
+
+
+LONG = "/c/" + "漢" * 700  # 2,100 bytes, and three times as many characters once escaped
+
+
+@pytest.mark.slow
+def test_a_link_that_is_too_long_once_escaped_is_skipped(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", LONG), "/c/1": link_page()})
+
+    live.crawl_all()
+
+    assert [page.path for page in live.pages()] == ["/", "/c/1"]
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_written_fails_alone(live: LiveCatalog) -> None:
+    links = [f"/c/{number}" for number in range(1, 5)]
+    live.web.routes |= {"/": link_page(*links), **dict.fromkeys(links, link_page())}
+    live.web.routes["/c/3"] = link_page(text="\N{BELL}unwritable")
+    live.register()
+
+    @event.listens_for(live.store.engine, "before_cursor_execute")
+    def refuse(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        if "INSERT INTO snapshots" in statement and "/c/3" in str(parameters):
+            raise_database_error()
+
+    try:
+        live.crawl_all()
+    finally:
+        event.remove(live.store.engine, "before_cursor_execute", refuse)
+
+    failed = {page.path: page.failure["code"] for page in live.pages() if page.status == "ERROR" and page.failure}
+    assert failed == {"/c/3": "not_written"}
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
+
+
+def raise_database_error() -> None:
+    from sqlalchemy.exc import DataError
+
+    raise DataError("INSERT INTO snapshots", {}, Exception("a value it does not take"))
+
+
+class RedirectedBrowser:
+    """In place of the browser: it is redirected to another host."""
+
+    rendered = 0
+
+    async def render(self, url: str, rendering: RenderingOptions, *, check_url: Any = None) -> Rendered:
+        self.rendered += 1
+        check_url(url)
+        check_url("http://sso.test/login")
+        raise AssertionError("it went there")
+
+
+def test_a_page_that_redirects_a_browser_to_another_host_fails_once(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1")}, {**LINKS, "render": True})
+    browser = RedirectedBrowser()
+
+    async def run() -> None:
+        async with a_fetcher(live.ctx.settings, live.web.port) as fetcher:
+            await crawl_until_done(live.ctx, [CATALOG_ID], fetcher, renderer=browser)
+
+    asyncio.run(run())
+
+    [root] = live.pages()
+    assert (root.status, root.failure and root.failure["code"]) == ("ERROR", "leads_elsewhere")
+    assert browser.rendered == 1
+
+
+@pytest.mark.slow
+def test_an_exploratory_crawl_stays_on_its_host_wherever_a_redirect_leads(live: LiveCatalog) -> None:
+    live.web.routes |= {"a.test/": link_page("/about", "/out"), "a.test/about": link_page()}
+    live.serve(
+        {"a.test/out": redirect("http://evil.test/"), "evil.test/": link_page("/1", "/2")}, {"page_type": "EXPLORATORY"}
+    )
+
+    live.crawl_all()
+
+    assert [page.path for page in live.pages()] == ["/", "/about", "/out"]
+
+
+@pytest.mark.slow
+def test_a_redirect_back_to_a_host_waits_for_its_delay(live: LiveCatalog) -> None:
+    live.ctx = with_settings(live.ctx, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
+    live.web.routes |= {"a.test/": redirect("http://b.test/x")}
+    live.web.routes |= {"b.test/x": redirect("http://a.test/back")}
+    live.serve({"a.test/back": link_page("/c/1"), "a.test/c/1": link_page()})
+
+    live.crawl_all()
+
+    request_times = sorted(request.at for request in live.web.requests if request.host == "a.test")
+    assert len(request_times) == 3
+    assert min(after - before for before, after in itertools.pairwise(request_times)) >= 0.29
+
+
+@pytest.mark.parametrize("when", ["before", "while its pages wait"])
+def test_a_crawl_of_a_disabled_source_ends_without_a_request(live: LiveCatalog, when: str) -> None:
+    live.serve({"/": link_page("/c/1"), "/c/1": link_page()})
+    if when != "before":
+        live.poll()
+    with live.store.begin() as connection:
+        now = live.store.clock.now(connection)
+        registry.disable(connection, CATALOG_ID, actor="ann", reason="later", now=now)
+
+    live.crawl_all()
+
+    assert live.web.paths == []
+
+
+def replay_all(store: Store) -> list[str]:
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        return [
+            replay(connection, dead_letter["id"], actor="me", now=now) for dead_letter in list_dead_letters(connection)
+        ]
+
+
+def open_dead_letters(store: Store) -> int:
+    with store.read() as connection:
+        return len(list_dead_letters(connection))
+
+
+@pytest.mark.slow
+def test_a_requeued_page_is_fetched_while_its_extraction_is_active(live: LiveCatalog, clock: RunningClock) -> None:
+    live.web.routes |= {"a.test/": link_page("/c/1", "http://b.test/c/2"), "a.test/c/1": 404}
+    live.web.routes["b.test/c/2"] = LATER
+    live.register()
+    live.crawl_all()
+    assert live.page_statuses() == {"SUCCESS": 1, "ERROR": 1, "WAITING": 1}
+
+    assert replay_all(live.store) == ["queued"]
+    live.web.routes["a.test/c/1"] = link_page()
+    live.crawl()
+
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "WAITING": 1}
+    assert open_dead_letters(live.store) == 0
+
+
+@pytest.mark.slow
+def test_a_finished_extraction_resumes_for_a_requeued_page_alone(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404})
+    live.crawl_all()
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    live.web.routes |= {"/c/1": link_page(), "/c/2": link_page()}
+    live.web.requests.clear()
+
+    with live.store.begin() as connection:
+        first = min(dead_letter["id"] for dead_letter in list_dead_letters(connection))
+        assert replay(connection, first, actor="me", now=live.store.clock.now(connection)) == "queued"
+    live.crawl()
+    live.complete()
+
+    assert len(live.web.requests) == 1
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 1}
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    assert open_dead_letters(live.store) == 1
+
+
+@pytest.mark.slow
+def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_stays(
+    live: LiveCatalog, clock: RunningClock
+) -> None:
+    live.serve({"/": link_page("/c/1"), "/c/1": 404})
+    live.crawl_all()
+    clock.advance(days=40)
+    live.web.routes["/c/1"] = link_page()
+    live.crawl_all()
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "COMPLETE"]
+
+    [answer] = replay_all(live.store)
+
+    assert "extraction 2 is newer and covers the page" in answer
+    assert open_dead_letters(live.store) == 1
+
+
+@pytest.mark.slow
+def test_a_page_that_lost_its_records_is_fetched_again_when_it_is_requeued(live: LiveCatalog) -> None:
+    serve_courses(live.web, 101, 102, 103)
+    live.register()
+    live.crawl_all()
+    live.web.routes["/c/102"] = "<html><body><h1>Something went wrong</h1></body></html>"
+    live.crawl_all()
+    live.web.routes["/c/102"] = course_page(102, about="other things")
+    live.web.requests.clear()
+
+    assert replay_all(live.store) == ["queued"]
+    live.crawl()
+    live.complete()
+
+    assert live.web.paths == ["/c/102"]
+    assert open_dead_letters(live.store) == 0
+    newest = max(row.dataset_id for row in live.rows(data_items))
+    courses = [row.data for row in live.rows(data_items) if row.dataset_id == newest]
+    assert len(courses) == 3
+    assert [course["course_id"] for course in courses if "other things" in course["course_description"]] == ["MATH 102"]

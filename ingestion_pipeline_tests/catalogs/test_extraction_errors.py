@@ -18,11 +18,7 @@ from ingestion_pipeline.store.tables import audit_log, data_items, dead_letters,
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.ended_tasks import backoff, list_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline_tests.catalog_extractions import (
-    LiveCatalog,
-    a_catalog,
-    read_pages,
-)
+from ingestion_pipeline_tests.catalog_extractions import LiveCatalog, a_catalog, read_pages
 from ingestion_pipeline_tests.catalogs.course_pages import (
     ScriptedReader,
     claim_page_reads,

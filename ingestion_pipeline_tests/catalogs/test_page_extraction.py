@@ -12,12 +12,7 @@ from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots, sources, tasks
 from ingestion_pipeline.tasks.claims import Worker
-from ingestion_pipeline_tests.catalog_extractions import (
-    CATALOG_ID,
-    LINKS,
-    LiveCatalog,
-    a_catalog,
-)
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, a_catalog
 from ingestion_pipeline_tests.catalogs.course_pages import (
     claim_page_reads,
     course_codes,

@@ -9,13 +9,7 @@ from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.store.tables import pages, snapshots
-from ingestion_pipeline_tests.catalog_extractions import (
-    CATALOG_ID,
-    LINKS,
-    LiveCatalog,
-    crawl_until_done,
-    link_page,
-)
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, crawl_until_done, link_page
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.browser_sessions import a_renderer
 from ingestion_pipeline_tests.polling_runs import a_fetcher, loopback_resolver

@@ -29,11 +29,7 @@ from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline_tests.catalog_extractions import (
-    CATALOG_ID,
-    LiveCatalog,
-    a_catalog,
-)
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LiveCatalog, a_catalog
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import (
     catalog_without_recipe,
