@@ -27,6 +27,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
     finish_extractions,
     update_completions,
 )
+from ingestion_pipeline.catalogs.datasets.publishing import FinishedDataset
 from ingestion_pipeline.catalogs.extraction.pipeline import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.frontier import CrawlFilter
@@ -271,6 +272,10 @@ class LiveCatalog:
         self.web.routes |= routes
         self.register(recipe, **changes)
 
+    def serve_and_crawl(self, routes: Mapping[str, Any], recipe: Mapping[str, Any] = LINKS, **changes: Any) -> None:
+        self.serve(routes, recipe, **changes)
+        self.crawl_all()
+
     def poll(self) -> None:
         poll_catalogs(self.ctx, self.web)
 
@@ -432,6 +437,12 @@ class CatalogHarness:
             return finish_extractions(
                 connection, {id_: reason}, now=self.clock.at, settings=self.ctx.settings, random=Random(7)
             )
+
+    def finished_dataset(self, id_: int, reason: FinishReason = COMPLETE) -> FinishedDataset:
+        """Finish the extraction; return the dataset that it leaves."""
+        [ended] = self.finish(id_, reason)
+        assert ended.dataset is not None
+        return ended.dataset
 
     def check_completion(self, **units: float) -> list[Ended]:
         """Advance the clock, then finish the extractions that are done."""

@@ -263,10 +263,9 @@ def test_a_retry_without_changes_confirms_the_published_version(catalog: Catalog
 
     catalog.apply_action(extraction_control.retry, id_)
     catalog.fail_page(id_, "/c/2")
-    [ended] = catalog.finish(id_)
+    dataset = catalog.finished_dataset(id_)
 
-    assert ended.dataset is not None
-    assert (ended.dataset.version, ended.dataset.is_confirmed) == (1, True)
+    assert (dataset.version, dataset.is_confirmed) == (1, True)
     assert catalog.versions() == {1: ("published", ["a"])}
 
 
@@ -328,12 +327,11 @@ def test_a_rerun_of_an_older_crawl_is_quarantined_until_it_is_published(catalog:
     new_run = catalog.apply_action(rerun, oldest)
     catalog.add_items(new_run.extraction_id, {"/c/1": ["x", "y"]})
 
-    [ended] = catalog.finish(new_run.extraction_id)
+    dataset = catalog.finished_dataset(new_run.extraction_id)
 
     assert new_run.newer == 2
     assert f"`ingest extractions publish {new_run.extraction_id}`" in new_run.outlook
-    assert ended.dataset is not None
-    assert [finding["code"] for finding in ended.dataset.findings] == ["outdated"]
+    assert [finding["code"] for finding in dataset.findings] == ["outdated"]
     assert catalog.versions()[3] == ("quarantined", ["x", "y"])
     notice = catalog.rows(outbox)[-1].payload["text"]
     assert f"`ingest extractions publish {new_run.extraction_id}`" in notice

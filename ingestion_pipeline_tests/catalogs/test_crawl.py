@@ -88,14 +88,13 @@ def test_the_pages_of_a_crawl_are_synced_to_the_disk(live: LiveCatalog, monkeypa
 
 @pytest.mark.slow
 def test_an_unchanged_catalog_is_checked_page_by_page_and_adds_no_snapshot(live: LiveCatalog) -> None:
-    live.serve(
+    live.serve_and_crawl(
         {
             "/": Reply(link_page("/c/1", "/c/2").encode(), headers={"ETag": '"root"'}),
             "/c/1": link_page(),
             "/c/2": Reply(link_page().encode(), headers={"ETag": '"two"'}),
         }
     )
-    live.crawl_all()
     before = live.rows(snapshots)
 
     counts = live.crawl_all()
@@ -109,8 +108,7 @@ def test_an_unchanged_catalog_is_checked_page_by_page_and_adds_no_snapshot(live:
 
 @pytest.mark.slow
 def test_only_changed_pages_count_as_new(live: LiveCatalog) -> None:
-    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": link_page(), "/c/2": link_page()})
-    live.crawl_all()
+    live.serve_and_crawl({"/": link_page("/c/1", "/c/2"), "/c/1": link_page(), "/c/2": link_page()})
 
     live.web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/2": link_page(text="changed"), "/c/3": "3"}
     counts = live.crawl_all()

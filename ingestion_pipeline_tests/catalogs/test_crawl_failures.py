@@ -241,8 +241,7 @@ def test_a_page_that_answers_403_does_not_block_the_publication_of_the_others(
 
 def test_a_page_keeps_waiting_while_its_host_serves_other_pages(live: LiveCatalog, clock: RunningClock) -> None:
     """As on a slow host, whose large catalog takes weeks."""
-    live.serve({"/": link_page("/c/1"), "/c/1": LATER})
-    live.crawl_all()
+    live.serve_and_crawl({"/": link_page("/c/1"), "/c/1": LATER})
     clock.advance(days=4)
     with live.store.begin() as connection:
         root = update(pages).where(pages.c.status == "SUCCESS")
@@ -450,8 +449,7 @@ def test_a_requeued_page_is_fetched_while_its_extraction_is_active(live: LiveCat
 
 @pytest.mark.slow
 def test_a_finished_extraction_resumes_for_a_requeued_page_alone(live: LiveCatalog) -> None:
-    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404})
-    live.crawl_all()
+    live.serve_and_crawl({"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404})
     assert live.rows(extractions)[0].status == "COMPLETE"
     live.web.routes |= {"/c/1": link_page(), "/c/2": link_page()}
     live.web.requests.clear()
@@ -472,8 +470,7 @@ def test_a_finished_extraction_resumes_for_a_requeued_page_alone(live: LiveCatal
 def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_stays(
     live: LiveCatalog, clock: RunningClock
 ) -> None:
-    live.serve({"/": link_page("/c/1"), "/c/1": 404})
-    live.crawl_all()
+    live.serve_and_crawl({"/": link_page("/c/1"), "/c/1": 404})
     clock.advance(days=40)
     live.web.routes["/c/1"] = link_page()
     live.crawl_all()

@@ -123,10 +123,9 @@ def test_an_unchanged_catalog_confirms_its_dataset_and_adds_no_row(catalog: Cata
     second = catalog.start_extraction(DONE, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1", "/c/2", "/c/3")
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert (ended.dataset.is_confirmed, ended.dataset.items) == (True, 3)
+    assert (dataset.is_confirmed, dataset.items) == (True, 3)
     [after] = catalog.rows(datasets)
     assert (after.status, after.confirmed_at) == ("published", catalog.clock.at)
     assert len(catalog.rows(data_items)) == 3
@@ -140,10 +139,9 @@ def test_a_changed_page_makes_a_new_version_with_the_unchanged_items_copied(cata
     catalog.carry_over(second, first, "/c/1", "/c/2")
     new = catalog.add_items(second, {"/c/3": ["c", "d"]})
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert (ended.dataset.version, ended.dataset.items) == (2, 4)
+    assert (dataset.version, dataset.items) == (2, 4)
     keys = [row.item_key for row in catalog.rows(data_items, dataset_id=new)]
     assert sorted(keys) == ["a0", "b", "c", "d"]
     own = {row.id for row in catalog.rows(pages, extraction_id=second)}
@@ -157,10 +155,9 @@ def test_a_page_that_is_gone_makes_a_new_version_without_a_read(catalog: Catalog
     second = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "SUCCESS"}, base_dataset_id=base.id)
     catalog.carry_over(second, first, "/c/1", "/c/2")
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert (ended.dataset.version, ended.dataset.items) == (2, 2)
+    assert (dataset.version, dataset.items) == (2, 2)
 
 
 def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarness) -> None:
@@ -168,10 +165,9 @@ def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarnes
     [base] = catalog.rows(datasets)
     second = catalog.start_extraction({}, base_dataset_id=base.id)
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert [finding["code"] for finding in ended.dataset.findings] == ["empty_after_full"]
+    assert [finding["code"] for finding in dataset.findings] == ["empty_after_full"]
     assert [row.status for row in catalog.rows(datasets)] == ["published", "quarantined"]
 
 
@@ -195,7 +191,7 @@ def test_of_equal_keys_the_first_page_counts_and_proved_items_come_first(catalog
     dataset_id = catalog.add_items(id_, {"/c/1": ["x", "flagged"]}, is_flagged=True)
     catalog.add_items(id_, {"/c/3": ["y", "x"], "/c/2": ["y", "z1", "z2", "z3", "z4"]})
 
-    [ended] = catalog.finish(id_)
+    dataset = catalog.finished_dataset(id_)
 
     repeats = [
         (row.item_key, row.page_id == catalog.page_row(id_, "/c/3").id, row.is_flagged)
@@ -203,8 +199,7 @@ def test_of_equal_keys_the_first_page_counts_and_proved_items_come_first(catalog
         if row.is_repeat
     ]
     assert sorted(repeats) == [("x", False, True), ("y", True, False)]
-    assert ended.dataset is not None
-    assert (ended.dataset.items, ended.dataset.flagged) == (7, 1)
+    assert (dataset.items, dataset.flagged) == (7, 1)
 
 
 STALE = FinishReason(
@@ -268,10 +263,9 @@ def test_a_stale_first_dataset_that_is_mostly_missing_is_quarantined(catalog: Ca
     id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "DOWNLOADED"})
     catalog.add_items(id_, {"/c/1": ["a"]})
 
-    [ended] = catalog.finish(id_, STALE)
+    dataset = catalog.finished_dataset(id_, STALE)
 
-    assert ended.dataset is not None
-    assert [finding["code"] for finding in ended.dataset.findings] == ["mostly_failed"]
+    assert [finding["code"] for finding in dataset.findings] == ["mostly_failed"]
     assert catalog.apply_action(extraction_control.publish, id_) == 1
 
 
@@ -284,10 +278,9 @@ def test_a_first_dataset_without_items_is_quarantined_until_it_is_published(
     if status == "EXTRACTED_NO_DATA":
         catalog.add_items(id_, {path: [] for path in paths})
 
-    [ended] = catalog.finish(id_)
+    dataset = catalog.finished_dataset(id_)
 
-    assert ended.dataset is not None
-    [finding] = ended.dataset.findings
+    [finding] = dataset.findings
     assert (finding["code"], "24 pages" in finding["message"]) == ("empty_first", True)
     assert [row.status for row in catalog.rows(datasets)] == ["quarantined"]
     with catalog.ctx.store.read() as connection:
@@ -305,10 +298,9 @@ def test_explored_pages_do_not_count_against_a_first_dataset(catalog: CatalogHar
     for number in range(9):
         catalog.add_page(id_, explored, f"/x/{number}", "EXTRACTED_NO_DATA")
 
-    [ended] = catalog.finish(id_)
+    dataset = catalog.finished_dataset(id_)
 
-    assert ended.dataset is not None
-    assert ended.dataset.findings == []
+    assert dataset.findings == []
 
 
 def test_a_cancelled_extraction_can_be_published_with_the_items_carried_over(catalog: CatalogHarness) -> None:
@@ -369,11 +361,10 @@ def test_the_loss_of_a_required_field_of_a_custom_type_is_found(catalog: Catalog
     for ring in ("R-1", None):
         id_ = catalog.start_extraction({"/c/1": "SUCCESS"}, entity_type="bird")
         catalog.add_items(id_, {"/c/1": ["a", "b"]}, data={"ring": ring})
-        [ended] = catalog.finish(id_)
+        dataset = catalog.finished_dataset(id_)
         catalog.clock.advance(minutes=10)
 
-    assert ended.dataset is not None
-    assert [finding["code"] for finding in ended.dataset.findings] == ["lost_field"]
+    assert [finding["code"] for finding in dataset.findings] == ["lost_field"]
 
 
 def test_a_published_dataset_of_another_type_does_not_affect_the_gates(catalog: CatalogHarness) -> None:
@@ -381,10 +372,9 @@ def test_a_published_dataset_of_another_type_does_not_affect_the_gates(catalog: 
     id_ = catalog.start_extraction({"/c/1": "SUCCESS"}, entity_type="credential")
     catalog.add_items(id_, {"/c/1": ["a"]})
 
-    [ended] = catalog.finish(id_)
+    dataset = catalog.finished_dataset(id_)
 
-    assert ended.dataset is not None
-    assert ended.dataset.findings == []
+    assert dataset.findings == []
 
 
 def test_items_lost_with_failed_pages_are_found_though_as_many_are_new(catalog: CatalogHarness) -> None:
@@ -394,10 +384,9 @@ def test_items_lost_with_failed_pages_are_found_though_as_many_are_new(catalog: 
     second = catalog.start_extraction(paths, base_dataset_id=base.id)
     catalog.add_items(second, {"/c/2": [f"b{n}" for n in range(8)], "/c/3": ["c"]})
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert [finding["code"] for finding in ended.dataset.findings] == ["failed_pages"]
+    assert [finding["code"] for finding in dataset.findings] == ["failed_pages"]
 
 
 LAST_FAILED = {**DONE, "/c/3": "ERROR"}
@@ -420,11 +409,10 @@ def test_the_items_of_a_failed_page_are_carried_over_and_counted(catalog: Catalo
     catalog.add_items(second, {"/c/2": ["b", "d"]})
     catalog.fail_page(second, "/c/3")
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
     assert catalog.versions() == {1: FIRST, 2: ("published", ["a", "b", "c", "d"])}
-    assert ended.dataset is not None
-    assert (ended.dataset.kept_items, ended.dataset.findings) == (1, [])
+    assert (dataset.kept_items, dataset.findings) == (1, [])
     [row] = catalog.rows(extractions, id=second)
     assert (row.summary["kept"], row.summary["carried"], row.summary["items"]) == (1, 1, 4)
     page = catalog.page_row(second, "/c/3")
@@ -462,10 +450,9 @@ def test_a_failure_among_unchanged_pages_adds_no_version(catalog: CatalogHarness
     catalog.carry_over(second, first, "/c/1", "/c/2")
     catalog.fail_page(second, "/c/3")
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert (ended.dataset.is_confirmed, ended.dataset.kept_items) == (True, 1)
+    assert (dataset.is_confirmed, dataset.kept_items) == (True, 1)
     assert catalog.versions() == {1: FIRST}
 
 
@@ -478,10 +465,9 @@ def test_too_many_failures_quarantine_the_dataset_though_no_item_is_missing(cata
     catalog.carry_over(second, first, "/c/2")
     catalog.fail_page(second, "/c/1")
 
-    [ended] = catalog.finish(second)
+    dataset = catalog.finished_dataset(second)
 
-    assert ended.dataset is not None
-    assert [finding["code"] for finding in ended.dataset.findings] == ["failed_pages"]
+    assert [finding["code"] for finding in dataset.findings] == ["failed_pages"]
     assert [row.status for row in catalog.rows(datasets)] == ["published", "quarantined"]
 
 

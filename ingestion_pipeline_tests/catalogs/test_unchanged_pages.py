@@ -157,8 +157,7 @@ def damage_content(content: Path) -> None:
 def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_followed(
     live: LiveCatalog, damage: Callable[[Path], None]
 ) -> None:
-    live.serve({"/": list_page("/c/1"), "/c/1": link_page(text="1")})
-    live.crawl_all()
+    live.serve_and_crawl({"/": list_page("/c/1"), "/c/1": link_page(text="1")})
 
     damage(live.ctx.settings.home / "content")
     live.crawl_all()
@@ -171,8 +170,7 @@ def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_fol
 @pytest.mark.slow
 def test_an_unchanged_course_whose_stored_content_is_missing_is_stored_again(live: LiveCatalog) -> None:
     course = Reply(link_page(text="1").encode(), headers={"ETag": '"1"'})
-    live.serve({"/": list_page("/c/1"), "/c/1": course})
-    live.crawl_all()
+    live.serve_and_crawl({"/": list_page("/c/1"), "/c/1": course})
     delete_content(live.ctx.settings.home / "content")
 
     live.crawl_all()

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
-from ingestion_pipeline.catalogs.detection.link_shapes import clusters_of, platform_of, purpose_of
 from ingestion_pipeline.catalogs.detection.model_votes import NotDetected
-from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page, find_paging
+from ingestion_pipeline.catalogs.detection.page_analysis import (
+    PageAnalysis,
+    analyze_page,
+    clusters_of,
+    find_paging,
+    platform_of,
+    purpose_of,
+)
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, entity_type
 from ingestion_pipeline.catalogs.recipes.next_pages import PageSource, follow_page, steps_of
 from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, recipe_of
