@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
 from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
@@ -133,6 +135,15 @@ def write_readings(ctx: RunContext, readings: Sequence[ReadDone]) -> tuple[ReadC
     writer = OutcomeWriter(ctx, handler)
     writer.write([Completed(task=reading.work.task, item=reading.work, value=reading) for reading in readings])
     return ReadCounts.of(writer.counts), handler.ended
+
+
+def expected(name: str) -> Any:
+    return yaml.safe_load((Path(__file__).parent / "expected" / f"{name}.yaml").read_text())
+
+
+def expected_cases(name: str) -> list[Any]:
+    """Return a table's cases as parameters of a test, in the order of their fields; `id` names a case."""
+    return [pytest.param(*(case[key] for key in case if key != "id"), id=case.get("id")) for case in expected(name)]
 
 
 SAVED_PAGES = Path(__file__).parent.parent / "fixtures" / "pages" / "catalogs"

@@ -8,7 +8,6 @@ from ingestion_pipeline.catalogs import checks, extraction_control
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.source_health import source_statuses, sources_to_review
 from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
-from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.sources.status import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
@@ -18,7 +17,7 @@ from ingestion_pipeline_tests.catalogs.course_pages import course_html
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 ALL_COURSES = range(101, 125)
 BROKEN = range(101, 106)
@@ -77,7 +76,6 @@ def served_bodies(ctx: RunContext) -> list[bytes]:
     return [ctx.content.get(snapshot["body_hash"]) for [snapshot] in snapshots]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "error_page",
     [
@@ -108,7 +106,6 @@ def test_a_page_that_serves_an_error_page_keeps_its_records(live: LiveCatalog, e
     assert set(served_bodies(live.ctx)) == {error_page.encode()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [500, "", framed_page("<h1>Page not found</h1><p>There is no such page.</p>")],
@@ -130,7 +127,6 @@ def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
     assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 
-@pytest.mark.slow
 def test_the_source_is_healthy_again_when_the_page_recovers(live: LiveCatalog) -> None:
     serve_catalog(live.web, live.store)
     live.crawl_all()
@@ -148,7 +144,6 @@ def test_the_source_is_healthy_again_when_the_page_recovers(live: LiveCatalog) -
     assert served_bodies(live.ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "emptied",
     [
@@ -178,7 +173,6 @@ def test_a_page_that_still_resembles_its_siblings_loses_its_records_at_the_secon
     assert health(live.ctx).health == "healthy"
 
 
-@pytest.mark.slow
 def test_a_failure_between_two_reads_without_records_restarts_the_count(live: LiveCatalog) -> None:
     serve_catalog(live.web, live.store)
     live.crawl_all()
@@ -211,7 +205,6 @@ def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog(PAGED))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [500, BARE_ERROR_PAGE, framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
@@ -228,7 +221,6 @@ def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(live: Live
         assert published_numbers(live.store) == list(ALL_COURSES)
 
 
-@pytest.mark.slow
 def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(live: LiveCatalog) -> None:
     serve_paged_catalog(live.web, live.store)
     live.crawl_all()
@@ -256,7 +248,6 @@ def serve_categories(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer", [500, "", BARE_ERROR_PAGE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
 def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_without_most(
@@ -271,7 +262,6 @@ def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_with
     assert health(live.ctx).health == "degraded"
 
 
-@pytest.mark.slow
 def test_a_menu_page_without_records_leaves_its_source_healthy(live: LiveCatalog) -> None:
     serve_categories(live.web, live.store)
 
@@ -292,7 +282,6 @@ def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "error_page",
     [
@@ -317,7 +306,6 @@ def test_an_explored_page_that_serves_an_error_page_keeps_the_records_behind_it(
     assert set(served_bodies(live.ctx)) == {error_page.encode()}
 
 
-@pytest.mark.slow
 def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(live: LiveCatalog) -> None:
     serve_explored_catalog(live.web, live.store)
     live.crawl_all()
@@ -333,7 +321,6 @@ def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(liv
         assert health(live.ctx).health == "healthy"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer", [404, 410])
 def test_a_page_that_is_gone_loses_its_records_at_once(live: LiveCatalog, answer: int) -> None:
     serve_catalog(live.web, live.store)
@@ -345,7 +332,6 @@ def test_a_page_that_is_gone_loses_its_records_at_once(live: LiveCatalog, answer
     assert published_numbers(live.store) == list(ALL_COURSES)[1:]
 
 
-@pytest.mark.slow
 def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(live: LiveCatalog) -> None:
     serve_catalog(live.web, live.store)
     live.crawl_all()
@@ -361,25 +347,3 @@ def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(live: LiveCata
     assert (retried.fetched, retried.read) == (1, 0)
     assert published_numbers(live.store) == list(ALL_COURSES)
     assert failed_pages(live.store) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Something went wrong", "something went wrong"),
-        ("The catalogue is down for\n maintenance.", "down for maintenance"),
-        ("Die Seite ist derzeit nicht erreichbar", "derzeit nicht erreichbar"),
-        ("Une erreur est survenue", "erreur est survenue"),
-        ("AVM 210: Aircraft Maintenance. Error analysis, and how to try again.", None),
-        ("No courses match your search. Please try again.", None),
-        ("Registration is currently closed. 12 courses are available.", None),
-        ("Oops! Our hamsters are tired.", "oops"),
-        ("The site is offline for maintenance", "offline for maintenance"),
-        ("Sorry, this page is not available right now.", "not available right now"),
-        ("Traceback (most recent call last): app.py", "traceback (most recent call last)"),
-        ("We encountered an unexpected problem.", "encountered an unexpected problem"),
-        ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
-    ],
-)
-def test_a_failure_notice_is_distinguished_from_a_course_about_failures(text: str, expected: str | None) -> None:
-    assert failure_notice(text) == expected

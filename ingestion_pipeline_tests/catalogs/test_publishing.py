@@ -24,6 +24,7 @@ from ingestion_pipeline.store.tables import (
     sources,
 )
 from ingestion_pipeline_tests.catalog_extractions import FAILURE, CatalogHarness
+from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
 
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
 
@@ -33,53 +34,25 @@ def dataset_numbers(items: int, *, named: int | None = None, flagged: int = 0) -
     return DatasetNumbers(items=items, flagged=flagged, fields={"course_id": stated})
 
 
-@pytest.mark.parametrize(
-    ("new", "before", "codes"),
-    [
-        (dataset_numbers(0), None, []),
-        (dataset_numbers(0), dataset_numbers(0), []),
-        (dataset_numbers(0), dataset_numbers(1), ["empty_after_full"]),
-        (dataset_numbers(70), dataset_numbers(100), []),
-        (dataset_numbers(69), dataset_numbers(100), ["dropped"]),
-        (dataset_numbers(2), dataset_numbers(6), []),
-        (dataset_numbers(1), dataset_numbers(6), ["dropped"]),
-        (dataset_numbers(200), dataset_numbers(100), []),
-        (dataset_numbers(100, named=50), dataset_numbers(100), []),
-        (dataset_numbers(100, named=49), dataset_numbers(100), ["lost_field"]),
-        (dataset_numbers(100, named=0), dataset_numbers(100, named=0), []),
-        (dataset_numbers(50, named=10), dataset_numbers(100), ["dropped", "lost_field"]),
-        (dataset_numbers(10, flagged=2), None, []),
-        (dataset_numbers(10, flagged=3), None, ["unproved"]),
-    ],
-)
+@pytest.mark.parametrize(("new", "before", "codes"), expected_cases("gates"))
 def test_a_dataset_is_compared_with_the_last_good_one(
-    new: DatasetNumbers, before: DatasetNumbers | None, codes: list[str]
+    new: dict[str, int], before: dict[str, int] | None, codes: list[str]
 ) -> None:
-    findings = evaluate_gates(new, before, required=["course_id"], limits=LIMITS)
+    last = None if before is None else dataset_numbers(**before)
+
+    findings = evaluate_gates(dataset_numbers(**new), last, required=["course_id"], limits=LIMITS)
 
     assert [finding.code for finding in findings] == codes
     assert all(finding.message for finding in findings)
 
 
-@pytest.mark.parametrize(
-    ("items", "before", "total", "without", "codes"),
-    [
-        (0, None, 24, 24, ["empty_first"]),
-        (0, None, 0, 0, ["empty_first"]),
-        (4, None, 24, 20, ["mostly_failed"]),
-        (11, None, 24, 13, ["mostly_failed"]),
-        (12, None, 24, 12, []),
-        (24, None, 24, 0, []),
-        (0, dataset_numbers(0), 24, 24, []),
-        (24, dataset_numbers(24), 24, 13, []),
-    ],
-)
+@pytest.mark.parametrize(("items", "before", "total", "without", "codes"), expected_cases("first_dataset_gates"))
 def test_a_first_dataset_is_evaluated_by_its_own_pages(
-    items: int, before: DatasetNumbers | None, total: int, without: int, codes: list[str]
+    items: int, before: dict[str, int] | None, total: int, without: int, codes: list[str]
 ) -> None:
-    pages = RecordPages(total=total, without=without)
+    pages, last = RecordPages(total=total, without=without), None if before is None else dataset_numbers(**before)
 
-    findings = evaluate_gates(dataset_numbers(items), before, required=[], limits=LIMITS, pages=pages)
+    findings = evaluate_gates(dataset_numbers(items), last, required=[], limits=LIMITS, pages=pages)
 
     assert [finding.code for finding in findings] == codes
     assert all(finding.message for finding in findings)

@@ -10,7 +10,9 @@ from ingestion_pipeline.catalogs.recipes.next_pages import Followed, PageSource,
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, Chained, Numbered, PageType, Recipe, recipe_of
 from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions, RenderWait
+from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
 from ingestion_pipeline_tests.samples import sample
 
 FULL_RECIPE = {
@@ -88,54 +90,7 @@ def test_next_links_are_found_by_rel_or_by_a_selector(next_link: str, selector: 
     assert recipe.pagination == Chained(selector=selector, max_pages=7)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "message"),
-    [
-        (None, "recipe: is missing"),
-        ([], "recipe: is missing or no mapping"),
-        ({}, "recipe.page_type: is missing; there are: DETAIL, DETAIL_LINKS"),
-        ({"page_type": "INDEX"}, "recipe.page_type: 'INDEX' is none; there are: DETAIL"),
-        ({"page_type": "API_REQUEST"}, "recipe.api: is missing: name provider, school_id"),
-        ({"page_type": "DETAIL", "pagetype": 1}, "recipe.pagetype: unknown key"),
-        ({"page_type": "DETAIL", "link_selector": "a"}, "DETAIL pages never follow links"),
-        ({"page_type": "DETAIL_LINKS"}, "recipe.link_selector: is missing"),
-        ({"page_type": "CATEGORY_LINKS", "link_selector": "a"}, "recipe.links: is missing"),
-        ({"page_type": "DETAIL_LINKS", "link_selector": "a["}, "'a[' is no CSS selector"),
-        (
-            {"page_type": "DETAIL_LINKS", "link_pattern": "x(?=y)"},
-            "recipe.link_pattern: 'x(?=y)' is no RE2 pattern at character 2",
-        ),
-        (
-            {"page_type": "DETAIL_LINKS", "link_pattern": "courses/["},
-            "recipe.link_pattern: 'courses/[' is no RE2 pattern at character 9: missing ]",
-        ),
-        (
-            {"page_type": "DETAIL", "pagination": {"url_pattern": "/p"}},
-            "recipe.pagination.url_pattern: must have one {page_num} or one {offset}",
-        ),
-        (
-            {"page_type": "DETAIL", "pagination": {"url_pattern": " ", "total_pages": 2}},
-            "recipe.pagination.url_pattern: must be text, not ' '",
-        ),
-        ({"page_type": "DETAIL", "pagination": {"url_pattern": "/?o={offset}"}}, "recipe.pagination.limit: is missing"),
-        ({"page_type": "DETAIL", "pagination": {}}, "name it or next, and not both"),
-        (
-            {"page_type": "DETAIL", "setup": [{"wait_seconds": 0}]},
-            "recipe.setup[0].wait_seconds: must be seconds above 0",
-        ),
-        ({"page_type": "DETAIL", "render": "yes"}, "must be true or false, not 'yes'"),
-        ({"page_type": "SITEMAP", "link_selector": "a"}, "a sitemap is none; remove it"),
-        ({"page_type": "SITEMAP", "render": True}, "recipe.render: says how a web page is read"),
-        (
-            {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": {"page_type": "SITEMAP"}},
-            "recipe.links.page_type: a sitemap is read at the root alone",
-        ),
-        (
-            {"page_type": "DETAIL", "render": False, "setup": [{"click": "#more"}]},
-            "recipe.render: setup and click_discovery are done by a browser",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "message"), expected_cases("invalid_recipes"))
 def test_an_invalid_recipe_is_refused_with_the_key(recipe: Any, message: str) -> None:
     assert message in "\n".join(recipe_problems(recipe))
 
@@ -571,28 +526,7 @@ def test_hidden_lists_are_kept() -> None:
     assert matched_urls("<div style='display:none'><a href=/c/1>x</a></div>", "/c/") == ["https://a.test/c/1"]
 
 
-@pytest.mark.parametrize(
-    ("html", "pattern", "urls"),
-    [
-        ("<a href='/c/1?x=1'>1</a>", "/c/[0-9]", ["https://a.test/c/1?x=1"]),
-        ("<a href='c/1'>1</a>", r"^c/\d$", ["https://a.test/dir/c/1"]),
-        ("<a href='c/1'>1</a>", r"^https://a\.test/dir/c/\d$", ["https://a.test/dir/c/1"]),
-        ("<a href='/c/1'>1</a><a href='/c/1#x'>2</a>", "/c/", ["https://a.test/c/1"]),
-        ("<a href='/c/(a)'>1</a>", "/c/", ["https://a.test/c/(a)"]),
-        ("<a href='/c/a b'>1</a>", "/c/", ["https://a.test/c/a%20b"]),
-        ("<p>see https://b.test/c/9 too", r"https?://\S+/c/\d", ["https://b.test/c/9"]),
-        ("<p>see /c/9 too", r"/c/\d", ["https://a.test/c/9"]),
-        ("<p>all courses here", "courses", []),
-        ("<a href='/x'>GEN 101</a><a href='/y'>Help</a>", r"\[GEN \d+\]\(\S+?\)", ["https://a.test/x"]),
-        ("<a href='/x'>/c/1</a>", "/c/", []),
-        ("<a href='/c/2'>2</a> <a href='/c/1'>1</a>", "/c/.*", ["https://a.test/c/2", "https://a.test/c/1"]),
-        (
-            "<a href='/preview_course.php?catoid=7&amp;coid=12'>x</a>",
-            r"coid=\d+",
-            ["https://a.test/preview_course.php?catoid=7&coid=12"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("html", "pattern", "urls"), expected_cases("matched_links"))
 def test_a_matched_link_is_a_page(html: str, pattern: str, urls: list[str]) -> None:
     assert matched_urls(html, pattern) == urls
 
@@ -601,3 +535,8 @@ def test_an_exact_match_is_the_matched_part_alone() -> None:
     html = "<a href='/dir/dir/c/1/print'>1</a>"
 
     assert matched_urls(html, r"/dir/c/\d", exact=True) == ["https://a.test/dir/c/1"]
+
+
+@pytest.mark.parametrize(("text", "expected"), expected_cases("failure_notices"))
+def test_a_failure_notice_is_distinguished_from_a_course_about_failures(text: str, expected: str | None) -> None:
+    assert failure_notice(text) == expected

@@ -22,7 +22,13 @@ from ingestion_pipeline.catalogs.recipes.next_pages import PageSource, follow_pa
 from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, recipe_of
 from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline_tests.catalogs.course_pages import PAGES_WITH_COURSES, PAGES_WITHOUT_COURSES, saved_body
+from ingestion_pipeline_tests.catalogs.course_pages import (
+    PAGES_WITH_COURSES,
+    PAGES_WITHOUT_COURSES,
+    expected,
+    expected_cases,
+    saved_body,
+)
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, CategorizedSite, SavedPages
 from ingestion_pipeline_tests.samples import sample
@@ -88,26 +94,7 @@ def test_a_menu_ranks_behind_the_content() -> None:
     assert first.aside_share == 0
 
 
-@pytest.mark.parametrize(
-    ("links", "expected"),
-    [
-        (
-            {"/l?page=0": "1", "/l?page=1": "2", "/l?page=2": "3"},
-            {"url_pattern": "http://a.test/l?page={page_num}", "total_pages": 3, "start_page": 0},
-        ),
-        (
-            {"/l?start=0": "1", "/l?start=25": "2", "/l?start=100": "5"},
-            {"url_pattern": "http://a.test/l?start={offset}", "total_pages": 5, "limit": 25},
-        ),
-        (
-            {"/l/2/x": "2", "/l/3/x": "3", "/l/14/x": "14"},
-            {"url_pattern": "http://a.test/l/{page_num}/x", "total_pages": 14},
-        ),
-        ({"/next": "Next"}, {"next": "rel"}),
-        ({"/about": "About"}, None),
-    ],
-    ids=["from zero", "offset", "in the path", "next alone", "none"],
-)
+@pytest.mark.parametrize(("links", "expected"), expected_cases("pagers"))
 def test_paging_is_found_by_the_pager(links: dict[str, str], expected: object) -> None:
     paging = find_paging(analyze(sites.page(sites.pager(links))))
 
@@ -161,31 +148,7 @@ def test_a_list_is_numbered_as_its_site_does() -> None:
     assert "filter%5Bcpage%5D={page_num}" in by_vendor.recipe["pagination"]["url_pattern"]
 
 
-CATEGORIZED_SITES = {
-    "numbers below the category": CategorizedSite(),
-    "names below the category": CategorizedSite(course="/catalog/{name}/{slug}"),
-    "no common folder": CategorizedSite(category="/{name}", course="/{name}/{slug}"),
-    "course codes after the category": CategorizedSite(course="/catalog/{name}/{code}-{number}"),
-    "absolute links": CategorizedSite(link="{home}{path}"),
-    "relative links": CategorizedSite(
-        category="/{name}", course="/{name}-{number}.html", link="{last}", list_page="{category}-p{page}"
-    ),
-    "queries": CategorizedSite(
-        category="/list.php?dept={code}",
-        course="/course.php?dept={code}&id={number}",
-        list_page="{category}&page={page}",
-    ),
-    "pages in the path": CategorizedSite(list_page="{category}/page/{page}"),
-    "titles without codes": CategorizedSite(has_codes=False, course="/catalog/{name}/{slug}"),
-    "one large category": CategorizedSite(sizes={"biology": 120, "music": 2, "law": 1, "art": 3, "dance": 2}, each=60),
-    "one large category without codes": CategorizedSite(
-        sizes={"biology": 120, "music": 3, "law": 2, "art": 3, "dance": 2},
-        each=120,
-        has_codes=False,
-        course="/catalog/{name}/{slug}",
-    ),
-    "records in the categories": CategorizedSite(holds_records=True),
-}
+CATEGORIZED_SITES = {name: CategorizedSite(**fields) for name, fields in expected("categorized_sites").items()}
 
 
 def crawl_detected(saved_pages: SavedPages, path: str = "/catalog", **changes: Any) -> set[str]:
