@@ -1,7 +1,9 @@
 """Datasets: their gates, confirmed, published or quarantined, items carried over, and retention of old versions."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,17 +86,36 @@ DONE = {"/c/1": "SUCCESS", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
 def publish_first_version(catalog: CatalogHarness, items: int = 3) -> int:
     """Publish a first dataset; return the id of its extraction."""
     id_ = catalog.start_extraction(DONE)
-    catalog.add_items(id_, {"/c/1": [f"a{n}" for n in range(items - 2)], "/c/2": ["b"], "/c/3": ["c"]})
+    catalog.add_items(id_, {"/c/1": ["a", *(f"a{n}" for n in range(1, items - 2))], "/c/2": ["b"], "/c/3": ["c"]})
     catalog.finish(id_)
     catalog.clock.advance(minutes=10)
     return id_
 
 
+def crawl_again(
+    catalog: CatalogHarness,
+    paths: Mapping[str, str] = DONE,
+    *,
+    carried: Sequence[str] = (),
+    items: Mapping[str, Sequence[str]] | None = None,
+    failed: Sequence[str] = (),
+    **more: Any,
+) -> int:
+    """Crawl after the last version: pages that are unchanged, read with these items, and failed; return the id."""
+    first, base = catalog.rows(extractions)[-1].id, catalog.rows(datasets)[-1].id
+    id_ = catalog.start_extraction(paths, base_dataset_id=base, **more)
+    catalog.carry_over(id_, first, *carried)
+    if items:
+        catalog.add_items(id_, items)
+    for path in failed:
+        catalog.fail_page(id_, path)
+    return id_
+
+
 def test_an_unchanged_catalog_confirms_its_dataset_and_adds_no_row(catalog: CatalogHarness) -> None:
-    first = publish_first_version(catalog)
+    publish_first_version(catalog)
     [base] = catalog.rows(datasets)
-    second = catalog.start_extraction(DONE, base_dataset_id=base.id)
-    catalog.carry_over(second, first, "/c/1", "/c/2", "/c/3")
+    second = crawl_again(catalog, carried=["/c/1", "/c/2", "/c/3"])
 
     dataset = catalog.finished_dataset(second)
 
@@ -106,27 +127,23 @@ def test_an_unchanged_catalog_confirms_its_dataset_and_adds_no_row(catalog: Cata
 
 
 def test_a_changed_page_makes_a_new_version_with_the_unchanged_items_copied(catalog: CatalogHarness) -> None:
-    first = publish_first_version(catalog)
-    [base] = catalog.rows(datasets)
-    second = catalog.start_extraction(DONE, base_dataset_id=base.id)
-    catalog.carry_over(second, first, "/c/1", "/c/2")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, carried=["/c/1", "/c/2"])
     new = catalog.add_items(second, {"/c/3": ["c", "d"]})
 
     dataset = catalog.finished_dataset(second)
 
     assert (dataset.version, dataset.items) == (2, 4)
     keys = [row.item_key for row in catalog.rows(data_items, dataset_id=new)]
-    assert sorted(keys) == ["a0", "b", "c", "d"]
+    assert sorted(keys) == ["a", "b", "c", "d"]
     own = {row.id for row in catalog.rows(pages, extraction_id=second)}
     assert {row.page_id for row in catalog.rows(data_items, dataset_id=new)} <= own
     assert [row.status for row in catalog.rows(datasets)] == ["published", "published"]
 
 
 def test_a_page_that_is_gone_makes_a_new_version_without_a_read(catalog: CatalogHarness) -> None:
-    first = publish_first_version(catalog)
-    [base] = catalog.rows(datasets)
-    second = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "SUCCESS"}, base_dataset_id=base.id)
-    catalog.carry_over(second, first, "/c/1", "/c/2")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {"/c/1": "SUCCESS", "/c/2": "SUCCESS"}, carried=["/c/1", "/c/2"])
 
     dataset = catalog.finished_dataset(second)
 
@@ -135,8 +152,7 @@ def test_a_page_that_is_gone_makes_a_new_version_without_a_read(catalog: Catalog
 
 def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarness) -> None:
     publish_first_version(catalog)
-    [base] = catalog.rows(datasets)
-    second = catalog.start_extraction({}, base_dataset_id=base.id)
+    second = crawl_again(catalog, {})
 
     dataset = catalog.finished_dataset(second)
 
@@ -147,7 +163,7 @@ def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarnes
 def test_a_quarantined_dataset_can_be_published_by_an_operator(catalog: CatalogHarness) -> None:
     publish_first_version(catalog, items=10)
     second = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(second, {"/c/1": ["a0"]})
+    catalog.add_items(second, {"/c/1": ["a"]})
     catalog.finish(second)
 
     assert catalog.apply_action(extraction_control.publish, second) == 2
@@ -203,27 +219,22 @@ def test_a_stale_extraction_publishes_its_complete_pages_and_names_the_missing_o
 def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(
     catalog: CatalogHarness,
 ) -> None:
-    first = publish_first_version(catalog)
-    [base] = catalog.rows(datasets)
-    second = catalog.start_extraction({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
-    catalog.carry_over(second, first, "/c/1")
-    catalog.add_items(second, {"/c/2": ["b2"]})
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {**DONE, "/c/3": "WAITING"}, carried=["/c/1"], items={"/c/2": ["b2"]})
 
     catalog.finish(second, STALE)
-    assert catalog.versions()[2] == ("published", ["a0", "b2", "c"])
+    assert catalog.versions()[2] == ("published", ["a", "b2", "c"])
     assert catalog.rows(extractions, id=second)[0].summary["kept"] == 1
 
     assert catalog.apply_action(extraction_control.resume, second).fetched == 1
     catalog.add_items(second, {"/c/3": ["c2"]})
     catalog.finish(second)
-    assert catalog.versions()[3] == ("published", ["a0", "b2", "c2"])
+    assert catalog.versions()[3] == ("published", ["a", "b2", "c2"])
 
 
 def test_items_behind_a_list_that_was_never_fetched_are_kept_and_fetched_by_a_resume(catalog: CatalogHarness) -> None:
     publish_first_version(catalog)
-    [base] = catalog.rows(datasets)
-    second = catalog.start_extraction({"/c/1": "SUCCESS"}, root="WAITING", base_dataset_id=base.id)
-    catalog.add_items(second, {"/c/1": ["a1"]})
+    second = crawl_again(catalog, {"/c/1": "SUCCESS"}, items={"/c/1": ["a1"]}, root="WAITING")
 
     catalog.finish(second, STALE)
     catalog.apply_action(extraction_control.resume, second)
@@ -277,17 +288,14 @@ def test_explored_pages_do_not_count_against_a_first_dataset(catalog: CatalogHar
 
 
 def test_a_cancelled_extraction_can_be_published_with_the_items_carried_over(catalog: CatalogHarness) -> None:
-    first = publish_first_version(catalog)
-    [base] = catalog.rows(datasets)
-    second = catalog.start_extraction({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
-    catalog.carry_over(second, first, "/c/1")
-    catalog.add_items(second, {"/c/2": ["b2"]})
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {**DONE, "/c/3": "WAITING"}, carried=["/c/1"], items={"/c/2": ["b2"]})
     catalog.cancel(second)
     assert catalog.versions()[2][0] == "incomplete"
 
     assert catalog.apply_action(extraction_control.publish, second) == 2
 
-    assert catalog.versions()[2] == ("published", ["a0", "b2", "c"])
+    assert catalog.versions()[2] == ("published", ["a", "b2", "c"])
     assert catalog.rows(datasets)[-1].item_count == 3
 
 
@@ -306,7 +314,7 @@ def test_old_versions_are_deleted_with_their_items_and_the_published_one_stays(c
     first = publish_first_version(catalog, items=10)
     for _ in range(11):
         id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-        catalog.add_items(id_, {"/c/1": ["a0"]})
+        catalog.add_items(id_, {"/c/1": ["a"]})
         catalog.finish(id_)
         catalog.clock.advance(minutes=10)
 
@@ -352,10 +360,8 @@ def test_a_published_dataset_of_another_type_does_not_affect_the_gates(catalog: 
 
 def test_items_lost_with_failed_pages_are_found_though_as_many_are_new(catalog: CatalogHarness) -> None:
     publish_first_version(catalog, items=10)
-    [base] = catalog.rows(datasets)
     paths = {"/c/1": "ERROR", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
-    second = catalog.start_extraction(paths, base_dataset_id=base.id)
-    catalog.add_items(second, {"/c/2": [f"b{n}" for n in range(8)], "/c/3": ["c"]})
+    second = crawl_again(catalog, paths, items={"/c/2": [f"b{n}" for n in range(8)], "/c/3": ["c"]})
 
     dataset = catalog.finished_dataset(second)
 
@@ -366,21 +372,9 @@ LAST_FAILED = {**DONE, "/c/3": "ERROR"}
 FIRST = ("published", ["a", "b", "c"])
 
 
-def publish_abc(catalog: CatalogHarness) -> tuple[int, int]:
-    """Publish an item on each of three pages; return the ids of extraction and dataset."""
-    id_ = catalog.start_extraction(DONE)
-    dataset_id = catalog.add_items(id_, {"/c/1": ["a"], "/c/2": ["b"], "/c/3": ["c"]})
-    catalog.finish(id_)
-    catalog.clock.advance(minutes=10)
-    return id_, dataset_id
-
-
 def test_the_items_of_a_failed_page_are_carried_over_and_counted(catalog: CatalogHarness) -> None:
-    first, base = publish_abc(catalog)
-    second = catalog.start_extraction(DONE, base_dataset_id=base)
-    catalog.carry_over(second, first, "/c/1")
-    catalog.add_items(second, {"/c/2": ["b", "d"]})
-    catalog.fail_page(second, "/c/3")
+    first = publish_first_version(catalog)
+    second = crawl_again(catalog, carried=["/c/1"], items={"/c/2": ["b", "d"]}, failed=["/c/3"])
 
     dataset = catalog.finished_dataset(second)
 
@@ -395,9 +389,8 @@ def test_the_items_of_a_failed_page_are_carried_over_and_counted(catalog: Catalo
 
 @pytest.mark.parametrize("code", ["http_404", "http_410"])
 def test_a_page_that_is_gone_loses_its_items(catalog: CatalogHarness, code: str) -> None:
-    first, base = publish_abc(catalog)
-    second = catalog.start_extraction(DONE, base_dataset_id=base)
-    catalog.carry_over(second, first, "/c/1", "/c/2")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, carried=["/c/1", "/c/2"])
     catalog.fail_page(second, "/c/3", code)
 
     catalog.finish(second)
@@ -406,11 +399,9 @@ def test_a_page_that_is_gone_loses_its_items(catalog: CatalogHarness, code: str)
 
 
 def test_a_page_that_fails_twice_keeps_its_items(catalog: CatalogHarness) -> None:
-    _, base = publish_abc(catalog)
+    publish_first_version(catalog)
     for number in (2, 3):
-        id_ = catalog.start_extraction(DONE, base_dataset_id=base)
-        base = catalog.add_items(id_, {"/c/1": ["a"], "/c/2": [f"b{number}"]})
-        catalog.fail_page(id_, "/c/3")
+        id_ = crawl_again(catalog, items={"/c/1": ["a"], "/c/2": [f"b{number}"]}, failed=["/c/3"])
         catalog.finish(id_)
         catalog.clock.advance(minutes=10)
 
@@ -418,10 +409,8 @@ def test_a_page_that_fails_twice_keeps_its_items(catalog: CatalogHarness) -> Non
 
 
 def test_a_failure_among_unchanged_pages_adds_no_version(catalog: CatalogHarness) -> None:
-    first, base = publish_abc(catalog)
-    second = catalog.start_extraction(DONE, base_dataset_id=base)
-    catalog.carry_over(second, first, "/c/1", "/c/2")
-    catalog.fail_page(second, "/c/3")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, carried=["/c/1", "/c/2"], failed=["/c/3"])
 
     dataset = catalog.finished_dataset(second)
 
@@ -431,12 +420,10 @@ def test_a_failure_among_unchanged_pages_adds_no_version(catalog: CatalogHarness
 
 def test_too_many_failures_quarantine_the_dataset_though_no_item_is_missing(catalog: CatalogHarness) -> None:
     first = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "SUCCESS"})
-    base = catalog.add_items(first, {"/c/1": [f"a{n}" for n in range(9)], "/c/2": ["b"]})
+    catalog.add_items(first, {"/c/1": [f"a{n}" for n in range(9)], "/c/2": ["b"]})
     catalog.finish(first)
     catalog.clock.advance(minutes=10)
-    second = catalog.start_extraction({"/c/1": "ERROR", "/c/2": "SUCCESS"}, base_dataset_id=base)
-    catalog.carry_over(second, first, "/c/2")
-    catalog.fail_page(second, "/c/1")
+    second = crawl_again(catalog, {"/c/1": "ERROR", "/c/2": "SUCCESS"}, carried=["/c/2"], failed=["/c/1"])
 
     dataset = catalog.finished_dataset(second)
 
@@ -445,10 +432,8 @@ def test_too_many_failures_quarantine_the_dataset_though_no_item_is_missing(cata
 
 
 def test_items_behind_a_failed_list_are_kept(catalog: CatalogHarness) -> None:
-    _, base = publish_abc(catalog)
-    second = catalog.start_extraction({"/c/1": "SUCCESS"}, root="ERROR", base_dataset_id=base)
-    catalog.add_items(second, {"/c/1": ["a", "d"]})
-    catalog.fail_page(second, "/")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {"/c/1": "SUCCESS"}, items={"/c/1": ["a", "d"]}, failed=["/"], root="ERROR")
 
     [ended] = catalog.finish(second)
 
@@ -462,10 +447,8 @@ def test_items_behind_a_failed_list_are_kept(catalog: CatalogHarness) -> None:
 def test_items_that_a_complete_list_no_longer_links_to_are_dropped_though_another_page_failed(
     catalog: CatalogHarness,
 ) -> None:
-    _, base = publish_abc(catalog)
-    second = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR"}, base_dataset_id=base)
-    catalog.add_items(second, {"/c/1": ["a"]})
-    catalog.fail_page(second, "/c/2")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {"/c/1": "SUCCESS", "/c/2": "ERROR"}, items={"/c/1": ["a"]}, failed=["/c/2"])
 
     catalog.finish(second)
 
@@ -473,8 +456,8 @@ def test_items_that_a_complete_list_no_longer_links_to_are_dropped_though_anothe
 
 
 def test_items_behind_a_failed_exploratory_page_are_kept(catalog: CatalogHarness) -> None:
-    _, base = publish_abc(catalog)
-    second = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR"}, base_dataset_id=base)
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {"/c/1": "SUCCESS", "/c/2": "ERROR"})
     [_, links] = catalog.rows(crawl_steps, extraction_id=second)
     catalog.update_row(crawl_steps, links.id, page_type="EXPLORATORY")
     catalog.add_items(second, {"/c/1": ["a"]})
@@ -486,9 +469,8 @@ def test_items_behind_a_failed_exploratory_page_are_kept(catalog: CatalogHarness
 
 
 def test_items_behind_a_list_cut_off_by_the_budget_are_kept(catalog: CatalogHarness) -> None:
-    _, base = publish_abc(catalog)
-    second = catalog.start_extraction({"/c/1": "SUCCESS"}, base_dataset_id=base, over_budget=2)
-    catalog.add_items(second, {"/c/1": ["a"]})
+    publish_first_version(catalog)
+    second = crawl_again(catalog, {"/c/1": "SUCCESS"}, items={"/c/1": ["a"]}, over_budget=2)
 
     catalog.finish(second)
 
@@ -496,11 +478,8 @@ def test_items_behind_a_list_cut_off_by_the_budget_are_kept(catalog: CatalogHarn
 
 
 def test_a_rerun_keeps_the_items_of_pages_that_its_crawl_failed_to_fetch(catalog: CatalogHarness) -> None:
-    first, base = publish_abc(catalog)
-    second = catalog.start_extraction(LAST_FAILED, base_dataset_id=base)
-    catalog.carry_over(second, first, "/c/1")
-    catalog.add_items(second, {"/c/2": ["b2"]})
-    catalog.fail_page(second, "/c/3")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, LAST_FAILED, carried=["/c/1"], items={"/c/2": ["b2"]}, failed=["/c/3"])
     catalog.finish(second)
     new_run = catalog.apply_action(rerun, second)
     catalog.add_items(new_run.extraction_id, {"/c/1": ["a"], "/c/2": ["b3"]})
@@ -511,11 +490,8 @@ def test_a_rerun_keeps_the_items_of_pages_that_its_crawl_failed_to_fetch(catalog
 
 
 def test_a_retry_fetches_carried_pages_again_and_replaces_their_items(catalog: CatalogHarness) -> None:
-    first, base = publish_abc(catalog)
-    second = catalog.start_extraction(LAST_FAILED, base_dataset_id=base)
-    catalog.carry_over(second, first, "/c/1")
-    catalog.add_items(second, {"/c/2": ["b2"]})
-    catalog.fail_page(second, "/c/3")
+    publish_first_version(catalog)
+    second = crawl_again(catalog, LAST_FAILED, carried=["/c/1"], items={"/c/2": ["b2"]}, failed=["/c/3"])
     catalog.finish(second)
 
     assert catalog.apply_action(extraction_control.retry, second).fetched == 1
