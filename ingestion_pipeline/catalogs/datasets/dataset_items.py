@@ -438,9 +438,8 @@ def carry_over(
 ) -> set[int]:
     """Mark pages whose content, key and reader hash are known as read; return their ids.
 
-    Without a model, pages that a model has read are carried over as well, unless the source's
-    configuration changed: nothing could read them again. One statement, and none for an extraction
-    without a published dataset.
+    Without a model, pages that a model has read are carried over as well, unless the source's configuration changed:
+    nothing could read them again. One statement, and none for an extraction without a published dataset.
     """
     rows = [
         (extraction.id, extraction.base_dataset_id, name)

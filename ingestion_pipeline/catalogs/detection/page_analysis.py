@@ -102,11 +102,7 @@ class PageAnalysis:
 
 
 def analyze_page(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> PageAnalysis:
-    """Return all signals that rules read from the page.
-
-    Raises:
-        Permanent: the page is a parser bomb (see `parse_html`).
-    """
+    """Return all signals that rules read from the page; a parser bomb is `Permanent` (see `parse_html`)."""
     tree = parse_html(html)
     heads = [clean_text(node.text()) or "" for node in tree.css("title, h1")]
     return PageAnalysis(
