@@ -66,6 +66,13 @@ def serve_courses(web: FakeWeb, *numbers: int) -> None:
     web.routes |= {f"/c/{number}": course_page(number) for number in numbers}
 
 
+def crawl_courses(live: LiveCatalog, *numbers: int) -> None:
+    """Crawl a catalog of these courses once."""
+    serve_courses(live.web, *numbers)
+    live.register()
+    live.crawl_all()
+
+
 def course_codes(store: Store) -> list[str]:
     """Return the codes of all items, sorted."""
     return sorted(row.data["course_id"] for row in rows(store, data_items))

@@ -308,10 +308,12 @@ def test_pages_read_by_a_retry_go_into_a_new_version(ctx: RunContext, store: Sto
 
 
 @pytest.mark.slow
-def test_a_rerun_of_the_newest_crawl_is_published(catalog: CatalogHarness) -> None:
-    finish_crawl(catalog, "a")
-    newest = finish_crawl(catalog, "a", "b")
-    new_run = catalog.apply_action(rerun, newest)
+@pytest.mark.parametrize(("number", "request_"), [(1, {}), (0, {"publish": True})], ids=["the newest", "on request"])
+def test_a_rerun_of_the_newest_crawl_or_on_request_is_published(
+    catalog: CatalogHarness, number: int, request_: dict[str, bool]
+) -> None:
+    ids = finish_crawl(catalog, "a"), finish_crawl(catalog, "a", "b")
+    new_run = catalog.apply_action(rerun, ids[number], **request_)
     catalog.add_items(new_run.extraction_id, {"/c/1": ["x", "y"]})
 
     catalog.finish(new_run.extraction_id)
@@ -336,18 +338,6 @@ def test_a_rerun_of_an_older_crawl_is_quarantined_until_it_is_published(catalog:
     notice = catalog.rows(outbox)[-1].payload["text"]
     assert f"`ingest extractions publish {new_run.extraction_id}`" in notice
     assert catalog.apply_action(extraction_control.publish, new_run.extraction_id) == 3
-
-
-@pytest.mark.slow
-def test_a_rerun_of_an_older_crawl_is_published_on_request(catalog: CatalogHarness) -> None:
-    oldest = finish_crawl(catalog, "a")
-    finish_crawl(catalog, "a", "b")
-    new_run = catalog.apply_action(rerun, oldest, publish=True)
-    catalog.add_items(new_run.extraction_id, {"/c/1": ["x", "y"]})
-
-    catalog.finish(new_run.extraction_id)
-
-    assert catalog.versions()[3] == ("published", ["x", "y"])
 
 
 @pytest.mark.slow

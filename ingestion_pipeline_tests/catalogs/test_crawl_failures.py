@@ -39,7 +39,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
     crawled_pages,
     link_page,
 )
-from ingestion_pipeline_tests.catalogs.course_pages import course_page, serve_courses
+from ingestion_pipeline_tests.catalogs.course_pages import course_page, crawl_courses, serve_courses
 from ingestion_pipeline_tests.engine.polling.test_blocked_pages import CHALLENGE, LOGIN
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
@@ -484,9 +484,7 @@ def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_
 
 @pytest.mark.slow
 def test_a_page_that_lost_its_records_is_fetched_again_when_it_is_requeued(live: LiveCatalog) -> None:
-    serve_courses(live.web, 101, 102, 103)
-    live.register()
-    live.crawl_all()
+    crawl_courses(live, 101, 102, 103)
     live.web.routes["/c/102"] = "<html><body><h1>Something went wrong</h1></body></html>"
     live.crawl_all()
     live.web.routes["/c/102"] = course_page(102, about="other things")

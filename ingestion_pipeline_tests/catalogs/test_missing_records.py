@@ -33,12 +33,36 @@ def framed_page(content: str) -> str:
     )
 
 
+def course_list(numbers: Iterable[int]) -> str:
+    return "<ul>" + "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers) + "</ul>"
+
+
 def serve_catalog(web: FakeWeb, store: Store) -> None:
     """Serve 24 courses, each on its own page."""
-    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in ALL_COURSES)
-    web.routes |= {"/": framed_page(f"<h1>Catalogue</h1><ul>{links}</ul>")}
+    web.routes |= {"/": framed_page(f"<h1>Catalogue</h1>{course_list(ALL_COURSES)}")}
     web.routes |= {f"/c/{number}": framed_page(course_html(number)) for number in ALL_COURSES}
     add_sources(store, a_catalog())
+
+
+@pytest.fixture
+def crawled(live: LiveCatalog) -> LiveCatalog:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    return live
+
+
+@pytest.fixture
+def paged(live: LiveCatalog) -> LiveCatalog:
+    serve_paged_catalog(live.web, live.store)
+    live.crawl_all()
+    return live
+
+
+@pytest.fixture
+def explored(live: LiveCatalog) -> LiveCatalog:
+    serve_explored_catalog(live.web, live.store)
+    live.crawl_all()
+    return live
 
 
 def published_numbers(store: Store) -> list[int]:
@@ -87,23 +111,21 @@ def served_bodies(ctx: RunContext) -> list[bytes]:
     ],
     ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
-def test_a_page_that_serves_an_error_page_keeps_its_records(live: LiveCatalog, error_page: str) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes |= {f"/c/{number}": error_page for number in BROKEN}
+def test_a_page_that_serves_an_error_page_keeps_its_records(crawled: LiveCatalog, error_page: str) -> None:
+    crawled.web.routes |= {f"/c/{number}": error_page for number in BROKEN}
 
     for _ in range(3):
-        live.crawl_all()
+        crawled.crawl_all()
 
-        assert published_numbers(live.store) == list(ALL_COURSES)
-        assert failed_pages(live.store).keys() == set(BROKEN)
-        assert health(live.ctx).health == "degraded"
-    [*_, last] = live.rows(extractions)
+        assert published_numbers(crawled.store) == list(ALL_COURSES)
+        assert failed_pages(crawled.store).keys() == set(BROKEN)
+        assert health(crawled.ctx).health == "degraded"
+    [*_, last] = crawled.rows(extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
-    with live.store.read() as connection:
+    with crawled.store.read() as connection:
         [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:7]) == (CATALOG_ID, "5 pages")
-    assert set(served_bodies(live.ctx)) == {error_page.encode()}
+    assert set(served_bodies(crawled.ctx)) == {error_page.encode()}
 
 
 @pytest.mark.parametrize(
@@ -112,36 +134,32 @@ def test_a_page_that_serves_an_error_page_keeps_its_records(live: LiveCatalog, e
     ids=["500", "nothing", "not found with status 200"],
 )
 def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
-    live: LiveCatalog, answer: int | str
+    crawled: LiveCatalog, answer: int | str
 ) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/c/101"] = answer
+    crawled.web.routes["/c/101"] = answer
 
-    live.crawl_all()
+    crawled.crawl_all()
 
-    assert published_numbers(live.store) == list(ALL_COURSES)
-    assert health(live.ctx).health == "degraded"
-    with live.store.read() as connection:
+    assert published_numbers(crawled.store) == list(ALL_COURSES)
+    assert health(crawled.ctx).health == "degraded"
+    with crawled.store.read() as connection:
         [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 
-def test_the_source_is_healthy_again_when_the_page_recovers(live: LiveCatalog) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/c/101"] = BARE_ERROR_PAGE
-    live.crawl_all()
-    [failed] = [row.failure for row in live.rows(pages) if row.status == "ERROR"]
+def test_the_source_is_healthy_again_when_the_page_recovers(crawled: LiveCatalog) -> None:
+    crawled.web.routes["/c/101"] = BARE_ERROR_PAGE
+    crawled.crawl_all()
+    [failed] = [row.failure for row in crawled.rows(pages) if row.status == "ERROR"]
     assert "/c/101 had 1 record and now has none: " in failed["message"]
 
-    live.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
-    live.crawl_all()
+    crawled.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
+    crawled.crawl_all()
 
-    assert published_numbers(live.store) == list(ALL_COURSES)
-    assert failed_pages(live.store) == {}
-    assert health(live.ctx).health == "healthy"
-    assert served_bodies(live.ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
+    assert published_numbers(crawled.store) == list(ALL_COURSES)
+    assert failed_pages(crawled.store) == {}
+    assert health(crawled.ctx).health == "healthy"
+    assert served_bodies(crawled.ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
 
 
 @pytest.mark.parametrize(
@@ -155,32 +173,28 @@ def test_the_source_is_healthy_again_when_the_page_recovers(live: LiveCatalog) -
     ids=["names its course", "says nothing of it", "an empty form"],
 )
 def test_a_page_that_still_resembles_its_siblings_loses_its_records_at_the_second_read(
-    live: LiveCatalog, emptied: str
+    crawled: LiveCatalog, emptied: str
 ) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/c/101"] = framed_page(emptied)
+    crawled.web.routes["/c/101"] = framed_page(emptied)
 
-    live.crawl_all()
-    assert (published_numbers(live.store), failed_pages(live.store)) == (
+    crawled.crawl_all()
+    assert (published_numbers(crawled.store), failed_pages(crawled.store)) == (
         list(ALL_COURSES),
         {101: "records_missing_once"},
     )
-    assert health(live.ctx).health == "degraded"
+    assert health(crawled.ctx).health == "degraded"
 
-    live.crawl_all()
-    assert (published_numbers(live.store), failed_pages(live.store)) == (list(ALL_COURSES)[1:], {})
-    assert health(live.ctx).health == "healthy"
+    crawled.crawl_all()
+    assert (published_numbers(crawled.store), failed_pages(crawled.store)) == (list(ALL_COURSES)[1:], {})
+    assert health(crawled.ctx).health == "healthy"
 
 
-def test_a_failure_between_two_reads_without_records_restarts_the_count(live: LiveCatalog) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
+def test_a_failure_between_two_reads_without_records_restarts_the_count(crawled: LiveCatalog) -> None:
     for answer in (framed_page("<p>None.</p>"), BARE_ERROR_PAGE, framed_page("<p>None.</p>")):
-        live.web.routes["/c/101"] = answer
-        live.crawl_all()
+        crawled.web.routes["/c/101"] = answer
+        crawled.crawl_all()
 
-        assert published_numbers(live.store) == list(ALL_COURSES)
+        assert published_numbers(crawled.store) == list(ALL_COURSES)
 
 
 PAGED = {
@@ -192,9 +206,8 @@ LIST_PAGES = {1: range(101, 109), 2: range(109, 114), 3: range(114, 125)}
 
 
 def list_page(numbers: Iterable[int]) -> str:
-    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
     pager = "".join(f'<a href="/?page={page}">{page}</a>' for page in LIST_PAGES)
-    return framed_page(f"<h1>Catalogue</h1><ul>{links}</ul><nav>{pager}</nav>")
+    return framed_page(f"<h1>Catalogue</h1>{course_list(numbers)}<nav>{pager}</nav>")
 
 
 def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
@@ -210,37 +223,32 @@ def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
     [500, BARE_ERROR_PAGE, framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
     ids=["500", "bare", "in the site's frame"],
 )
-def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(live: LiveCatalog, answer: int | str) -> None:
-    serve_paged_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/?page=2"] = answer
+def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(paged: LiveCatalog, answer: int | str) -> None:
+    paged.web.routes["/?page=2"] = answer
 
     for _ in range(2):
-        live.crawl_all()
+        paged.crawl_all()
 
-        assert published_numbers(live.store) == list(ALL_COURSES)
+        assert published_numbers(paged.store) == list(ALL_COURSES)
 
 
-def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(live: LiveCatalog) -> None:
-    serve_paged_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/?page=2"] = list_page([])
+def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(paged: LiveCatalog) -> None:
+    paged.web.routes["/?page=2"] = list_page([])
 
-    live.crawl_all()
-    assert published_numbers(live.store) == list(ALL_COURSES)
-    assert health(live.ctx).health == "degraded"
+    paged.crawl_all()
+    assert published_numbers(paged.store) == list(ALL_COURSES)
+    assert health(paged.ctx).health == "degraded"
 
-    live.crawl_all()
-    assert published_numbers(live.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-    assert health(live.ctx).health == "healthy"
+    paged.crawl_all()
+    assert published_numbers(paged.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+    assert health(paged.ctx).health == "healthy"
 
 
 def serve_categories(web: FakeWeb, store: Store) -> None:
     """Serve the same courses below three categories; `about` is a menu page and no category."""
     serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
-        links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
-        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1>{course_list(numbers)}")
     web.routes["/d/about"] = framed_page("<h1>About us</h1>")
     parts = "".join(f'<li><a href="/d/{page}">{page}</a></li>' for page in (*LIST_PAGES, "about"))
     web.routes["/"] = framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
@@ -275,8 +283,7 @@ def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     """Serve the same courses below three categories, for an exploratory crawl."""
     serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
-        links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
-        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1>{course_list(numbers)}")
     parts = "".join(f'<li><a href="/d/{page}">Part {page}</a></li>' for page in LIST_PAGES)
     web.routes["/"] = framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
     add_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
@@ -292,58 +299,50 @@ def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     ids=["bare", "in the site's frame", "another site"],
 )
 def test_an_explored_page_that_serves_an_error_page_keeps_the_records_behind_it(
-    live: LiveCatalog, error_page: str
+    explored: LiveCatalog, error_page: str
 ) -> None:
-    serve_explored_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/d/2"] = error_page
+    explored.web.routes["/d/2"] = error_page
 
     for _ in range(3):
-        live.crawl_all()
+        explored.crawl_all()
 
-        assert published_numbers(live.store) == list(ALL_COURSES)
-        assert health(live.ctx).health == "degraded"
-    assert set(served_bodies(live.ctx)) == {error_page.encode()}
+        assert published_numbers(explored.store) == list(ALL_COURSES)
+        assert health(explored.ctx).health == "degraded"
+    assert set(served_bodies(explored.ctx)) == {error_page.encode()}
 
 
-def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(live: LiveCatalog) -> None:
-    serve_explored_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
+def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(explored: LiveCatalog) -> None:
+    explored.web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
 
-    live.crawl_all()
-    assert published_numbers(live.store) == list(ALL_COURSES)
-    assert health(live.ctx).health == "degraded"
+    explored.crawl_all()
+    assert published_numbers(explored.store) == list(ALL_COURSES)
+    assert health(explored.ctx).health == "degraded"
 
     for _ in range(2):
-        live.crawl_all()
-        assert published_numbers(live.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-        assert health(live.ctx).health == "healthy"
+        explored.crawl_all()
+        assert published_numbers(explored.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+        assert health(explored.ctx).health == "healthy"
 
 
 @pytest.mark.parametrize("answer", [404, 410])
-def test_a_page_that_is_gone_loses_its_records_at_once(live: LiveCatalog, answer: int) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/c/101"] = answer
+def test_a_page_that_is_gone_loses_its_records_at_once(crawled: LiveCatalog, answer: int) -> None:
+    crawled.web.routes["/c/101"] = answer
 
-    live.crawl_all()
+    crawled.crawl_all()
 
-    assert published_numbers(live.store) == list(ALL_COURSES)[1:]
+    assert published_numbers(crawled.store) == list(ALL_COURSES)[1:]
 
 
-def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(live: LiveCatalog) -> None:
-    serve_catalog(live.web, live.store)
-    live.crawl_all()
-    live.web.routes["/c/101"] = BARE_ERROR_PAGE
-    live.crawl_all()
-    live.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
+def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(crawled: LiveCatalog) -> None:
+    crawled.web.routes["/c/101"] = BARE_ERROR_PAGE
+    crawled.crawl_all()
+    crawled.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
 
-    with live.store.begin() as connection:
-        now = live.store.clock.now(connection)
+    with crawled.store.begin() as connection:
+        now = crawled.store.clock.now(connection)
         retried = extraction_control.retry(connection, 2, actor="ann", now=now)
-    live.crawl_all()
+    crawled.crawl_all()
 
     assert (retried.fetched, retried.read) == (1, 0)
-    assert published_numbers(live.store) == list(ALL_COURSES)
-    assert failed_pages(live.store) == {}
+    assert published_numbers(crawled.store) == list(ALL_COURSES)
+    assert failed_pages(crawled.store) == {}

@@ -18,6 +18,7 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
     course_codes,
     course_html,
     course_page,
+    crawl_courses,
     dataset_rows,
     download_courses,
     read_by_rules,
@@ -99,9 +100,7 @@ def test_an_unchanged_catalog_is_not_read_and_adds_no_row(live: LiveCatalog) -> 
 
 @pytest.mark.slow
 def test_only_a_changed_page_is_read_and_the_others_are_carried_over(live: LiveCatalog) -> None:
-    serve_courses(live.web, 101, 102, 103)
-    live.register()
-    live.crawl_all()
+    crawl_courses(live, 101, 102, 103)
     set_dataset_status(live.store)
     live.web.routes["/c/102"] = course_page(102, about="other things")
 
@@ -118,9 +117,7 @@ def test_only_a_changed_page_is_read_and_the_others_are_carried_over(live: LiveC
 @pytest.mark.slow
 @pytest.mark.parametrize("status", ["building", "quarantined"])
 def test_nothing_is_carried_over_from_an_unpublished_dataset(live: LiveCatalog, status: str) -> None:
-    serve_courses(live.web, 101)
-    live.register()
-    live.crawl_all()
+    crawl_courses(live, 101)
     set_dataset_status(live.store, status)
 
     live.crawl_all()
@@ -131,9 +128,7 @@ def test_nothing_is_carried_over_from_an_unpublished_dataset(live: LiveCatalog, 
 
 @pytest.mark.slow
 def test_a_page_read_under_another_schema_is_read_again(live: LiveCatalog) -> None:
-    serve_courses(live.web, 101)
-    live.register()
-    live.crawl_all()
+    crawl_courses(live, 101)
     set_dataset_status(live.store)
     with live.store.begin() as connection:
         connection.execute(update(pages).values(reader_hash="another"))

@@ -455,22 +455,19 @@ def test_items_that_a_complete_list_no_longer_links_to_are_dropped_though_anothe
     assert catalog.versions()[2] == ("published", ["a", "b"])
 
 
-def test_items_behind_a_failed_exploratory_page_are_kept(catalog: CatalogHarness) -> None:
+@pytest.mark.parametrize(
+    ("failed", "page_type", "over_budget"),
+    [(["/c/2"], "EXPLORATORY", 0), ([], "DETAIL", 2)],
+    ids=["a failed exploratory page", "a list cut off by the budget"],
+)
+def test_items_behind_a_page_that_was_not_read_in_full_are_kept(
+    catalog: CatalogHarness, failed: list[str], page_type: str, over_budget: int
+) -> None:
     publish_first_version(catalog)
-    second = crawl_again(catalog, {"/c/1": "SUCCESS", "/c/2": "ERROR"})
+    paths = {"/c/1": "SUCCESS", **dict.fromkeys(failed, "ERROR")}
+    second = crawl_again(catalog, paths, items={"/c/1": ["a"]}, failed=failed, over_budget=over_budget)
     [_, links] = catalog.rows(crawl_steps, extraction_id=second)
-    catalog.update_row(crawl_steps, links.id, page_type="EXPLORATORY")
-    catalog.add_items(second, {"/c/1": ["a"]})
-    catalog.fail_page(second, "/c/2")
-
-    catalog.finish(second)
-
-    assert catalog.versions()[2] == ("published", ["a", "b", "c"])
-
-
-def test_items_behind_a_list_cut_off_by_the_budget_are_kept(catalog: CatalogHarness) -> None:
-    publish_first_version(catalog)
-    second = crawl_again(catalog, {"/c/1": "SUCCESS"}, items={"/c/1": ["a"]}, over_budget=2)
+    catalog.update_row(crawl_steps, links.id, page_type=page_type)
 
     catalog.finish(second)
 

@@ -224,30 +224,17 @@ def test_an_exploratory_recipe_has_one_step_that_leads_to_itself() -> None:
     assert {step.links_key for step in steps} == {"root/links"}
 
 
-def test_links_that_match_are_followed_once_each_and_never_the_page_itself() -> None:
-    source = page("/c/1", "/c/2?utm_source=x", "c/3#top", "/c/1/", "/other", HOME, "mailto:a@b")
+@pytest.mark.parametrize(("recipe", "key", "page_fields", "followed"), expected_cases("followed_links"))
+def test_the_links_that_the_recipe_names_are_followed(
+    recipe: dict[str, Any], key: str, page_fields: dict[str, Any], followed: list[list[str]]
+) -> None:
+    source = page(*page_fields.get("hrefs", ()), url=page_fields.get("url", HOME), html=page_fields.get("html", ""))
 
-    followed = follow_page(step("root", **LINKS), source)
+    result = follow_page(step(key, **recipe), source)
 
-    assert followed_urls(followed) == [("root/links", "/c/1"), ("root/links", "/c/2"), ("root/links", "/c/3")]
-    assert not followed.is_detail
-
-
-def test_a_selector_and_a_pattern_hold_together() -> None:
-    html = "<ul class=l><li><a href=/c/1>1</a><li><a href=/d/2>2</a></ul><a href=/c/9>9</a>"
-
-    followed = follow_page(step("root", **LINKS, link_selector="ul.l"), page(html=html))
-
-    assert followed_urls(followed) == [("root/links", "/c/1")]
-
-
-def test_an_exact_link_match_follows_only_the_matched_part() -> None:
-    """Relative links that repeat a path segment, as on some old sites."""
-    recipe = {**LINKS, "link_pattern": "/c/[0-9]+", "exact_link_match": True}
-
-    followed = follow_page(step("root", **recipe), page("https://a.test/x/c/c/7/extra"))
-
-    assert followed_urls(followed) == [("root/links", "/c/7")]
+    assert followed_urls(result) == [(step_key, path) for step_key, path in followed]
+    is_list = recipe["page_type"] == "DETAIL_LINKS"
+    assert not (is_list and result.is_detail)
 
 
 def test_a_detail_page_never_follows_links() -> None:
@@ -268,44 +255,10 @@ def test_numbered_pagination_comes_before_links() -> None:
     assert not followed.is_detail
 
 
-def test_a_page_of_a_list_does_not_restart_the_list() -> None:
-    source = page("/c/1", "/list?page=3", url="https://a.test/list?page=2")
-
-    followed = follow_page(step("root/pages", **LINKS, pagination=NUMBERED), source)
-
-    assert followed_urls(followed) == [("root/links", "/c/1")]
-
-
-def test_a_root_that_is_the_first_page_of_its_list_is_followed_like_the_others() -> None:
-    source = page("/c/1", url="https://a.test/list?page=1")
-
-    followed = follow_page(step("root", **LINKS, pagination=NUMBERED), source)
-
-    pages = [("root/pages", "/list?page=2"), ("root/pages", "/list?page=3")]
-    assert followed_urls(followed) == [*pages, ("root/links", "/c/1")]
-
-
 def test_a_list_that_has_grown_is_followed_to_its_highest_number() -> None:
     followed = follow_page(step("root", **LINKS, pagination=NUMBERED), page("/list?page=12"))
 
     assert len(followed.pages) == 12
-
-
-@pytest.mark.parametrize(
-    ("pagination", "urls"),
-    [
-        (
-            {"url_pattern": "?o={offset}&n={limit}", "total_pages": 3, "limit": 20},
-            ["/list?n=20&o=0", "/list?n=20&o=20", "/list?n=20&o=40"],
-        ),
-        ({"url_pattern": "/p/{page_num}", "total_pages": 2, "start_page": 0}, ["/p/0", "/p/1"]),
-    ],
-    ids=["offset", "from zero"],
-)
-def test_a_list_is_numbered_as_its_site_does(pagination: dict[str, Any], urls: list[str]) -> None:
-    followed = follow_page(step("root", page_type="DETAIL", pagination=pagination), page())
-
-    assert [url for _, url in followed_urls(followed)] == urls
 
 
 def test_a_list_is_cut_at_its_limit_and_the_rest_is_counted() -> None:
@@ -329,15 +282,6 @@ def test_a_list_by_next_links_stays_on_one_level() -> None:
     assert (last.pages, last.beyond) == ((), 1)
 
 
-def test_a_next_button_may_be_named_by_a_selector() -> None:
-    recipe = {"page_type": "DETAIL", "pagination": {"next": "li.weiter"}}
-    html = "<ul><li class=weiter><a href='/list/2'>Seite 2</a></ul>"
-
-    followed = follow_page(step("root", **recipe), page(html=html))
-
-    assert followed_urls(followed) == [("root/pages", "/list/2")]
-
-
 @pytest.mark.parametrize("key", ["root", "root/links"])
 def test_a_page_without_links_is_an_error_that_names_the_rule(key: str) -> None:
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": LINKS}
@@ -356,12 +300,6 @@ def test_the_last_page_of_a_list_and_an_explored_page_may_be_empty() -> None:
     assert follow_page(exploring, page()) == Followed(is_detail=True)
 
 
-def test_an_exploratory_recipe_stays_on_its_host() -> None:
-    source = page("/x", "https://b.test/y")
-
-    assert followed_urls(follow_page(step("root", page_type="EXPLORATORY"), source)) == [("root/links", "/x")]
-
-
 @pytest.mark.parametrize(
     ("html", "message"), [("<p>x", "matches nothing"), ("<div id=m> ", "matches an empty element")]
 )
@@ -370,14 +308,6 @@ def test_missing_content_is_an_error_and_not_an_empty_page(html: str, message: s
 
     with pytest.raises(Permanent, match=message):
         follow_page(detail, page(html=html))
-
-
-def test_links_outside_the_content_are_not_followed() -> None:
-    html = "<div id=m><a href=/c/1>x</a></div>"
-
-    followed = follow_page(step("root", **LINKS, content_selector="#m"), page("/c/9", html=html))
-
-    assert followed_urls(followed) == [("root/links", "/c/1")]
 
 
 @pytest.mark.parametrize(
@@ -412,15 +342,6 @@ def test_each_linked_page_is_followed_once_and_never_the_page_itself(hrefs: list
     keys = [page.key for page in followed.pages]
     assert len(keys) == len(set(keys))
     assert source.key not in keys
-
-
-def test_a_pattern_is_matched_on_the_simplified_markdown() -> None:
-    """Comments and footers hold no links of the catalog."""
-    html = "<!-- <a href=/c/1> --><footer><a href=/c/2>2</a></footer><a href='/c/3'>3</a>"
-
-    followed = follow_page(step("root", **LINKS), page(html=html))
-
-    assert followed_urls(followed) == [("root/links", "/c/3")]
 
 
 def test_the_stated_length_of_a_list_is_used() -> None:

@@ -10,9 +10,8 @@ import pytest
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, outbox, pages
 from ingestion_pipeline_tests.catalog_extractions import LiveCatalog
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.detection.sites import catalog_without_recipe, detect, recipe_row
+from ingestion_pipeline_tests.catalogs.detection.sites import declare, detect, recipe_row
 from ingestion_pipeline_tests.fakes import Reply, RoutesByFunction
-from ingestion_pipeline_tests.polling_runs import add_sources
 
 API = "/api/cm/demo_school/courses/search/$filters"
 
@@ -31,9 +30,9 @@ def test_a_vendors_api_is_detected_and_read_to_its_reported_length(live: LiveCat
     """The robots.txt of an API does not apply: it is no page."""
     live.web.routes |= api_routes(45)
     live.web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
-    add_sources(live.store, catalog_without_recipe("/", api_base="http://api.test/api"))
+    declare(live, "/", api_base="http://api.test/api")
 
-    detect(live.ctx, live.web)
+    detect(live)
     live.crawl_all()
 
     assert recipe_row(live.store).recipe["page_type"] == "API_REQUEST"
@@ -44,8 +43,8 @@ def test_a_vendors_api_is_detected_and_read_to_its_reported_length(live: LiveCat
 @pytest.mark.slow
 def test_an_api_is_complete_with_an_item_for_each_course_and_notified_once(live: LiveCatalog) -> None:
     live.web.routes |= api_routes(45)
-    add_sources(live.store, catalog_without_recipe("/", api_base="http://api.test/api"))
-    detect(live.ctx, live.web)
+    declare(live, "/", api_base="http://api.test/api")
+    detect(live)
 
     live.crawl_all()
 
@@ -64,8 +63,8 @@ def test_an_api_is_complete_with_an_item_for_each_course_and_notified_once(live:
 @pytest.mark.slow
 def test_an_unchanged_api_still_leads_to_its_further_pages(live: LiveCatalog) -> None:
     live.web.routes |= api_routes(45)
-    add_sources(live.store, catalog_without_recipe("/", api_base="http://api.test/api"))
-    detect(live.ctx, live.web)
+    declare(live, "/", api_base="http://api.test/api")
+    detect(live)
 
     first = live.crawl_all()
     again = live.crawl_all()
@@ -78,8 +77,8 @@ def test_a_truncated_api_answer_is_an_error_after_its_attempts(live: LiveCatalog
     live.web.routes |= api_routes(45)
     broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
     live.web.routes[broken] = '{"listLength": 45, "data": [{'
-    add_sources(live.store, catalog_without_recipe("/", api_base="http://api.test/api"))
-    detect(live.ctx, live.web)
+    declare(live, "/", api_base="http://api.test/api")
+    detect(live)
 
     live.crawl_all()
 
@@ -119,10 +118,10 @@ def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorized_catalog(liv
         return link.sub(lambda match: SESSIONS[kind](match[0], number), html)
 
     live.web.routes = RoutesByFunction(answer)
-    add_sources(live.store, catalog_without_recipe("/catalog"))
+    declare(live, "/catalog")
 
     live.poll()
-    assert detect(live.ctx, live.web).found == 1
+    assert detect(live).found == 1
     live.web.requests.clear()
     live.crawl_all()
 

@@ -31,13 +31,7 @@ from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LiveCatalog, a_catalog
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.detection.sites import (
-    catalog_without_recipe,
-    detect,
-    recipe_notices,
-    recipe_row,
-    serve_site,
-)
+from ingestion_pipeline_tests.catalogs.detection.sites import declare, detect, recipe_notices, recipe_row
 from ingestion_pipeline_tests.fakes import Reply
 from ingestion_pipeline_tests.polling_runs import add_sources, with_settings
 
@@ -46,12 +40,11 @@ pytestmark = pytest.mark.both_databases
 
 @pytest.mark.slow
 def test_a_recipe_is_detected_notified_and_followed(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.numbered())
-    add_sources(live.store, catalog_without_recipe("/courses"))
+    declare(live, "/courses", site=sites.numbered())
 
     live.poll()
     before = live.source_row().last_outcome
-    counts = detect(live.ctx, live.web)
+    counts = detect(live)
     live.poll()
     live.crawl_all()
 
@@ -67,12 +60,11 @@ def test_a_recipe_is_detected_notified_and_followed(live: LiveCatalog) -> None:
 
 
 def test_the_first_extraction_is_due_as_soon_as_the_recipe_is_detected(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
-    add_sources(live.store, catalog_without_recipe("/all"))
+    declare(live, "/all", site=sites.single())
     live.poll()
     waits_until = live.source_row().next_check_at
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     now = live.store.now()
     assert waits_until > now >= live.source_row().next_check_at
@@ -81,9 +73,9 @@ def test_the_first_extraction_is_due_as_soon_as_the_recipe_is_detected(live: Liv
 @pytest.mark.slow
 def test_a_failure_is_notified_only_when_it_is_final(live: LiveCatalog) -> None:
     live.web.routes["/courses"] = 500
-    add_sources(live.store, catalog_without_recipe("/courses"))
+    declare(live, "/courses")
 
-    counts = detect(live.ctx, live.web)
+    counts = detect(live)
 
     assert (counts.retried, counts.failed) == (2, 1)
     row = recipe_row(live.store)
@@ -104,12 +96,11 @@ def test_a_failure_is_notified_only_when_it_is_final(live: LiveCatalog) -> None:
 def test_the_notification_of_a_detection_states_its_result(
     live: LiveCatalog, reply: int | None, title: str, text: str
 ) -> None:
-    serve_site(live.web, sites.numbered())
+    declare(live, "/courses", site=sites.numbered())
     if reply is not None:
         live.web.routes["/courses"] = reply
-    add_sources(live.store, catalog_without_recipe("/courses"))
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     [row] = [entry for entry in live.rows(outbox) if entry.subject_kind == "recipe"]
     message = message_of("d", "ops", [("recipe", row.payload)], text_chapters=1)
@@ -126,29 +117,28 @@ def test_the_notification_of_a_detection_states_its_result(
 
 @pytest.mark.slow
 def test_a_detection_that_failed_on_a_host_error_is_repeated_at_the_next_poll(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
+    declare(live, "/all", site=sites.single())
     live.web.routes["/all"] = 500
-    add_sources(live.store, catalog_without_recipe("/all"))
-    detect(live.ctx, live.web)
-    assert detect(live.ctx, live.web).found == 0  # not before a poll
+    detect(live)
+    assert detect(live).found == 0  # not before a poll
     assert recipe_row(live.store).status == "ERROR"
 
-    serve_site(live.web, sites.single())
+    live.web.routes |= dict(sites.single())
     outcome = start_now(live.ctx, [CATALOG_ID])[CATALOG_ID]
 
     assert outcome == "not crawled: detection of its recipe is waiting"
-    assert detect(live.ctx, live.web).found == 1
+    assert detect(live).found == 1
     assert recipe_notices(live.store) == [("recipe", "ERROR"), ("recipe", "SUCCESS")]
 
 
 def test_a_detection_that_failed_on_the_catalog_itself_is_not_repeated(live: LiveCatalog) -> None:
     live.web.routes["/courses"] = 404
-    add_sources(live.store, catalog_without_recipe("/courses"))
-    detect(live.ctx, live.web)
+    declare(live, "/courses")
+    detect(live)
     live.web.requests.clear()
 
     start_now(live.ctx, [CATALOG_ID])
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert (recipe_row(live.store).status, live.web.paths) == ("ERROR", [])
 
@@ -163,29 +153,28 @@ def test_a_detection_in_progress_has_that_status_and_waits_for_its_own_backoff(l
 
     live.web.routes["/courses"] = record_status
     slow = with_settings(live.ctx, crawl__backoff_base_seconds="600")
-    add_sources(slow.store, catalog_without_recipe("/courses"))
+    declare(live, "/courses")
 
-    counts = detect(slow, live.web)
+    counts = detect(live, slow)
 
     assert (counts.retried, counts.failed, statuses) == (1, 0, ["IN_PROGRESS"])
     assert recipe_row(live.store).status == "WAITING"
 
 
 def test_a_failure_before_a_successful_retry_is_not_notified(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
+    declare(live, "/all", site=sites.single())
     live.web.routes["/all"] = [500, sites.single()["/all"]]  # pyright: ignore[reportArgumentType]
-    add_sources(live.store, catalog_without_recipe("/all"))
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert recipe_notices(live.store) == [("recipe", "SUCCESS")]
 
 
 def test_a_page_that_robots_txt_forbids_is_an_error_and_is_not_requested(live: LiveCatalog) -> None:
     live.web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
-    add_sources(live.store, catalog_without_recipe("/courses"))
+    declare(live, "/courses")
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert "robots.txt" in recipe_row(live.store).message
     assert live.web.paths == []
@@ -193,10 +182,10 @@ def test_a_page_that_robots_txt_forbids_is_an_error_and_is_not_requested(live: L
 
 def test_a_catalog_that_robots_txt_blocks_counts_no_failure_and_no_dead_letter(live: LiveCatalog) -> None:
     live.web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
-    add_sources(live.store, catalog_without_recipe("/courses"))
+    declare(live, "/courses")
 
     live.poll()
-    detect(live.ctx, live.web)
+    detect(live)
     live.poll()
 
     source = live.source_row()
@@ -206,10 +195,9 @@ def test_a_catalog_that_robots_txt_blocks_counts_no_failure_and_no_dead_letter(l
 
 
 def test_an_uncertain_detection_without_a_model_is_an_error_that_names_the_cure(live: LiveCatalog) -> None:
-    serve_site(live.web, {"/": sites.page("<p>" + "Welcome to the college. " * 30)})
-    add_sources(live.store, catalog_without_recipe("/"))
+    declare(live, "/", site={"/": sites.page("<p>" + "Welcome to the college. " * 30)})
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     row = recipe_row(live.store)
     assert row.status == "ERROR"
@@ -222,7 +210,7 @@ def test_an_uncertain_detection_without_a_model_is_an_error_that_names_the_cure(
 def test_a_configured_recipe_is_never_detected(live: LiveCatalog) -> None:
     live.register()
 
-    counts = detect(live.ctx, live.web)
+    counts = detect(live)
 
     assert counts == DetectionCounts()
     assert live.rows(recipes) == []
@@ -230,14 +218,13 @@ def test_a_configured_recipe_is_never_detected(live: LiveCatalog) -> None:
 
 @pytest.mark.slow
 def test_a_changed_url_starts_a_new_detection(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single() | sites.numbered())
-    add_sources(live.store, catalog_without_recipe("/all"))
-    detect(live.ctx, live.web)
+    declare(live, "/all", site=sites.single() | sites.numbered())
+    detect(live)
 
-    add_sources(live.store, catalog_without_recipe("/courses"))
+    declare(live, "/courses")
     live.poll()
     reset_recipe = recipe_row(live.store)
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert (reset_recipe.status, reset_recipe.recipe) == ("WAITING", None)
     assert recipe_row(live.store).recipe["page_type"] == "DETAIL_LINKS"
@@ -245,28 +232,26 @@ def test_a_changed_url_starts_a_new_detection(live: LiveCatalog) -> None:
 
 
 def test_a_success_is_notified_though_the_recipe_is_unchanged(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
-    add_sources(live.store, catalog_without_recipe("/all"))
-    detect(live.ctx, live.web)
+    declare(live, "/all", site=sites.single())
+    detect(live)
     before = recipe_row(live.store).recipe
 
     with live.store.begin() as connection:
         declared(connection, [CATALOG_ID], now=live.store.now(), again=True)
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert recipe_row(live.store).recipe == before
     assert recipe_notices(live.store) == [("recipe", "SUCCESS")] * 2
 
 
 def test_a_repeated_detection_keeps_its_recipe_in_the_meantime(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
-    add_sources(live.store, catalog_without_recipe("/all"))
-    detect(live.ctx, live.web)
+    declare(live, "/all", site=sites.single())
+    detect(live)
     live.web.routes["/all"] = 404
 
     with live.store.begin() as connection:
         declared_ids = declared(connection, [CATALOG_ID], now=live.store.now(), again=True)
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert declared_ids == [CATALOG_ID]
     row = recipe_row(live.store)
@@ -279,33 +264,31 @@ def test_a_repeated_detection_keeps_its_recipe_in_the_meantime(live: LiveCatalog
 
 
 def test_repeated_declarations_make_one_detection(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
-    add_sources(live.store, catalog_without_recipe("/all"))
+    declare(live, "/all", site=sites.single())
 
     for _ in range(3):
         with live.store.begin() as connection:
             source = sources_by_id(connection, [CATALOG_ID])[CATALOG_ID]
             ensure_detection(connection, [source], now=live.store.now(), again=True)
 
-    assert detect(live.ctx, live.web).found == 1
+    assert detect(live).found == 1
 
 
 def test_a_disabled_source_is_not_detected(live: LiveCatalog) -> None:
-    add_sources(live.store, catalog_without_recipe("/all"))
+    declare(live, "/all")
     with live.store.begin() as connection:
         disable(connection, CATALOG_ID, actor="me", reason="no", now=live.store.now())
 
-    assert detect(live.ctx, live.web) == DetectionCounts()
+    assert detect(live) == DetectionCounts()
     assert live.web.paths == []
 
 
 @pytest.mark.slow
 def test_a_detection_respects_the_delay_of_its_host(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.numbered(pages=1, each=2))
+    declare(live, "/courses", site=sites.numbered(pages=1, each=2))
     slow = with_settings(live.ctx, crawl__delay_seconds="0.05")
-    add_sources(slow.store, catalog_without_recipe("/courses"))
 
-    detect(slow, live.web)
+    detect(live, slow)
 
     times = [request.at for request in live.web.requests]
     assert len(times) == 3
@@ -340,12 +323,11 @@ def claim_detection(ctx: RunContext) -> tuple[Task, Source]:
 
 
 def test_a_late_failure_for_an_old_url_does_not_affect_the_new_one(live: LiveCatalog) -> None:
-    serve_site(live.web, sites.single())
-    add_sources(live.store, catalog_without_recipe("/wrong"))
+    declare(live, "/wrong", site=sites.single())
     with live.store.begin() as connection:
         declared(connection, [CATALOG_ID], now=live.store.now())
     task, source = claim_detection(live.ctx)
-    add_sources(live.store, catalog_without_recipe("/all"))
+    declare(live, "/all")
     with live.store.begin() as connection:
         now = live.store.clock.now(connection)
         declared(connection, [CATALOG_ID], now=now)
@@ -354,7 +336,7 @@ def test_a_late_failure_for_an_old_url_does_not_affect_the_new_one(live: LiveCat
         late = Failed(task=task, item=item, error=gone, decision=DeadLetterTask())
         end_tasks(connection, persist_detections(connection, [late], now=now), now=now)
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert recipe_notices(live.store) == [("recipe", "SUCCESS")]
     assert recipe_row(live.store).recipe == {"page_type": "DETAIL"}
@@ -362,12 +344,12 @@ def test_a_late_failure_for_an_old_url_does_not_affect_the_new_one(live: LiveCat
 
 
 def test_a_detection_whose_recipe_was_configured_in_the_meantime_is_skipped(live: LiveCatalog) -> None:
-    add_sources(live.store, catalog_without_recipe("/all"))
+    declare(live, "/all")
     with live.store.begin() as connection:
         declared(connection, [CATALOG_ID], now=live.store.now())
     live.register()
 
-    detect(live.ctx, live.web)
+    detect(live)
 
     assert (recipe_notices(live.store), live.rows(dead_letters)) == ([], [])
     assert [row.status for row in live.rows(tasks) if row.kind == DETECT] == ["SKIPPED"]
