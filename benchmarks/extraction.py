@@ -125,11 +125,11 @@ def _bare(database: Database, bodies: list[bytes]) -> Cost:
 def _row(item: Item, number: int) -> dict[str, object]:
     return {
         "entity_type": "course",
-        "item_key": f"{number} {item.key}",
+        "item_key": f"{number} {item.item_key}",
         "position": item.position,
         "data": dict(item.data),
         "grounding": dict(item.grounding),
-        "extraction_method": item.method,
+        "extraction_method": item.extraction_method,
         "confidence": item.confidence,
         "is_flagged": item.is_flagged,
         "is_repeat": False,

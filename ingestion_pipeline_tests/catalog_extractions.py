@@ -27,6 +27,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import (
     finish_extractions,
     update_completions,
 )
+from ingestion_pipeline.catalogs.datasets.publishing import FinishedDataset
 from ingestion_pipeline.catalogs.extraction.pipeline import Reader
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
 from ingestion_pipeline.catalogs.frontier import CrawlFilter
@@ -51,7 +52,15 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, a_run_context, add_sources, fetch_async
+from ingestion_pipeline_tests.polling_runs import (
+    WorkerJob,
+    a_fetcher,
+    a_run_context,
+    add_sources,
+    fetch_async,
+    rows,
+    source_row,
+)
 
 CATALOG_ID = "catalog:shop"
 LINKS: Mapping[str, Any] = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
@@ -244,6 +253,60 @@ def crawl_memory_kilobytes(job: WorkerJob) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+@dataclass
+class LiveCatalog:
+    """A catalog that is crawled on a loopback web."""
+
+    ctx: RunContext
+    web: FakeWeb
+
+    @property
+    def store(self) -> Store:
+        return self.ctx.store
+
+    def register(self, recipe: Mapping[str, Any] = LINKS, **changes: Any) -> None:
+        add_sources(self.store, a_catalog(recipe, **changes))
+
+    def serve(self, routes: Mapping[str, Any], recipe: Mapping[str, Any] = LINKS, **changes: Any) -> None:
+        """Serve these pages, and register the catalog that they belong to."""
+        self.web.routes |= routes
+        self.register(recipe, **changes)
+
+    def serve_and_crawl(self, routes: Mapping[str, Any], recipe: Mapping[str, Any] = LINKS, **changes: Any) -> None:
+        self.serve(routes, recipe, **changes)
+        self.crawl_all()
+
+    def poll(self) -> None:
+        poll_catalogs(self.ctx, self.web)
+
+    def fetch(self) -> CrawlCounts:
+        return fetch_pages(self.ctx, self.web)
+
+    def read(self, *, reader: Reader | None = None) -> ReadCounts:
+        return read_pages(self.ctx, reader=reader)
+
+    def crawl(self) -> CrawlCounts:
+        return crawl(self.ctx, self.web)
+
+    def crawl_all(self) -> CrawlCounts:
+        return crawl_all(self.ctx, self.web.port)
+
+    def complete(self) -> None:
+        complete_extractions(self.ctx)
+
+    def rows(self, table: Table) -> list[Any]:
+        return rows(self.store, table)
+
+    def pages(self) -> list[CrawledPage]:
+        return crawled_pages(self.store)
+
+    def page_statuses(self) -> Counter[str]:
+        return page_statuses(self.store)
+
+    def source_row(self) -> Any:
+        return source_row(self.store, CATALOG_ID)
+
+
 @dataclass(slots=True)
 class CatalogHarness:
     """A catalog whose extractions are written as rows, as crawls and readers leave them; `clock` stands still."""
@@ -374,6 +437,12 @@ class CatalogHarness:
             return finish_extractions(
                 connection, {id_: reason}, now=self.clock.at, settings=self.ctx.settings, random=Random(7)
             )
+
+    def finished_dataset(self, id_: int, reason: FinishReason = COMPLETE) -> FinishedDataset:
+        """Finish the extraction; return the dataset that it leaves."""
+        [ended] = self.finish(id_, reason)
+        assert ended.dataset is not None
+        return ended.dataset
 
     def check_completion(self, **units: float) -> list[Ended]:
         """Advance the clock, then finish the extractions that are done."""

@@ -153,8 +153,7 @@ class NotACatalog(ValueError):
 def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
     """Start a crawl of each source now, due or not, as its poll; return a message for each.
 
-    Pages that wait for a retry or a pause become due as well; what their host asked for still
-    applies.
+    Pages that wait for a retry or a pause become due as well; what their host asked for still applies.
     """
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Integer, String, case, func, update
+from sqlalchemy import Connection, case, func, update
 
 from ingestion_pipeline.catalogs.datasets.dataset_items import carry_over
 from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, failed_finishes, finish_extractions
@@ -59,7 +59,6 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import row_source
 from ingestion_pipeline.store.tables import pages
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.ended_tasks import ReleaseTask
 from ingestion_pipeline.tasks.errors import BOT_CHECK, FORBIDDEN, Resource, WorkError
@@ -182,11 +181,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
                 page = self._archive.stored(answer.known_page)
         else:  # an unchanged page of records alone leads nowhere: it is not read from the store
             return Followed(is_detail=True)
-        return self.follow(work, page)
-
-    def follow(self, work: PageWork, page: CrawledPage) -> Followed:
-        """Return the pages that follow from the page."""
-        seen = PageSource(
+        source = PageSource(
             url=page.url,
             body=page.body,
             content_type=page.content_type,
@@ -196,7 +191,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
             links=page.links,
             is_restricted=page.is_rendered,
         )
-        return follow_page(work.step, seen)
+        return follow_page(work.step, source)
 
     def size_bytes(self, value: PageDone) -> int:
         """Return the size of the body."""
@@ -217,13 +212,13 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
 
     def prepare(self, outcomes: Sequence[CrawlOutcome]) -> None:
         """Store the bodies of new pages."""
-        new = [
-            (outcome.task.id, outcome.item.source.id, outcome.value.answer)
+        new = {
+            outcome.task.id: (outcome.item.source.id, outcome.value.answer)
             for outcome in outcomes
             if isinstance(outcome, Completed) and isinstance(outcome.value.answer, NewPage)
-        ]
-        stored = self._archive.store([(source, page) for _, source, page in new], now=self._ctx.store.now())
-        self._stored = dict(zip((task_id for task_id, _, _ in new), stored, strict=True))
+        }
+        stored = self._archive.store(list(new.values()), now=self._ctx.store.now())
+        self._stored = dict(zip(new, stored, strict=True))
 
     def lock(self, connection: Connection, outcomes: Sequence[CrawlOutcome]) -> None:
         """Lock the pages' extractions before their tasks: the order of `store.statements`."""
@@ -330,14 +325,8 @@ def _abandon(work: PageWork, error: WorkError) -> EndedTask:
 
 
 _VISIT_COLUMNS = {
-    "id": Id,
-    "status": String(20),
-    "snapshot_id": Id,
-    "outcome": String(10),
-    "failure": Json,
-    "size_bytes": Integer(),
-    "elapsed_ms": Integer(),
-    "visited_at": UtcDateTime(),
+    name: pages.c[name].type
+    for name in ("id", "status", "snapshot_id", "outcome", "failure", "size_bytes", "elapsed_ms", "visited_at")
 }
 LEADS_NOWHERE = {"class": "no_data", "code": NO_LINKS, "message": "the page has no links to follow"}
 

@@ -42,11 +42,7 @@ from ingestion_pipeline.urls import canonical_url, host_of
 
 
 def start_extractions(connection: Connection, sources: Sequence[Source], *, now: datetime) -> dict[str, str]:
-    """Ensure that each source has a running extraction with a root page; return a message for each.
-
-    Raises:
-        BadRecipe: a recipe that cannot be followed, which no declared source has.
-    """
+    """Ensure that each source has a running extraction with a root page; return a message for each."""
     outcomes = _already_running(connection, [source.id for source in sources])
     ready = ready_recipes(connection, [source for source in sources if source.id not in outcomes], now=now)
     for source in sorted(sources, key=lambda source: source.id):  # one lock order for all callers

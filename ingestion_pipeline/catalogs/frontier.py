@@ -63,6 +63,8 @@ from ingestion_pipeline.tasks.queue import SpawnRequest, spawn_all
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 from ingestion_pipeline.urls import host_of
 
+log = logging.getLogger(__name__)
+
 CHANGED_AT = "changed_at"  # in a task's payload: when the site says that its page was changed last
 EXPLORE_DEPTH = 8  # steps from the root that an exploratory crawl goes
 LIST_MEMORY = "list_memory"  # in a task's payload: what the pages of its list have shown so far
@@ -148,13 +150,9 @@ def waiting_sources(
         query = query.where(extractions.c.source_id.in_(list(crawl_filter.source_ids)))
     ids = list(connection.execute(query.order_by(extractions.c.updated_at)).scalars())
     by_id = sources_by_id(connection, ids)
+    enabled = [by_id[id_] for id_ in ids if id_ in by_id and by_id[id_].status is not SourceStatus.DISABLED]
     shard, shards = crawl_filter.shard, crawl_filter.shards
-    matching = [
-        source
-        for source in (by_id[id_] for id_ in ids if id_ in by_id)
-        if (shard is None or source.shard % shards == shard) and source.status is not SourceStatus.DISABLED
-    ]
-    return matching[:limit]
+    return [source for source in enabled if shard is None or source.shard % shards == shard][:limit]
 
 
 def open_pages(
@@ -195,8 +193,7 @@ def _page_work(
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:
         return Skipped(task=task, reason="its extraction has ended, or its source is gone", code="page_gone")
-    step = extraction_step(row["recipe"], row["step"])
-    url: str = row["url"]
+    step, url = extraction_step(row["recipe"], row["step"]), row["url"]
     changed_at, memory = task.payload.get(CHANGED_AT), task.payload.get(LIST_MEMORY)
     return PageWork(
         task=task,
@@ -267,8 +264,6 @@ def without_progress(connection: Connection, works: Sequence[PageWork], *, since
     alive = {(id_, host) for id_, host in connection.execute(query.distinct())}
     return {task_id for task_id, place in places.items() if place not in alive}
 
-
-log = logging.getLogger(__name__)
 
 _FOUND_COLUMNS = {
     "place": Integer(),

@@ -151,8 +151,7 @@ def catalog_facts(connection: Connection, source: Source, settings: Settings) ->
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
     """Return the highest cost of reading every page of the last extraction again, as text.
 
-    Unchanged pages and cached answers cost nothing; the
-    number of new pages is not known.
+    Unchanged pages and cached answers cost nothing; the number of new pages is not known.
     """
     try:
         entity_config = load_entity_config(source.config, settings)

@@ -5,9 +5,7 @@ from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Connection, FromClause, func, select
 
-from ingestion_pipeline.store.tables import (
-    extractions,
-)
+from ingestion_pipeline.store.tables import extractions
 from ingestion_pipeline.tasks.errors import WorkError
 
 
@@ -56,45 +54,22 @@ class DatasetStatus(StrEnum):
 
 # Failure codes of pages that were fetched, but lost what the published dataset has of them.
 RECORDS_MISSING = "records_missing"  # no records, and it looks unlike its siblings
-
-
 RECORDS_MISSING_ONCE = "records_missing_once"  # it looks like its siblings: next crawl decides
-
-
 LINKS_MISSING = "links_missing"  # a list that led to pages, and leads to none
-
-
 MISSING_CODES = (RECORDS_MISSING, RECORDS_MISSING_ONCE, LINKS_MISSING)
-
-
 NO_LINKS = "no_links"  # a fetched list page without links, as the end of a list may be
 
-
 EXPLORED = "/explored"  # key suffix of a step that exploring made, once for each generation
-
-
 RECORD_PAGES = ("DETAIL", "API_REQUEST")  # types of pages that state records
-
-
 READ_PAGES = (*RECORD_PAGES, "EXPLORATORY")  # types of pages that records are extracted from
 
-
 FETCH_PAGE = "fetch_page"  # the task that fetches a page
-
-
 EXTRACT_PAGE = "extract_page"  # the task that extracts records from a downloaded page
-
-
 EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
 
-
 OPEN_PAGES = [status.value for status in PageStatus if status.is_open]
-
-
 # Pages that keep an extraction from being complete: not fetched, or fetched and not extracted.
 UNFINISHED_PAGES = [*OPEN_PAGES, PageStatus.DOWNLOADED.value]
-
-
 CRAWLING_STATES = [ExtractionStatus.WAITING.value, ExtractionStatus.IN_PROGRESS.value]
 
 

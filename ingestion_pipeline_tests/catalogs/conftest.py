@@ -9,7 +9,7 @@ import pytest
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline_tests.catalog_extractions import CatalogHarness, catalog_harness
+from ingestion_pipeline_tests.catalog_extractions import CatalogHarness, LiveCatalog, catalog_harness
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, fast_settings
 
@@ -29,6 +29,11 @@ def web() -> Iterator[FakeWeb]:
 @pytest.fixture
 def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
     return a_run_context(store, fast_settings(tmp_path / "home", database_url))
+
+
+@pytest.fixture
+def live(ctx: RunContext, web: FakeWeb) -> LiveCatalog:
+    return LiveCatalog(ctx, web)
 
 
 @pytest.fixture

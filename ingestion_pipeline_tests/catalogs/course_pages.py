@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
 from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
@@ -28,8 +30,10 @@ from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     EVERYTHING,
+    LiveCatalog,
     a_catalog,
     complete_extractions,
+    crawl_all,
     crawl_until_done,
     fetch_pages,
     poll_catalogs,
@@ -60,6 +64,13 @@ def serve_courses(web: FakeWeb, *numbers: int) -> None:
     links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
     web.routes |= {"/": f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"}
     web.routes |= {f"/c/{number}": course_page(number) for number in numbers}
+
+
+def crawl_courses(live: LiveCatalog, *numbers: int) -> None:
+    """Crawl a catalog of these courses once."""
+    serve_courses(live.web, *numbers)
+    live.register()
+    live.crawl_all()
 
 
 def course_codes(store: Store) -> list[str]:
@@ -131,6 +142,15 @@ def write_readings(ctx: RunContext, readings: Sequence[ReadDone]) -> tuple[ReadC
     writer = OutcomeWriter(ctx, handler)
     writer.write([Completed(task=reading.work.task, item=reading.work, value=reading) for reading in readings])
     return ReadCounts.of(writer.counts), handler.ended
+
+
+def expected(name: str) -> Any:
+    return yaml.safe_load((Path(__file__).parent / "expected" / f"{name}.yaml").read_text())
+
+
+def expected_cases(name: str) -> list[Any]:
+    """Return a table's cases as parameters of a test, in the order of their fields; `id` names a case."""
+    return [pytest.param(*(case[key] for key in case if key != "id"), id=case.get("id")) for case in expected(name)]
 
 
 SAVED_PAGES = Path(__file__).parent.parent / "fixtures" / "pages" / "catalogs"
@@ -231,20 +251,28 @@ def answer_from_page(request: ModelRequest) -> Reply:
     return model_answer(*records)
 
 
-class School:
-    """A garden school whose pages need a model: its web, the model, and crawls of it."""
+class School(LiveCatalog):
+    """A garden school whose pages need a model: its web, the model, and crawls of it with and without the model."""
 
-    def __init__(self, store: Store, ctx: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
+    def __init__(self, without_model: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
+        self.model, self.without_model = model, without_model
+        super().__init__(without_model, web)
+        self.configure_model()
+
+    def configure_model(self, **changes: str) -> None:
         fast = {f"INGESTION_{name.upper().replace('.', '__')}": value for name, value in FAST_SETTINGS.items()}
-        self.store, self.web, self.model = store, web, model
-        self.ctx = a_run_context(store, settings_with_model(model.base_url, ctx.settings, **fast))
+        settings = settings_with_model(self.model.base_url, self.without_model.settings, **fast, **changes)
+        self.ctx = a_run_context(self.store, settings)
 
     def serve_courses(self, layout: Layout, *numbers: int) -> None:
         links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
         self.web.routes["/"] = f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"
         self.web.routes |= {f"/c/{number}": layout(number) for number in numbers}
 
-    def crawl(self) -> int:
+    def crawl_without_model(self) -> None:
+        crawl_all(self.without_model, self.web.port)
+
+    def crawl_with_model(self) -> int:
         """Run an extraction to its end; return the number of model requests."""
         before = len(self.model.requests)
         asyncio.run(self._crawl())
@@ -262,10 +290,10 @@ class School:
     @property
     def extraction_methods(self) -> list[str | None]:
         """Return the methods by which the detail pages of the last extraction were read."""
-        last = max(row.extraction_id for row in rows(self.store, pages))
-        last_pages = [row for row in rows(self.store, pages) if row.extraction_id == last]
+        last = max(row.extraction_id for row in self.rows(pages))
+        last_pages = [row for row in self.rows(pages) if row.extraction_id == last]
         return [row.extraction_method for row in last_pages if row.url != "http://a.test/"]
 
     @property
     def selector_rows(self) -> list[Any]:
-        return rows(self.store, learned_selectors)
+        return self.rows(learned_selectors)

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from sqlalchemy import insert
@@ -13,41 +14,27 @@ from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
 from ingestion_pipeline.settings.groups import Extraction
 from ingestion_pipeline.store.tables import audit_log, extractions, model_calls, outbox, pages, sources, tasks
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, FAILURE, CatalogHarness
+from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
 
 pytestmark = pytest.mark.both_databases
 
 MINUTES, HOURS = timedelta(minutes=1), timedelta(hours=1)
 
 
+def a_progress(kind: str, unfinished: int, pending: bool, quiet: timedelta, **more: Any) -> ExtractionProgress:
+    return ExtractionProgress(
+        kind=ExtractionKind(kind), unfinished=unfinished, total=3, has_pending=pending, quiet_for=quiet, **more
+    )
+
+
 @pytest.mark.parametrize(
-    ("kind", "unfinished", "pending", "quiet", "failed", "expected"),
-    [
-        ("crawl", 0, False, 5 * MINUTES, False, "COMPLETE"),
-        ("crawl", 0, False, 4.9 * MINUTES, False, None),
-        ("crawl", 0, True, 5 * MINUTES, False, None),
-        ("crawl", 0, True, 9 * HOURS, False, None),
-        ("rerun", 0, False, 5 * MINUTES, False, "COMPLETE"),
-        ("api", 0, False, 0 * MINUTES, False, "COMPLETE"),
-        ("api", 0, True, 9 * MINUTES, False, None),
-        ("crawl", 1, False, 3.9 * HOURS, False, None),
-        ("crawl", 1, False, 4 * HOURS, False, "STALE"),
-        ("crawl", 1, True, 4 * HOURS, False, "STALE"),
-        ("api", 1, False, 1 * HOURS, False, None),
-        ("crawl", 0, False, 0 * MINUTES, True, "STALE"),
-        ("api", 0, False, 0 * MINUTES, True, "CANCELLED"),
-    ],
+    ("kind", "unfinished", "pending", "quiet_minutes", "failed", "expected"), expected_cases("completion")
 )
 def test_open_pages_pending_tasks_and_quiet_time_decide_the_status(
-    kind: str, unfinished: int, pending: bool, quiet: timedelta, failed: bool, expected: str | None
+    kind: str, unfinished: int, pending: bool, quiet_minutes: float, failed: bool, expected: str | None
 ) -> None:
-    progress = ExtractionProgress(
-        kind=ExtractionKind(kind),
-        unfinished=unfinished,
-        total=3,
-        has_pending=pending,
-        quiet_for=quiet,
-        failure=FAILURE if failed else None,
-    )
+    failure = FAILURE if failed else None
+    progress = a_progress(kind, unfinished, pending, quiet_minutes * MINUTES, failure=failure)
 
     reason = decide(progress, limits=Extraction(quiet_seconds=300))
 
@@ -77,9 +64,7 @@ def test_an_extraction_without_waiting_tasks_is_complete_at_once_by_default() ->
 def test_open_pages_are_stale_only_after_the_last_retry_was_due(
     quiet: timedelta, since_retry: timedelta, expected: str | None
 ) -> None:
-    progress = ExtractionProgress(
-        kind=ExtractionKind.CRAWL, unfinished=1, total=3, has_pending=True, quiet_for=quiet, since_retry=since_retry
-    )
+    progress = a_progress("crawl", 1, True, quiet, since_retry=since_retry)
 
     reason = decide(progress, limits=Extraction())
 

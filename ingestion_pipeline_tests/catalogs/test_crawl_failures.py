@@ -1,36 +1,49 @@
-"""Failures during a crawl: blocked pages, a full disk, redirects to other hosts; and the checks that report them."""
+"""Failures during a crawl: blocked pages, a full disk, redirects, dead letters; and the checks that report them."""
 
 import asyncio
+import itertools
 from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import event, update
 
 from ingestion_pipeline.catalogs.checks import empty_shells, failed_pages
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
+from ingestion_pipeline.pages.visits.page import Rendered, RenderingOptions
+from ingestion_pipeline.registry import replay
+from ingestion_pipeline.sources import registry
 from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import datasets, dead_letters, extractions, hosts, outbox, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import (
+    data_items,
+    datasets,
+    dead_letters,
+    extractions,
+    hosts,
+    outbox,
+    pages,
+    snapshots,
+    tasks,
+)
+from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
 from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
+    LINKS,
+    LiveCatalog,
     a_catalog,
-    complete_extractions,
-    crawl,
-    crawl_all,
+    crawl_until_done,
     crawled_pages,
     link_page,
-    page_statuses,
-    poll_catalogs,
 )
-from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
+from ingestion_pipeline_tests.catalogs.course_pages import course_page, crawl_courses, serve_courses
 from ingestion_pipeline_tests.engine.polling.test_feeds import CHALLENGE, LOGIN
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
-from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, add_sources, rows, with_settings
 
 MINUTE = timedelta(minutes=1)
 LATER = Reply(b"", 429, {"retry-after": "7200"})
@@ -52,53 +65,50 @@ def task_states(store: Store) -> Counter[tuple[str, int]]:
 
 
 @pytest.mark.slow
-def test_a_bot_check_during_the_crawl_cancels_it_and_disables_the_source(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_bot_check_during_the_crawl_cancels_it_and_disables_the_source(live: LiveCatalog) -> None:
     courses = [f"/c/{number}" for number in range(30)]
-    web.routes |= {"/": link_page(*courses), **dict.fromkeys(courses, link_page())}
-    web.routes["/c/3"] = CHALLENGE
-    add_sources(store, a_catalog())
+    live.web.routes |= {"/": link_page(*courses), **dict.fromkeys(courses, link_page())}
+    live.web.routes["/c/3"] = CHALLENGE
+    live.register()
 
-    crawl_all(ctx, web.port)
-    request_count = len(web.paths)
-    poll_catalogs(ctx, web)
-    crawl(ctx, web)
+    live.crawl_all()
+    request_count = len(live.web.paths)
+    live.poll()
+    live.crawl()
 
-    [extraction] = rows(store, extractions)
+    [extraction] = live.rows(extractions)
     assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "bot_wall")
-    source = source_row(store, CATALOG_ID)
+    source = live.source_row()
     assert source.status == "disabled"
     assert "behind a bot wall" in source.status_reason
-    assert request_count == len(web.paths) < 10  # not even what the run had claimed already
-    assert "PENDING" not in {status for status, _ in task_states(store)}
+    assert request_count == len(live.web.paths) < 10  # not even what the run had claimed already
+    assert "PENDING" not in {status for status, _ in task_states(live.store)}
 
 
 @pytest.mark.parametrize("blocked_page", [CHALLENGE, LOGIN], ids=["a bot wall", "a login"])
-def test_a_blocked_root_disables_the_source(ctx: RunContext, store: Store, web: FakeWeb, blocked_page: bytes) -> None:
-    web.routes |= {"/": blocked_page}
-    add_sources(store, a_catalog())
+def test_a_blocked_root_disables_the_source(live: LiveCatalog, blocked_page: bytes) -> None:
+    live.serve({"/": blocked_page})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    [extraction] = rows(store, extractions)
+    [extraction] = live.rows(extractions)
     assert extraction.status in {"CANCELLED", "STALE"}
-    source = source_row(store, CATALOG_ID)
+    source = live.source_row()
     assert (source.status, source.failure_count) == ("disabled", 0)
     assert f"behind a {extraction.failure['code'].replace('_', ' ')}" in source.status_reason
 
 
-def test_a_login_page_in_place_of_one_course_fails_that_page_alone(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
-    web.routes["/c/2"] = LOGIN
-    add_sources(store, a_catalog())
+def test_a_login_page_in_place_of_one_course_fails_that_page_alone(live: LiveCatalog) -> None:
+    live.web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
+    live.web.routes["/c/2"] = LOGIN
+    live.register()
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert failure_codes(store) == {"/c/2": "login_wall"}
-    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 2, "ERROR": 1}
-    assert rows(store, extractions)[0].status == "COMPLETE"
-    assert source_row(store, CATALOG_ID).status == "active"
+    assert failure_codes(live.store) == {"/c/2": "login_wall"}
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 2, "ERROR": 1}
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    assert live.source_row().status == "active"
 
 
 def remove_folder(folder: Path) -> None:
@@ -119,68 +129,60 @@ def break_folder_then_answer(folder: Path, body: bytes) -> RawAnswer:
 
 
 @pytest.mark.slow
-def test_a_disk_failure_releases_the_pages_and_a_later_crawl_continues(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    content = ctx.settings.home / "content"
-    web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
-    web.routes["/c/2"] = break_folder_then_answer(content, link_page().encode())
-    add_sources(store, a_catalog())
+def test_a_disk_failure_releases_the_pages_and_a_later_crawl_continues(live: LiveCatalog) -> None:
+    content = live.ctx.settings.home / "content"
+    live.web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
+    live.web.routes["/c/2"] = break_folder_then_answer(content, link_page().encode())
+    live.register()
 
     with pytest.raises(Fatal, match="content store"):
-        crawl_all(ctx, web.port)
+        live.crawl_all()
 
-    assert page_statuses(store) == {"SUCCESS": 1, "WAITING": 3}
-    assert task_states(store) == {("SUCCESS", 1): 1, ("PENDING", 0): 3}
-    assert len(rows(store, snapshots)) == 1
-    assert rows(store, dead_letters) == []
-    assert source_row(store, CATALOG_ID).failure_count == 0
+    assert live.page_statuses() == {"SUCCESS": 1, "WAITING": 3}
+    assert task_states(live.store) == {("SUCCESS", 1): 1, ("PENDING", 0): 3}
+    assert len(live.rows(snapshots)) == 1
+    assert live.rows(dead_letters) == []
+    assert live.source_row().failure_count == 0
 
     content.unlink()
     content.with_name("away").rename(content)
-    web.routes["/c/2"] = link_page()
-    crawl_all(ctx, web.port)
+    live.web.routes["/c/2"] = link_page()
+    live.crawl_all()
 
-    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 3}
-    assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
-    assert Counter(web.paths)["/"] == 1
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 3}
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
+    assert Counter(live.web.paths)["/"] == 1
 
 
-def test_a_redirect_to_another_host_is_fetched_under_that_hosts_rules_and_lease(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "b.test/there": link_page()}
-    web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
-    web.routes |= {"a.test/c/2": redirect("http://b.test/private")}
-    web.routes |= {"b.test/robots.txt": b"User-agent: *\nDisallow: /private"}
-    add_sources(store, a_catalog())
+def test_a_redirect_to_another_host_is_fetched_under_that_hosts_rules_and_lease(live: LiveCatalog) -> None:
+    live.web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "b.test/there": link_page()}
+    live.web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
+    live.web.routes |= {"a.test/c/2": redirect("http://b.test/private")}
+    live.serve({"b.test/robots.txt": b"User-agent: *\nDisallow: /private"})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert [request.path for request in web.requests if request.host == "b.test"] == ["/there"]
-    assert failure_codes(store) == {"/c/2": "blocked_by_robots"}
-    assert [request.host for request in web.robots_requests] == ["a.test", "b.test"]
-    there = next(row for row in rows(store, hosts) if row.host == "b.test")
+    assert [request.path for request in live.web.requests if request.host == "b.test"] == ["/there"]
+    assert failure_codes(live.store) == {"/c/2": "blocked_by_robots"}
+    assert [request.host for request in live.web.robots_requests] == ["a.test", "b.test"]
+    there = next(row for row in live.rows(hosts) if row.host == "b.test")
     assert there.lease_owner is None
     assert there.next_allowed_at is not None
 
 
-def test_a_redirect_to_a_host_leased_by_another_run_waits(
-    ctx: RunContext, store: Store, web: FakeWeb, now: datetime
-) -> None:
-    web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "a.test/c/2": link_page()}
-    web.routes |= {"a.test/c/1": redirect("http://b.test/there"), "b.test/there": link_page()}
-    add_sources(store, a_catalog())
-    poll_catalogs(ctx, web)
-    with store.begin() as connection:
+def test_a_redirect_to_a_host_leased_by_another_run_waits(live: LiveCatalog, now: datetime) -> None:
+    live.web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "a.test/c/2": link_page()}
+    live.serve({"a.test/c/1": redirect("http://b.test/there"), "b.test/there": link_page()})
+    live.poll()
+    with live.store.begin() as connection:
         lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
 
-    counts = crawl(ctx, web)
+    counts = live.crawl()
 
-    assert [request.path for request in web.requests if request.host == "b.test"] == []
+    assert [request.path for request in live.web.requests if request.host == "b.test"] == []
     assert (counts.new, counts.given_back) == (2, 1)
-    assert failure_codes(store) == {"/c/1": "host_busy"}
-    assert task_states(store) == {("SUCCESS", 1): 2, ("PENDING", 0): 1}
+    assert failure_codes(live.store) == {"/c/1": "host_busy"}
+    assert task_states(live.store) == {("SUCCESS", 1): 2, ("PENDING", 0): 1}
 
 
 def serve_link_to_closed_host(store: Store, web: FakeWeb) -> None:
@@ -194,79 +196,72 @@ def serve_link_to_closed_host(store: Store, web: FakeWeb) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
-) -> None:
-    serve_link_to_closed_host(store, web)
+def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(live: LiveCatalog, clock: RunningClock) -> None:
+    serve_link_to_closed_host(live.store, live.web)
 
-    crawl_all(ctx, web.port)
-    assert rows(store, extractions)[0].status == "IN_PROGRESS"
+    live.crawl_all()
+    assert live.rows(extractions)[0].status == "IN_PROGRESS"
     for _ in range(2):
         clock.advance(days=2)
-        crawl(ctx, web)
-    complete_extractions(ctx)
+        live.crawl()
+    live.complete()
 
-    [extraction] = rows(store, extractions)
+    [extraction] = live.rows(extractions)
     assert extraction.status == "COMPLETE"
-    assert set(failure_codes(store).values()) == {"robots_unavailable"}
-    assert page_statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 2}
-    assert task_states(store) == {("SUCCESS", 1): 2, ("SKIPPED", 1): 2}
-    assert rows(store, dead_letters) == []
+    assert set(failure_codes(live.store).values()) == {"robots_unavailable"}
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 2}
+    assert task_states(live.store) == {("SUCCESS", 1): 2, ("SKIPPED", 1): 2}
+    assert live.rows(dead_letters) == []
 
 
 @pytest.mark.slow
 def test_a_page_that_answers_403_does_not_block_the_publication_of_the_others(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+    live: LiveCatalog, clock: RunningClock
 ) -> None:
     """A 403 is retried twice, after four hours each; that is as long as the quiet time limit."""
-    serve_courses(web, *range(101, 125))
-    web.routes["/c/105"] = 403
-    add_sources(store, a_catalog())
+    serve_courses(live.web, *range(101, 125))
+    live.web.routes["/c/105"] = 403
+    live.register()
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
     for _ in range(2):
         clock.advance(hours=4)
-        complete_extractions(ctx)
-        assert rows(store, extractions)[0].status == "IN_PROGRESS"
-        crawl(ctx, web)
-    complete_extractions(ctx)
+        live.complete()
+        assert live.rows(extractions)[0].status == "IN_PROGRESS"
+        live.crawl()
+    live.complete()
 
-    [extraction], [dataset] = rows(store, extractions), rows(store, datasets)
+    [extraction], [dataset] = live.rows(extractions), live.rows(datasets)
     assert (extraction.status, dataset.status, dataset.item_count) == ("COMPLETE", "published", 23)
-    assert Counter(web.paths)["/c/105"] == 3
-    [notice] = rows(store, outbox)
+    assert Counter(live.web.paths)["/c/105"] == 3
+    [notice] = live.rows(outbox)
     [missing] = notice.payload["missing"]
     assert missing.startswith("http://a.test/c/105: http://a.test/c/105 answered 403")
 
 
-def test_a_page_keeps_waiting_while_its_host_serves_other_pages(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
-) -> None:
+def test_a_page_keeps_waiting_while_its_host_serves_other_pages(live: LiveCatalog, clock: RunningClock) -> None:
     """As on a slow host, whose large catalog takes weeks."""
-    web.routes |= {"/": link_page("/c/1"), "/c/1": LATER}
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
+    live.serve_and_crawl({"/": link_page("/c/1"), "/c/1": LATER})
     clock.advance(days=4)
-    with store.begin() as connection:
+    with live.store.begin() as connection:
         root = update(pages).where(pages.c.status == "SUCCESS")
         connection.execute(root.values(visited_at=clock.now(connection)))
 
-    crawl(ctx, web)
+    live.crawl()
 
-    assert page_statuses(store) == {"SUCCESS": 1, "WAITING": 1}
+    assert live.page_statuses() == {"SUCCESS": 1, "WAITING": 1}
 
 
 def test_a_page_that_was_not_attempted_for_days_keeps_its_full_retry_time(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock
+    live: LiveCatalog, clock: RunningClock
 ) -> None:
-    web.routes |= {"/": LATER}
-    add_sources(store, a_catalog())
-    poll_catalogs(ctx, web)
+    live.serve({"/": LATER})
+    live.poll()
     clock.advance(days=4)
 
-    crawl(ctx, web)
+    live.crawl()
 
-    assert page_statuses(store) == {"WAITING": 1}
+    assert live.page_statuses() == {"WAITING": 1}
 
 
 def failed_page_findings(store: Store, *, failed_share: float = 0.2) -> list[Finding]:
@@ -279,41 +274,229 @@ def empty_shell_findings(store: Store) -> list[Finding]:
         return empty_shells(connection)
 
 
-def test_a_high_share_of_failed_pages_is_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page(*(f"/c/{n}" for n in range(9)))}
-    web.routes |= {f"/c/{n}": 410 if n < 3 else link_page(text=str(n)) for n in range(9)}
-    add_sources(store, a_catalog())
+def test_a_high_share_of_failed_pages_is_reported(live: LiveCatalog) -> None:
+    live.web.routes |= {"/": link_page(*(f"/c/{n}" for n in range(9)))}
+    live.serve({f"/c/{n}": 410 if n < 3 else link_page(text=str(n)) for n in range(9)})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert failed_page_findings(store) == [Finding(subject=CATALOG_ID, message="3 of 10 pages failed")]
-    assert failed_page_findings(store, failed_share=0.3) == []
+    assert failed_page_findings(live.store) == [Finding(subject=CATALOG_ID, message="3 of 10 pages failed")]
+    assert failed_page_findings(live.store, failed_share=0.3) == []
 
 
 @pytest.mark.slow
-def test_a_few_failed_pages_are_not_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": link_page()}
-    add_sources(store, a_catalog())
+def test_a_few_failed_pages_are_not_reported(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": link_page()})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert failed_page_findings(store) == []
+    assert failed_page_findings(live.store) == []
 
 
-def test_a_page_that_needs_a_browser_is_reported(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1", "/c/2"), "/c/1": SHELL, "/c/2": link_page()}
-    add_sources(store, a_catalog())
+def test_a_page_that_needs_a_browser_is_reported(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", "/c/2"), "/c/1": SHELL, "/c/2": link_page()})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    [finding] = empty_shell_findings(store)
+    [finding] = empty_shell_findings(live.store)
     assert (finding.subject, "1" in finding.message) == (CATALOG_ID, True)
 
 
-def test_a_crawl_without_failures_has_no_findings(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1"), "/c/1": link_page()}
-    add_sources(store, a_catalog())
+def test_a_crawl_without_failures_has_no_findings(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1"), "/c/1": link_page()})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert (failed_page_findings(store), empty_shell_findings(store)) == ([], [])
+    assert (failed_page_findings(live.store), empty_shell_findings(live.store)) == ([], [])
+
+
+LONG = "/c/" + "漢" * 700  # 2,100 bytes, and three times as many characters once escaped
+
+
+@pytest.mark.slow
+def test_a_link_that_is_too_long_once_escaped_is_skipped(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1", LONG), "/c/1": link_page()})
+
+    live.crawl_all()
+
+    assert [page.path for page in live.pages()] == ["/", "/c/1"]
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
+
+
+@pytest.mark.slow
+def test_a_page_that_cannot_be_written_fails_alone(live: LiveCatalog) -> None:
+    links = [f"/c/{number}" for number in range(1, 5)]
+    live.web.routes |= {"/": link_page(*links), **dict.fromkeys(links, link_page())}
+    live.web.routes["/c/3"] = link_page(text="\N{BELL}unwritable")
+    live.register()
+
+    @event.listens_for(live.store.engine, "before_cursor_execute")
+    def refuse(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        if "INSERT INTO snapshots" in statement and "/c/3" in str(parameters):
+            raise_database_error()
+
+    try:
+        live.crawl_all()
+    finally:
+        event.remove(live.store.engine, "before_cursor_execute", refuse)
+
+    failed = {page.path: page.failure["code"] for page in live.pages() if page.status == "ERROR" and page.failure}
+    assert failed == {"/c/3": "not_written"}
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
+
+
+def raise_database_error() -> None:
+    from sqlalchemy.exc import DataError
+
+    raise DataError("INSERT INTO snapshots", {}, Exception("a value it does not take"))
+
+
+class RedirectedBrowser:
+    """In place of the browser: it is redirected to another host."""
+
+    rendered = 0
+
+    async def render(self, url: str, rendering: RenderingOptions, *, check_url: Any = None) -> Rendered:
+        self.rendered += 1
+        check_url(url)
+        check_url("http://sso.test/login")
+        raise AssertionError("it went there")
+
+
+def test_a_page_that_redirects_a_browser_to_another_host_fails_once(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1")}, {**LINKS, "render": True})
+    browser = RedirectedBrowser()
+
+    async def run() -> None:
+        async with a_fetcher(live.ctx.settings, live.web.port) as fetcher:
+            await crawl_until_done(live.ctx, [CATALOG_ID], fetcher, renderer=browser)
+
+    asyncio.run(run())
+
+    [root] = live.pages()
+    assert (root.status, root.failure and root.failure["code"]) == ("ERROR", "leads_elsewhere")
+    assert browser.rendered == 1
+
+
+@pytest.mark.slow
+def test_an_exploratory_crawl_stays_on_its_host_wherever_a_redirect_leads(live: LiveCatalog) -> None:
+    live.web.routes |= {"a.test/": link_page("/about", "/out"), "a.test/about": link_page()}
+    live.serve(
+        {"a.test/out": redirect("http://evil.test/"), "evil.test/": link_page("/1", "/2")}, {"page_type": "EXPLORATORY"}
+    )
+
+    live.crawl_all()
+
+    assert [page.path for page in live.pages()] == ["/", "/about", "/out"]
+
+
+@pytest.mark.slow
+def test_a_redirect_back_to_a_host_waits_for_its_delay(live: LiveCatalog) -> None:
+    live.ctx = with_settings(live.ctx, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
+    live.web.routes |= {"a.test/": redirect("http://b.test/x")}
+    live.web.routes |= {"b.test/x": redirect("http://a.test/back")}
+    live.serve({"a.test/back": link_page("/c/1"), "a.test/c/1": link_page()})
+
+    live.crawl_all()
+
+    request_times = sorted(request.at for request in live.web.requests if request.host == "a.test")
+    assert len(request_times) == 3
+    assert min(after - before for before, after in itertools.pairwise(request_times)) >= 0.29
+
+
+@pytest.mark.parametrize("when", ["before", "while its pages wait"])
+def test_a_crawl_of_a_disabled_source_ends_without_a_request(live: LiveCatalog, when: str) -> None:
+    live.serve({"/": link_page("/c/1"), "/c/1": link_page()})
+    if when != "before":
+        live.poll()
+    with live.store.begin() as connection:
+        now = live.store.clock.now(connection)
+        registry.disable(connection, CATALOG_ID, actor="ann", reason="later", now=now)
+
+    live.crawl_all()
+
+    assert live.web.paths == []
+
+
+def replay_all(store: Store) -> list[str]:
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        return [
+            replay(connection, dead_letter["id"], actor="me", now=now) for dead_letter in list_dead_letters(connection)
+        ]
+
+
+def open_dead_letters(store: Store) -> int:
+    with store.read() as connection:
+        return len(list_dead_letters(connection))
+
+
+@pytest.mark.slow
+def test_a_requeued_page_is_fetched_while_its_extraction_is_active(live: LiveCatalog, clock: RunningClock) -> None:
+    live.web.routes |= {"a.test/": link_page("/c/1", "http://b.test/c/2"), "a.test/c/1": 404}
+    live.web.routes["b.test/c/2"] = LATER
+    live.register()
+    live.crawl_all()
+    assert live.page_statuses() == {"SUCCESS": 1, "ERROR": 1, "WAITING": 1}
+
+    assert replay_all(live.store) == ["queued"]
+    live.web.routes["a.test/c/1"] = link_page()
+    live.crawl()
+
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "WAITING": 1}
+    assert open_dead_letters(live.store) == 0
+
+
+@pytest.mark.slow
+def test_a_finished_extraction_resumes_for_a_requeued_page_alone(live: LiveCatalog) -> None:
+    live.serve_and_crawl({"/": link_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404})
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    live.web.routes |= {"/c/1": link_page(), "/c/2": link_page()}
+    live.web.requests.clear()
+
+    with live.store.begin() as connection:
+        first = min(dead_letter["id"] for dead_letter in list_dead_letters(connection))
+        assert replay(connection, first, actor="me", now=live.store.clock.now(connection)) == "queued"
+    live.crawl()
+    live.complete()
+
+    assert len(live.web.requests) == 1
+    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 1}
+    assert live.rows(extractions)[0].status == "COMPLETE"
+    assert open_dead_letters(live.store) == 1
+
+
+@pytest.mark.slow
+def test_a_page_that_a_later_extraction_has_is_not_requeued_and_its_dead_letter_stays(
+    live: LiveCatalog, clock: RunningClock
+) -> None:
+    live.serve_and_crawl({"/": link_page("/c/1"), "/c/1": 404})
+    clock.advance(days=40)
+    live.web.routes["/c/1"] = link_page()
+    live.crawl_all()
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "COMPLETE"]
+
+    [answer] = replay_all(live.store)
+
+    assert "extraction 2 is newer and covers the page" in answer
+    assert open_dead_letters(live.store) == 1
+
+
+@pytest.mark.slow
+def test_a_page_that_lost_its_records_is_fetched_again_when_it_is_requeued(live: LiveCatalog) -> None:
+    crawl_courses(live, 101, 102, 103)
+    live.web.routes["/c/102"] = "<html><body><h1>Something went wrong</h1></body></html>"
+    live.crawl_all()
+    live.web.routes["/c/102"] = course_page(102, about="other things")
+    live.web.requests.clear()
+
+    assert replay_all(live.store) == ["queued"]
+    live.crawl()
+    live.complete()
+
+    assert live.web.paths == ["/c/102"]
+    assert open_dead_letters(live.store) == 0
+    newest = max(row.dataset_id for row in live.rows(data_items))
+    courses = [row.data for row in live.rows(data_items) if row.dataset_id == newest]
+    assert len(courses) == 3
+    assert [course["course_id"] for course in courses if "other things" in course["course_description"]] == ["MATH 102"]

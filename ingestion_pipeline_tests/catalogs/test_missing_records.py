@@ -8,17 +8,16 @@ from ingestion_pipeline.catalogs import checks, extraction_control
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.source_health import source_statuses, sources_to_review
 from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
-from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.sources.status import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
-from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, a_catalog, crawl_all
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LiveCatalog, a_catalog
 from ingestion_pipeline_tests.catalogs.course_pages import course_html
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.slow]
 
 ALL_COURSES = range(101, 125)
 BROKEN = range(101, 106)
@@ -34,12 +33,36 @@ def framed_page(content: str) -> str:
     )
 
 
+def course_list(numbers: Iterable[int]) -> str:
+    return "<ul>" + "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers) + "</ul>"
+
+
 def serve_catalog(web: FakeWeb, store: Store) -> None:
     """Serve 24 courses, each on its own page."""
-    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in ALL_COURSES)
-    web.routes |= {"/": framed_page(f"<h1>Catalogue</h1><ul>{links}</ul>")}
+    web.routes |= {"/": framed_page(f"<h1>Catalogue</h1>{course_list(ALL_COURSES)}")}
     web.routes |= {f"/c/{number}": framed_page(course_html(number)) for number in ALL_COURSES}
     add_sources(store, a_catalog())
+
+
+@pytest.fixture
+def crawled(live: LiveCatalog) -> LiveCatalog:
+    serve_catalog(live.web, live.store)
+    live.crawl_all()
+    return live
+
+
+@pytest.fixture
+def paged(live: LiveCatalog) -> LiveCatalog:
+    serve_paged_catalog(live.web, live.store)
+    live.crawl_all()
+    return live
+
+
+@pytest.fixture
+def explored(live: LiveCatalog) -> LiveCatalog:
+    serve_explored_catalog(live.web, live.store)
+    live.crawl_all()
+    return live
 
 
 def published_numbers(store: Store) -> list[int]:
@@ -77,7 +100,6 @@ def served_bodies(ctx: RunContext) -> list[bytes]:
     return [ctx.content.get(snapshot["body_hash"]) for [snapshot] in snapshots]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "error_page",
     [
@@ -89,68 +111,57 @@ def served_bodies(ctx: RunContext) -> list[bytes]:
     ],
     ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
-def test_a_page_that_serves_an_error_page_keeps_its_records(
-    ctx: RunContext, store: Store, web: FakeWeb, error_page: str
-) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes |= {f"/c/{number}": error_page for number in BROKEN}
+def test_a_page_that_serves_an_error_page_keeps_its_records(crawled: LiveCatalog, error_page: str) -> None:
+    crawled.web.routes |= {f"/c/{number}": error_page for number in BROKEN}
 
     for _ in range(3):
-        crawl_all(ctx, web.port)
+        crawled.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
-        assert failed_pages(store).keys() == set(BROKEN)
-        assert health(ctx).health == "degraded"
-    [*_, last] = rows(store, extractions)
+        assert published_numbers(crawled.store) == list(ALL_COURSES)
+        assert failed_pages(crawled.store).keys() == set(BROKEN)
+        assert health(crawled.ctx).health == "degraded"
+    [*_, last] = crawled.rows(extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
-    with store.read() as connection:
+    with crawled.store.read() as connection:
         [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:7]) == (CATALOG_ID, "5 pages")
-    assert set(served_bodies(ctx)) == {error_page.encode()}
+    assert set(served_bodies(crawled.ctx)) == {error_page.encode()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [500, "", framed_page("<h1>Page not found</h1><p>There is no such page.</p>")],
     ids=["500", "nothing", "not found with status 200"],
 )
 def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
+    crawled: LiveCatalog, answer: int | str
 ) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = answer
+    crawled.web.routes["/c/101"] = answer
 
-    crawl_all(ctx, web.port)
+    crawled.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "degraded"
-    with store.read() as connection:
+    assert published_numbers(crawled.store) == list(ALL_COURSES)
+    assert health(crawled.ctx).health == "degraded"
+    with crawled.store.read() as connection:
         [finding] = checks.missing_pages(connection)
     assert (finding.subject, finding.message[:6]) == (CATALOG_ID, "1 page")
 
 
-@pytest.mark.slow
-def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = BARE_ERROR_PAGE
-    crawl_all(ctx, web.port)
-    [failed] = [row.failure for row in rows(store, pages) if row.status == "ERROR"]
+def test_the_source_is_healthy_again_when_the_page_recovers(crawled: LiveCatalog) -> None:
+    crawled.web.routes["/c/101"] = BARE_ERROR_PAGE
+    crawled.crawl_all()
+    [failed] = [row.failure for row in crawled.rows(pages) if row.status == "ERROR"]
     assert "/c/101 had 1 record and now has none: " in failed["message"]
 
-    web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
-    crawl_all(ctx, web.port)
+    crawled.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
+    crawled.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert failed_pages(store) == {}
-    assert health(ctx).health == "healthy"
-    assert served_bodies(ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
+    assert published_numbers(crawled.store) == list(ALL_COURSES)
+    assert failed_pages(crawled.store) == {}
+    assert health(crawled.ctx).health == "healthy"
+    assert served_bodies(crawled.ctx) == [BARE_ERROR_PAGE.encode()]  # of the failed fetch, not of the newest
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "emptied",
     [
@@ -162,32 +173,28 @@ def test_the_source_is_healthy_again_when_the_page_recovers(ctx: RunContext, sto
     ids=["names its course", "says nothing of it", "an empty form"],
 )
 def test_a_page_that_still_resembles_its_siblings_loses_its_records_at_the_second_read(
-    ctx: RunContext, store: Store, web: FakeWeb, emptied: str
+    crawled: LiveCatalog, emptied: str
 ) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = framed_page(emptied)
+    crawled.web.routes["/c/101"] = framed_page(emptied)
 
-    crawl_all(ctx, web.port)
-    assert (published_numbers(store), failed_pages(store)) == (list(ALL_COURSES), {101: "records_missing_once"})
-    assert health(ctx).health == "degraded"
+    crawled.crawl_all()
+    assert (published_numbers(crawled.store), failed_pages(crawled.store)) == (
+        list(ALL_COURSES),
+        {101: "records_missing_once"},
+    )
+    assert health(crawled.ctx).health == "degraded"
 
-    crawl_all(ctx, web.port)
-    assert (published_numbers(store), failed_pages(store)) == (list(ALL_COURSES)[1:], {})
-    assert health(ctx).health == "healthy"
+    crawled.crawl_all()
+    assert (published_numbers(crawled.store), failed_pages(crawled.store)) == (list(ALL_COURSES)[1:], {})
+    assert health(crawled.ctx).health == "healthy"
 
 
-@pytest.mark.slow
-def test_a_failure_between_two_reads_without_records_restarts_the_count(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
+def test_a_failure_between_two_reads_without_records_restarts_the_count(crawled: LiveCatalog) -> None:
     for answer in (framed_page("<p>None.</p>"), BARE_ERROR_PAGE, framed_page("<p>None.</p>")):
-        web.routes["/c/101"] = answer
-        crawl_all(ctx, web.port)
+        crawled.web.routes["/c/101"] = answer
+        crawled.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
+        assert published_numbers(crawled.store) == list(ALL_COURSES)
 
 
 PAGED = {
@@ -199,9 +206,8 @@ LIST_PAGES = {1: range(101, 109), 2: range(109, 114), 3: range(114, 125)}
 
 
 def list_page(numbers: Iterable[int]) -> str:
-    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
     pager = "".join(f'<a href="/?page={page}">{page}</a>' for page in LIST_PAGES)
-    return framed_page(f"<h1>Catalogue</h1><ul>{links}</ul><nav>{pager}</nav>")
+    return framed_page(f"<h1>Catalogue</h1>{course_list(numbers)}<nav>{pager}</nav>")
 
 
 def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
@@ -212,48 +218,37 @@ def serve_paged_catalog(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog(PAGED))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [500, BARE_ERROR_PAGE, framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
     ids=["500", "bare", "in the site's frame"],
 )
-def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str
-) -> None:
-    serve_paged_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/?page=2"] = answer
+def test_a_list_page_that_serves_an_error_keeps_the_records_behind_it(paged: LiveCatalog, answer: int | str) -> None:
+    paged.web.routes["/?page=2"] = answer
 
     for _ in range(2):
-        crawl_all(ctx, web.port)
+        paged.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
+        assert published_numbers(paged.store) == list(ALL_COURSES)
 
 
-@pytest.mark.slow
-def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_paged_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/?page=2"] = list_page([])
+def test_a_list_page_that_lost_its_links_is_accepted_at_the_second_read(paged: LiveCatalog) -> None:
+    paged.web.routes["/?page=2"] = list_page([])
 
-    crawl_all(ctx, web.port)
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "degraded"
+    paged.crawl_all()
+    assert published_numbers(paged.store) == list(ALL_COURSES)
+    assert health(paged.ctx).health == "degraded"
 
-    crawl_all(ctx, web.port)
-    assert published_numbers(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-    assert health(ctx).health == "healthy"
+    paged.crawl_all()
+    assert published_numbers(paged.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+    assert health(paged.ctx).health == "healthy"
 
 
 def serve_categories(web: FakeWeb, store: Store) -> None:
     """Serve the same courses below three categories; `about` is a menu page and no category."""
     serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
-        links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
-        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1>{course_list(numbers)}")
     web.routes["/d/about"] = framed_page("<h1>About us</h1>")
     parts = "".join(f'<li><a href="/d/{page}">{page}</a></li>' for page in (*LIST_PAGES, "about"))
     web.routes["/"] = framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
@@ -261,43 +256,39 @@ def serve_categories(web: FakeWeb, store: Store) -> None:
     add_sources(store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer", [500, "", BARE_ERROR_PAGE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
 def test_a_first_dataset_with_failed_categories_is_degraded_and_quarantined_without_most(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
+    live: LiveCatalog, answer: int | str, broken: int, status: str
 ) -> None:
-    serve_categories(web, store)
-    web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
+    serve_categories(live.web, live.store)
+    live.web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert [row.status for row in rows(store, datasets)] == [status]
-    assert health(ctx).health == "degraded"
+    assert [row.status for row in live.rows(datasets)] == [status]
+    assert health(live.ctx).health == "degraded"
 
 
-@pytest.mark.slow
-def test_a_menu_page_without_records_leaves_its_source_healthy(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_categories(web, store)
+def test_a_menu_page_without_records_leaves_its_source_healthy(live: LiveCatalog) -> None:
+    serve_categories(live.web, live.store)
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "healthy"
+    assert published_numbers(live.store) == list(ALL_COURSES)
+    assert health(live.ctx).health == "healthy"
 
 
 def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     """Serve the same courses below three categories, for an exploratory crawl."""
     serve_catalog(web, store)
     for page, numbers in LIST_PAGES.items():
-        links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
-        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+        web.routes[f"/d/{page}"] = framed_page(f"<h1>Part {page}</h1>{course_list(numbers)}")
     parts = "".join(f'<li><a href="/d/{page}">Part {page}</a></li>' for page in LIST_PAGES)
     web.routes["/"] = framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
     add_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "error_page",
     [
@@ -308,87 +299,50 @@ def serve_explored_catalog(web: FakeWeb, store: Store) -> None:
     ids=["bare", "in the site's frame", "another site"],
 )
 def test_an_explored_page_that_serves_an_error_page_keeps_the_records_behind_it(
-    ctx: RunContext, store: Store, web: FakeWeb, error_page: str
+    explored: LiveCatalog, error_page: str
 ) -> None:
-    serve_explored_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/d/2"] = error_page
+    explored.web.routes["/d/2"] = error_page
 
     for _ in range(3):
-        crawl_all(ctx, web.port)
+        explored.crawl_all()
 
-        assert published_numbers(store) == list(ALL_COURSES)
-        assert health(ctx).health == "degraded"
-    assert set(served_bodies(ctx)) == {error_page.encode()}
+        assert published_numbers(explored.store) == list(ALL_COURSES)
+        assert health(explored.ctx).health == "degraded"
+    assert set(served_bodies(explored.ctx)) == {error_page.encode()}
 
 
-@pytest.mark.slow
-def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_explored_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
+def test_an_explored_page_that_lost_its_links_is_accepted_at_the_second_read(explored: LiveCatalog) -> None:
+    explored.web.routes["/d/2"] = framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
 
-    crawl_all(ctx, web.port)
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert health(ctx).health == "degraded"
+    explored.crawl_all()
+    assert published_numbers(explored.store) == list(ALL_COURSES)
+    assert health(explored.ctx).health == "degraded"
 
     for _ in range(2):
-        crawl_all(ctx, web.port)
-        assert published_numbers(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
-        assert health(ctx).health == "healthy"
+        explored.crawl_all()
+        assert published_numbers(explored.store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+        assert health(explored.ctx).health == "healthy"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer", [404, 410])
-def test_a_page_that_is_gone_loses_its_records_at_once(
-    ctx: RunContext, store: Store, web: FakeWeb, answer: int
-) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = answer
+def test_a_page_that_is_gone_loses_its_records_at_once(crawled: LiveCatalog, answer: int) -> None:
+    crawled.web.routes["/c/101"] = answer
 
-    crawl_all(ctx, web.port)
+    crawled.crawl_all()
 
-    assert published_numbers(store) == list(ALL_COURSES)[1:]
+    assert published_numbers(crawled.store) == list(ALL_COURSES)[1:]
 
 
-@pytest.mark.slow
-def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_catalog(web, store)
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = BARE_ERROR_PAGE
-    crawl_all(ctx, web.port)
-    web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
+def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(crawled: LiveCatalog) -> None:
+    crawled.web.routes["/c/101"] = BARE_ERROR_PAGE
+    crawled.crawl_all()
+    crawled.web.routes["/c/101"] = framed_page(course_html(101, about="other things"))
 
-    with store.begin() as connection:
-        now = store.clock.now(connection)
+    with crawled.store.begin() as connection:
+        now = crawled.store.clock.now(connection)
         retried = extraction_control.retry(connection, 2, actor="ann", now=now)
-    crawl_all(ctx, web.port)
+    crawled.crawl_all()
 
     assert (retried.fetched, retried.read) == (1, 0)
-    assert published_numbers(store) == list(ALL_COURSES)
-    assert failed_pages(store) == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Something went wrong", "something went wrong"),
-        ("The catalogue is down for\n maintenance.", "down for maintenance"),
-        ("Die Seite ist derzeit nicht erreichbar", "derzeit nicht erreichbar"),
-        ("Une erreur est survenue", "erreur est survenue"),
-        ("AVM 210: Aircraft Maintenance. Error analysis, and how to try again.", None),
-        ("No courses match your search. Please try again.", None),
-        ("Registration is currently closed. 12 courses are available.", None),
-        ("Oops! Our hamsters are tired.", "oops"),
-        ("The site is offline for maintenance", "offline for maintenance"),
-        ("Sorry, this page is not available right now.", "not available right now"),
-        ("Traceback (most recent call last): app.py", "traceback (most recent call last)"),
-        ("We encountered an unexpected problem.", "encountered an unexpected problem"),
-        ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
-    ],
-)
-def test_a_failure_notice_is_distinguished_from_a_course_about_failures(text: str, expected: str | None) -> None:
-    assert failure_notice(text) == expected
+    assert published_numbers(crawled.store) == list(ALL_COURSES)
+    assert failed_pages(crawled.store) == {}

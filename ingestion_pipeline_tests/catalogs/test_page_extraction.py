@@ -9,26 +9,16 @@ from sqlalchemy import select, update
 
 from ingestion_pipeline.catalogs.recipes.recipe import content_selectors
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots, sources, tasks
 from ingestion_pipeline.tasks.claims import Worker
-from ingestion_pipeline_tests.catalog_extractions import (
-    CATALOG_ID,
-    LINKS,
-    a_catalog,
-    crawl_all,
-    crawled_pages,
-    fetch_pages,
-    page_statuses,
-    poll_catalogs,
-    read_pages,
-)
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, a_catalog
 from ingestion_pipeline_tests.catalogs.course_pages import (
     claim_page_reads,
     course_codes,
     course_html,
     course_page,
+    crawl_courses,
     dataset_rows,
     download_courses,
     read_by_rules,
@@ -37,50 +27,47 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
     write_readings,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows
+from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources
 
 pytestmark = pytest.mark.both_databases
 
 
 @pytest.mark.slow
-def test_each_downloaded_page_has_one_read_task_of_its_lineage(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    download_courses(ctx, web, 101, 102)
+def test_each_downloaded_page_has_one_read_task_of_its_lineage(live: LiveCatalog) -> None:
+    download_courses(live.ctx, live.web, 101, 102)
 
-    assert page_statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 2}
-    fetched = {row.url: row for row in rows(store, tasks) if row.kind == "fetch_page"}
-    waiting = [row for row in rows(store, tasks) if row.kind == EXTRACT_PAGE]
-    [extraction] = rows(store, extractions)
+    assert live.page_statuses() == {"SUCCESS": 1, "DOWNLOADED": 2}
+    fetched = {row.url: row for row in live.rows(tasks) if row.kind == "fetch_page"}
+    waiting = [row for row in live.rows(tasks) if row.kind == EXTRACT_PAGE]
+    [extraction] = live.rows(extractions)
     assert [row.parent_id for row in waiting] == [fetched[row.url].id for row in waiting]
     assert {row.tracking_id for row in waiting} == {extraction.tracking_id}
     assert [row.dedupe_key for row in waiting] == [f"{extraction.id}:{row.payload['page']}" for row in waiting]
     assert extraction.status == "IN_PROGRESS"
-    assert dataset_rows(store) == []
+    assert dataset_rows(live.store) == []
 
 
 @pytest.mark.slow
-def test_pages_become_items_with_evidence_and_the_extraction_completes(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_courses(web, 101, 102)
-    web.routes |= {"/c/102": course_page(102, 103), "/": course_links(101, 102, 104)}
-    web.routes |= {"/c/104": "<html><body><p>Nothing is taught here.</p></body></html>"}
-    add_sources(store, a_catalog())
+def test_pages_become_items_with_evidence_and_the_extraction_completes(live: LiveCatalog) -> None:
+    serve_courses(live.web, 101, 102)
+    live.web.routes |= {"/c/102": course_page(102, 103), "/": course_links(101, 102, 104)}
+    live.serve({"/c/104": "<html><body><p>Nothing is taught here.</p></body></html>"})
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert course_codes(store) == ["MATH 101", "MATH 102", "MATH 103"]
-    assert page_statuses(store) == {"SUCCESS": 3, "EXTRACTED_NO_DATA": 1}
-    [dataset] = dataset_rows(store)
-    [extraction] = rows(store, extractions)
+    assert course_codes(live.store) == ["MATH 101", "MATH 102", "MATH 103"]
+    assert live.page_statuses() == {"SUCCESS": 3, "EXTRACTED_NO_DATA": 1}
+    [dataset] = dataset_rows(live.store)
+    [extraction] = live.rows(extractions)
     assert (dataset["version"], dataset["status"]) == (1, "published")
     assert (extraction.dataset_id, extraction.status) == (dataset["id"], "COMPLETE")
-    first = min(rows(store, data_items), key=lambda row: row.item_key)
+    first = min(live.rows(data_items), key=lambda row: row.item_key)
     assert first.item_key == "math 101 | numbers 101"
     assert first.grounding["course_id"]["status"] == "exact"
     assert (first.extraction_method, first.is_flagged, first.is_repeat) == ("selectors", False, False)
-    counts = {row.url[-3:]: (row.item_count, row.extraction_method) for row in rows(store, pages)[1:]}
+    counts = {row.url[-3:]: (row.item_count, row.extraction_method) for row in live.rows(pages)[1:]}
     assert counts == {"101": (1, "selectors"), "102": (2, "selectors"), "104": (0, None)}
-    assert all(row.reader_hash and row.read_started_at and row.read_at for row in rows(store, pages)[1:])
+    assert all(row.reader_hash and row.read_started_at and row.read_at for row in live.rows(pages)[1:])
 
 
 def course_links(*numbers: int) -> str:
@@ -89,124 +76,112 @@ def course_links(*numbers: int) -> str:
 
 
 @pytest.mark.slow
-def test_an_unchanged_catalog_is_not_read_and_adds_no_row(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_courses(web, 101, 102)
-    web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    set_dataset_status(store)
-    items, before = rows(store, data_items), rows(store, pages)
+def test_an_unchanged_catalog_is_not_read_and_adds_no_row(live: LiveCatalog) -> None:
+    serve_courses(live.web, 101, 102)
+    live.web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
+    live.register()
+    live.crawl_all()
+    set_dataset_status(live.store)
+    items, before = live.rows(data_items), live.rows(pages)
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert rows(store, data_items) == items
-    assert len(dataset_rows(store)) == 1
-    again = rows(store, pages)[3:]
+    assert live.rows(data_items) == items
+    assert len(dataset_rows(live.store)) == 1
+    again = live.rows(pages)[3:]
     assert [row.status for row in again] == ["SUCCESS", "SUCCESS", "EXTRACTED_NO_DATA"]
     assert [row.carried_from for row in again] == [None, before[1].id, before[2].id]
     assert [row.item_count for row in again] == [None, 1, 0]
     note = "rules found no course; rules found no record"
     assert [(row.failure or {}).get("message", "")[: len(note)] for row in again] == ["", "", note]
-    assert Counter(row.kind for row in rows(store, tasks))[EXTRACT_PAGE] == 2
-    assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
+    assert Counter(row.kind for row in live.rows(tasks))[EXTRACT_PAGE] == 2
+    assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "COMPLETE"]
 
 
 @pytest.mark.slow
-def test_only_a_changed_page_is_read_and_the_others_are_carried_over(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_courses(web, 101, 102, 103)
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    set_dataset_status(store)
-    web.routes["/c/102"] = course_page(102, about="other things")
+def test_only_a_changed_page_is_read_and_the_others_are_carried_over(live: LiveCatalog) -> None:
+    crawl_courses(live, 101, 102, 103)
+    set_dataset_status(live.store)
+    live.web.routes["/c/102"] = course_page(102, about="other things")
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    second = rows(store, pages)[5:]
+    second = live.rows(pages)[5:]
     assert [row.carried_from is not None for row in second] == [True, False, True]
-    assert [dataset["version"] for dataset in dataset_rows(store)] == [1, 2]
-    new = [row for row in rows(store, data_items) if row.dataset_id == dataset_rows(store)[1]["id"]]
+    assert [dataset["version"] for dataset in dataset_rows(live.store)] == [1, 2]
+    new = [row for row in live.rows(data_items) if row.dataset_id == dataset_rows(live.store)[1]["id"]]
     is_new_by_code = {row.data["course_id"]: "other things" in row.data["course_description"] for row in new}
     assert is_new_by_code == {"MATH 101": False, "MATH 102": True, "MATH 103": False}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", ["building", "quarantined"])
-def test_nothing_is_carried_over_from_an_unpublished_dataset(
-    ctx: RunContext, store: Store, web: FakeWeb, status: str
-) -> None:
-    serve_courses(web, 101)
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    set_dataset_status(store, status)
+def test_nothing_is_carried_over_from_an_unpublished_dataset(live: LiveCatalog, status: str) -> None:
+    crawl_courses(live, 101)
+    set_dataset_status(live.store, status)
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert [row.carried_from for row in rows(store, pages)] == [None] * 4
-    assert course_codes(store) == ["MATH 101", "MATH 101"]
+    assert [row.carried_from for row in live.rows(pages)] == [None] * 4
+    assert course_codes(live.store) == ["MATH 101", "MATH 101"]
 
 
 @pytest.mark.slow
-def test_a_page_read_under_another_schema_is_read_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    serve_courses(web, 101)
-    add_sources(store, a_catalog())
-    crawl_all(ctx, web.port)
-    set_dataset_status(store)
-    with store.begin() as connection:
+def test_a_page_read_under_another_schema_is_read_again(live: LiveCatalog) -> None:
+    crawl_courses(live, 101)
+    set_dataset_status(live.store)
+    with live.store.begin() as connection:
         connection.execute(update(pages).values(reader_hash="another"))
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert rows(store, pages)[3].carried_from is None
-    assert course_codes(store) == ["MATH 101", "MATH 101"]
+    assert live.rows(pages)[3].carried_from is None
+    assert course_codes(live.store) == ["MATH 101", "MATH 101"]
 
 
 @pytest.mark.slow
-def test_an_overtaken_read_writes_nothing(ctx: RunContext, store: Store, web: FakeWeb, clock: RunningClock) -> None:
-    download_courses(ctx, web, 101)
-    zombie = Worker(store, lease_seconds=60)
-    [work] = claim_page_reads(ctx, zombie)
-    late = read_by_rules(ctx, work)
+def test_an_overtaken_read_writes_nothing(live: LiveCatalog, clock: RunningClock) -> None:
+    download_courses(live.ctx, live.web, 101)
+    zombie = Worker(live.store, lease_seconds=60)
+    [work] = claim_page_reads(live.ctx, zombie)
+    late = read_by_rules(live.ctx, work)
     clock.advance(seconds=120)
-    read_pages(ctx)
-    items = rows(store, data_items)
+    live.read()
+    items = live.rows(data_items)
 
-    counts, _ = write_readings(ctx, [late])
+    counts, _ = write_readings(live.ctx, [late])
 
     assert (counts.lost, counts.read) == (1, 0)
-    assert rows(store, data_items) == items
+    assert live.rows(data_items) == items
     assert len(items) == 1
 
 
-def test_a_page_that_was_read_in_the_meantime_is_not_written_again(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    download_courses(ctx, web, 101)
-    [work] = claim_page_reads(ctx, Worker(store, lease_seconds=60))
-    late = read_by_rules(ctx, work)
-    with store.begin() as connection:
+def test_a_page_that_was_read_in_the_meantime_is_not_written_again(live: LiveCatalog) -> None:
+    download_courses(live.ctx, live.web, 101)
+    [work] = claim_page_reads(live.ctx, Worker(live.store, lease_seconds=60))
+    late = read_by_rules(live.ctx, work)
+    with live.store.begin() as connection:
         is_it = pages.c.id == work.page_id
         connection.execute(update(pages).where(is_it).values(status="SUCCESS", item_count=7))
 
-    write_readings(ctx, [late])
+    write_readings(live.ctx, [late])
 
-    assert rows(store, data_items) == []
-    assert dataset_rows(store) == []
-    assert rows(store, pages)[1].item_count == 7
+    assert live.rows(data_items) == []
+    assert dataset_rows(live.store) == []
+    assert live.rows(pages)[1].item_count == 7
 
 
-def test_a_read_that_finishes_before_the_fetch_is_recorded_stays_read(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
+def test_a_read_that_finishes_before_the_fetch_is_recorded_stays_read(live: LiveCatalog) -> None:
     """Trap 8: the original fetch worker overwrote the status of a quick extraction."""
-    serve_courses(web, 101)
-    add_sources(store, a_catalog())
-    poll_catalogs(ctx, web)
-    finish_pages_while_fetched(store, web)
+    serve_courses(live.web, 101)
+    live.register()
+    live.poll()
+    finish_pages_while_fetched(live.store, live.web)
 
-    fetch_pages(ctx, web)
+    live.fetch()
 
-    assert page_statuses(store) == {"SUCCESS": 2}
-    assert [row.kind for row in rows(store, tasks)].count(EXTRACT_PAGE) == 0
+    assert live.page_statuses() == {"SUCCESS": 2}
+    assert [row.kind for row in live.rows(tasks)].count(EXTRACT_PAGE) == 0
 
 
 def finish_pages_while_fetched(store: Store, web: FakeWeb) -> None:
@@ -225,16 +200,16 @@ def finish_pages_while_fetched(store: Store, web: FakeWeb) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_that_is_read_twice_has_its_items_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    download_courses(ctx, web, 101)
-    read_pages(ctx)
-    reset_reads(store)
+def test_a_page_that_is_read_twice_has_its_items_once(live: LiveCatalog) -> None:
+    download_courses(live.ctx, live.web, 101)
+    live.read()
+    reset_reads(live.store)
 
-    read_pages(ctx)
+    live.read()
 
-    assert course_codes(store) == ["MATH 101"]
-    assert [dataset["version"] for dataset in dataset_rows(store)] == [1]
-    assert page_statuses(store) == {"SUCCESS": 2}
+    assert course_codes(live.store) == ["MATH 101"]
+    assert [dataset["version"] for dataset in dataset_rows(live.store)] == [1]
+    assert live.page_statuses() == {"SUCCESS": 2}
 
 
 def reset_reads(store: Store) -> None:
@@ -262,42 +237,38 @@ def serve_page(store: Store, web: FakeWeb, selector: str) -> None:
 
 
 @pytest.mark.slow
-def test_only_the_selected_content_is_read_and_its_spans_are_those_of_the_stored_text(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_page(store, web, "main")
+def test_only_the_selected_content_is_read_and_its_spans_are_those_of_the_stored_text(live: LiveCatalog) -> None:
+    serve_page(live.store, live.web, "main")
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    assert course_codes(store) == ["MATH 101"]
-    [item] = rows(store, data_items)
-    with store.read() as connection:
+    assert course_codes(live.store) == ["MATH 101"]
+    [item] = live.rows(data_items)
+    with live.store.read() as connection:
         query = select(snapshots.c.text_hash).where(snapshots.c.id == item.snapshot_id)
-        text = ctx.content.get(connection.execute(query).scalar_one()).decode()
+        text = live.ctx.content.get(connection.execute(query).scalar_one()).decode()
     proof = item.grounding["course_id"]
     assert proof["start"] > text.index("MATH 900")
     assert text[proof["start"] : proof["end"]] == "MATH 101"
 
 
 @pytest.mark.slow
-def test_a_content_selector_that_matches_nothing_is_an_error_for_an_unchanged_page_too(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    serve_page(store, web, "main")
-    crawl_all(ctx, web.port)
-    with store.begin() as connection:
+def test_a_content_selector_that_matches_nothing_is_an_error_for_an_unchanged_page_too(live: LiveCatalog) -> None:
+    serve_page(live.store, live.web, "main")
+    live.crawl_all()
+    with live.store.begin() as connection:
         changed = {"recipe": selector_recipe("main#nothing")}
         connection.execute(update(sources).where(sources.c.id == CATALOG_ID).values(config=changed))
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    failed = crawled_pages(store)[-1]
+    failed = live.pages()[-1]
     assert (failed.path, failed.status) == ("/c/101", "ERROR")
     assert failed.failure is not None
     assert failed.failure["code"] == "content_selector"
     assert "main#nothing" in failed.failure["message"]
-    assert course_codes(store) == ["MATH 101"]
-    assert len(rows(store, extractions)) == 2
+    assert course_codes(live.store) == ["MATH 101"]
+    assert len(live.rows(extractions)) == 2
 
 
 def test_every_level_of_a_recipe_may_have_a_content_selector() -> None:

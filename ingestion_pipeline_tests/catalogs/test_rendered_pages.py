@@ -8,19 +8,11 @@ from sqlalchemy import select
 from ingestion_pipeline.catalogs.catalog_runs import CrawlCounts
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import pages, snapshots
-from ingestion_pipeline_tests.catalog_extractions import (
-    CATALOG_ID,
-    LINKS,
-    a_catalog,
-    crawl_until_done,
-    crawled_pages,
-    link_page,
-)
+from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, crawl_until_done, link_page
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.browser_sessions import a_renderer
-from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, loopback_resolver, rows
+from ingestion_pipeline_tests.polling_runs import a_fetcher, loopback_resolver
 
 pytestmark = pytest.mark.browser
 
@@ -43,35 +35,31 @@ def crawl_with_chromium(ctx: RunContext, web: FakeWeb) -> tuple[CrawlCounts, int
     return asyncio.run(run())
 
 
-def test_a_page_filled_by_javascript_is_stored_and_when_unchanged_opens_no_browser(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"/": link_page("/c/plain", "/c/ships"), "/c/plain": link_page(), "/c/ships": SHELL}
-    add_sources(store, a_catalog())
+def test_a_page_filled_by_javascript_is_stored_and_when_unchanged_opens_no_browser(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/plain", "/c/ships"), "/c/plain": link_page(), "/c/ships": SHELL})
 
-    first, *opened_first = crawl_with_chromium(ctx, web)
-    second, *opened_second = crawl_with_chromium(ctx, web)
+    first, *opened_first = crawl_with_chromium(live.ctx, live.web)
+    second, *opened_second = crawl_with_chromium(live.ctx, live.web)
 
     assert (first.new, first.failed, opened_first) == (3, 0, [1, 1])
     assert (second.same, second.new, opened_second) == (3, 0, [0, 0])
-    assert {page.status for page in crawled_pages(store)} == {"SUCCESS", "EXTRACTED_NO_DATA"}
-    with store.read() as connection:
+    assert {page.status for page in live.pages()} == {"SUCCESS", "EXTRACTED_NO_DATA"}
+    with live.store.read() as connection:
         query = select(snapshots).where(snapshots.c.rendered_at.is_not(None))
         snapshot = connection.execute(query).one()
     assert snapshot.url == "http://a.test/c/ships"
-    snapshot_ids = [row.snapshot_id for row in rows(store, pages) if row.url == snapshot.url]
+    snapshot_ids = [row.snapshot_id for row in live.rows(pages) if row.url == snapshot.url]
     assert snapshot_ids == [snapshot.id] * 2
-    assert b"Drawing" in ctx.content.get(snapshot.body_hash)
-    assert RENDERED_TEXT in ctx.content.get(snapshot.markdown_hash).decode()
-    assert RENDERED_TEXT in ctx.content.get(snapshot.text_hash).decode()
-    assert ctx.content.get(snapshot.screenshot_hash).startswith(b"\xff\xd8\xff")
+    assert b"Drawing" in live.ctx.content.get(snapshot.body_hash)
+    assert RENDERED_TEXT in live.ctx.content.get(snapshot.markdown_hash).decode()
+    assert RENDERED_TEXT in live.ctx.content.get(snapshot.text_hash).decode()
+    assert live.ctx.content.get(snapshot.screenshot_hash).startswith(b"\xff\xd8\xff")
 
 
-def test_a_source_with_render_has_every_page_rendered(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    web.routes |= {"/": link_page("/c/1"), "/c/1": link_page()}
-    add_sources(store, a_catalog(config={"recipe": dict(LINKS), "render": True}))
+def test_a_source_with_render_has_every_page_rendered(live: LiveCatalog) -> None:
+    live.serve({"/": link_page("/c/1"), "/c/1": link_page()}, config={"recipe": dict(LINKS), "render": True})
 
-    counts, browsers, rendered = crawl_with_chromium(ctx, web)
+    counts, browsers, rendered = crawl_with_chromium(live.ctx, live.web)
 
     assert (counts.new, counts.failed, browsers, rendered) == (2, 0, 1, 2)
-    assert all(row.rendered_at is not None for row in rows(store, snapshots))
+    assert all(row.rendered_at is not None for row in live.rows(snapshots))

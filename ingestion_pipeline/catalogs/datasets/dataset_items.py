@@ -16,18 +16,15 @@ fetches it again.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     ColumnElement,
     Connection,
-    Float,
-    Integer,
     Row,
     String,
     Subquery,
-    Text,
     and_,
     case,
     delete,
@@ -70,11 +67,11 @@ from ingestion_pipeline.tasks.errors import FORBIDDEN
 class Item:
     """A record of one page, in plain values; `is_flagged` if a required field is not proved."""
 
-    key: str
+    item_key: str
     position: int
     data: Mapping[str, Any]
     grounding: Mapping[str, Any]
-    method: str
+    extraction_method: str
     model: str | None
     confidence: float
     is_flagged: bool
@@ -87,11 +84,11 @@ def items_of(kind: EntityType, reading: ExtractionResult) -> list[Item]:
     for position, (key, record) in enumerate(zip(item_keys(kind, whole), whole, strict=True), start=1):
         values = record.as_dict()
         item = Item(
-            key=key,
+            item_key=key,
             position=position,
             data={name: values[name] for name in record.fields},
             grounding=values["evidence"],
-            method=record.method.value,
+            extraction_method=record.method.value,
             model=record.model,
             confidence=record.confidence,
             is_flagged=record.is_flagged,
@@ -113,14 +110,8 @@ class FinishedPage:
 
 
 _PAGE_COLUMNS = {
-    "id": Id,
-    "status": String(20),
-    "item_count": Integer(),
-    "extraction_method": String(20),
-    "reader_hash": String(64),
-    "failure": Json,
-    "read_at": UtcDateTime(),
-    "run_id": String(64),
+    name: pages.c[name].type
+    for name in ("id", "status", "item_count", "extraction_method", "reader_hash", "failure", "read_at", "run_id")
 }
 
 
@@ -130,19 +121,12 @@ def write_pages(
     """Write the results of pages that still wait to be extracted; return their ids."""
     if not finished:
         return set()
-    rows = [
-        (
-            page.id,
-            page.status.value,
-            page.item_count,
-            page.method,
-            page.reader_hash,
-            None if page.failure is None else dict(page.failure),
-            None if page.reader_hash is None else now,
-            run_id,
-        )
-        for page in finished
-    ]
+    rows: list[tuple[Any, ...]] = []
+    for page in finished:
+        failure = None if page.failure is None else dict(page.failure)
+        read_at = None if page.reader_hash is None else now
+        result = (page.item_count, page.method, page.reader_hash, failure, read_at)
+        rows.append((page.id, page.status.value, *result, run_id))
     page_rows = row_source(connection, _PAGE_COLUMNS, rows, "given")
     was_read = page_rows.c.read_at.is_not(None)  # else the result of the last extraction stays
     values = {
@@ -209,21 +193,9 @@ class PageItems:
     items: Sequence[Item]
 
 
-_ITEM_COLUMNS = {
-    "dataset_id": Id,
-    "page_id": Id,
-    "snapshot_id": Id,
-    "entity_type": String(60),
-    "item_key": Text(),
-    "position": Integer(),
-    "data": Json,
-    "grounding": Json,
-    "extraction_method": String(20),
-    "model": Text(),
-    "confidence": Float(),
-    "is_flagged": Boolean(),
-    "is_repeat": Boolean(),
-}
+_OF_PAGE = ("dataset_id", "page_id", "snapshot_id", "entity_type")  # fields of PageItems, and columns
+_OF_ITEM = ("item_key", "position", "data", "grounding", "extraction_method", "model", "confidence", "is_flagged")
+_ITEM_COLUMNS = {name: data_items.c[name].type for name in (*_OF_PAGE, *_OF_ITEM, "is_repeat")}
 _IDENTITY = ("dataset_id", "page_id", "item_key")
 
 
@@ -238,25 +210,8 @@ def write_items(
         of_these = data_items.c.page_id.in_(list(read_before))
         mine = data_items.c.dataset_id.in_({page.dataset_id for page in page_items})
         connection.execute(delete(data_items).where(of_these, mine))
-    rows = [
-        (
-            page.dataset_id,
-            page.page_id,
-            page.snapshot_id,
-            page.entity_type,
-            item.key,
-            item.position,
-            item.data,
-            item.grounding,
-            item.method,
-            item.model,
-            item.confidence,
-            item.is_flagged,
-            False,
-        )
-        for page in page_items
-        for item in page.items
-    ]
+    of_page, of_item = attrgetter(*_OF_PAGE), attrgetter(*_OF_ITEM)
+    rows = [(*of_page(page), *of_item(item), False) for page in page_items for item in page.items]
     if not rows:
         return
     item_rows = row_source(connection, _ITEM_COLUMNS, rows, "given")
@@ -448,18 +403,12 @@ def is_unchanged(connection: Connection, extraction_id: int, dataset_id: int) ->
     return connection.execute(lost).first() is None
 
 
-_COPIED = (
-    *("snapshot_id", "entity_type", "item_key", "position", "data", "grounding"),
-    *("extraction_method", "model", "confidence", "is_flagged"),
-)
-
-
 def copy_carried(connection: Connection, extraction_id: int, *, from_id: int, to_id: int, now: datetime) -> None:
     """Copy the items of carried pages into the new dataset; one statement, idempotent."""
     values: dict[str, ColumnElement[Any]] = {
         "dataset_id": literal(to_id, Id),
         "page_id": pages.c.id,
-        **{name: data_items.c[name] for name in _COPIED},
+        **{name: data_items.c[name] for name in ("snapshot_id", "entity_type", *_OF_ITEM)},
         "is_repeat": false(),
         "created_at": literal(now, UtcDateTime()),
     }
@@ -471,7 +420,7 @@ def copy_carried(connection: Connection, extraction_id: int, *, from_id: int, to
         .order_by(pages.c.key, data_items.c.position)
     )
     statement = insert_into(connection, data_items).from_select(list(values), carried)
-    once = statement.on_conflict_do_nothing(index_elements=["dataset_id", "page_id", "item_key"])
+    once = statement.on_conflict_do_nothing(index_elements=list(_IDENTITY))
     connection.execute(once)
 
 
@@ -489,9 +438,8 @@ def carry_over(
 ) -> set[int]:
     """Mark pages whose content, key and reader hash are known as read; return their ids.
 
-    Without a model, pages that a model has read are carried over as well, unless the source's
-    configuration changed: nothing could read them again. One statement, and none for an extraction
-    without a published dataset.
+    Without a model, pages that a model has read are carried over as well, unless the source's configuration changed:
+    nothing could read them again. One statement, and none for an extraction without a published dataset.
     """
     rows = [
         (extraction.id, extraction.base_dataset_id, name)

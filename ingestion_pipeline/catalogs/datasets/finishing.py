@@ -65,9 +65,8 @@ from ingestion_pipeline.tasks.task import TaskStatus
 class Progress:
     """The progress of one extraction; a page in progress counts as waiting, for it may wait again.
 
-    Counted apart, a page that is retried for ever would look like a change each time. `kept_items`
-    come from the dataset before, since their pages failed; `missing` pages stated records before,
-    and failed or state none.
+    Counted apart, a page that is retried for ever would look like a change each time. `kept_items` come from the
+    dataset before, since their pages failed; `missing` pages stated records before, and failed or state none.
     """
 
     steps: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -640,8 +639,7 @@ def has_finishable(connection: Connection) -> bool:
 def _pending(connection: Connection, active: Sequence[Row[Any]]) -> dict[int, datetime | None]:
     """Return the extractions with a waiting or running task; by source, as the index has it.
 
-    The value is when the last page that waits to be fetched is due; a page that waits for a model
-    may wait for ever.
+    The value is when the last page that waits to be fetched is due; a page that waits for a model may wait for ever.
     """
     ids = {row.tracking_id: row.id for row in active}
     retry_at = func.max(tasks.c.not_before).filter(

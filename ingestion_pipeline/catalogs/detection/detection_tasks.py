@@ -315,5 +315,4 @@ async def run_detection(
     async with ModelClient(ctx.store, ctx.settings) if ctx.settings.has_model else nullcontext() as client:
         handler = DetectionHandler(ctx, visitor, client=client, source_ids=source_ids)
         loop: WorkerLoop[DetectionItem, FoundRecipe] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
-        counts = await loop.run()
-    return DetectionCounts(**{name: counts[name] for name in DetectionCounts.__dataclass_fields__})
+        return DetectionCounts.of(await loop.run())

@@ -6,26 +6,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ingestion_pipeline.catalogs.detection.link_shapes import (
+from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters, NotDetected
+from ingestion_pipeline.catalogs.detection.page_analysis import (
     COURSE_SHARE,
     COURSEDOG,
     MANY_LINKS,
+    PAGE_BY_PAGE,
+    Anchor,
     CatalogPlatform,
     Cluster,
+    PageAnalysis,
     PagePurpose,
+    find_paging,
     platform_clusters,
     platform_of,
     purpose_of,
     school_ids,
     usable_anchors,
     widen_cluster,
-)
-from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters, NotDetected
-from ingestion_pipeline.catalogs.detection.page_analysis import (
-    PAGE_BY_PAGE,
-    Anchor,
-    PageAnalysis,
-    find_paging,
 )
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown

@@ -1,20 +1,30 @@
-"""Analyze a page for detection: its links with their texts, its records, and how its list continues."""
+"""Analyze a page for detection: its links with their texts and shapes, its records, paging, platform and purpose.
+
+URLs of one shape differ only in a number, a name or query values.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module, resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.pipeline import NoRules, read_records
 from ingestion_pipeline.catalogs.extraction.rules.course_words import read_heading
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import (
     Clue,
@@ -92,11 +102,7 @@ class PageAnalysis:
 
 
 def analyze_page(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> PageAnalysis:
-    """Return all signals that rules read from the page.
-
-    Raises:
-        Permanent: the page is a parser bomb (see `parse_html`).
-    """
+    """Return all signals that rules read from the page; a parser bomb is `Permanent` (see `parse_html`)."""
     tree = parse_html(html)
     heads = [clean_text(node.text()) or "" for node in tree.css("title, h1")]
     return PageAnalysis(
@@ -287,3 +293,341 @@ _OFFSETS = ("offset", "start", "skip", "from", "startrow", "first", "startindex"
 def _pagination(template: str, counts: str, total: int, **more: int) -> dict[str, Any] | None:
     pattern = template.replace("{}", f"{{{counts}}}")
     return {"url_pattern": pattern, "total_pages": total, **more} if 1 < total <= MAX_PAGES else None
+
+
+LEAST_LINKS = 2
+MOST_CLUSTERS = 6
+MOST_JOINED = 4  # shapes in one pattern; a site with more of them has no shape at all
+MAX_SEGMENTS = 12
+COURSE_SHARE = 0.5
+# A narrower shape outranks a wider one that has hardly more links.
+_TRUST = {"number": 1.0, "query": 1.0, "name": 0.95, "names": 0.8, "wide": 0.6}
+_VARIABLE_TRUST = 0.95  # for each further part of an address that differs between sibling pages
+_NUMBER = re.compile(r"[0-9]+")
+_NO_PAGE = re.compile(r"\.(?:pdf|docx?|xlsx?|zip|png|jpe?g|gif|svg|css|js|ics|xml|rss)$", re.I)
+_VARIABLE = r"[^/?#]+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others."""
+
+    pattern: str
+    trust: float = 1.0  # the weight of the kind of shape
+    anchors: tuple[Anchor, ...]
+    reach: float = 1.0  # the share of sibling pages that have such links
+
+    @property
+    def course_share(self) -> float:
+        """The share of links whose text names a course."""
+        return sum(link.names_course for link in self.anchors) / len(self.anchors)
+
+    @property
+    def aside_share(self) -> float:
+        """The share of links that stand in menus."""
+        return sum(link.is_aside for link in self.anchors) / len(self.anchors)
+
+    @property
+    def score(self) -> float:
+        """The rank: high for many links in the content that name courses, of a narrow shape."""
+        named = sum(bool(link.text) for link in self.anchors) / len(self.anchors)
+        quality = (1 + 4 * self.course_share) * (1.05 - self.aside_share) * (0.2 + named)
+        # Words of courses prove a wide shape: it only has to lose where both have the same links.
+        is_of_courses = self.course_share >= COURSE_SHARE
+        trust = 1 - (1 - self.trust) / 100 if is_of_courses else self.trust
+        return len(self.anchors) * quality * trust * self.reach
+
+    def __str__(self) -> str:
+        """Return the number of links and an example, for people."""
+        return f"{len(self.anchors)} links such as {self.anchors[0].url}"
+
+
+def clusters_of(*pages: PageAnalysis) -> list[Cluster]:
+    """Return the link shapes of a page and its siblings, the most promising first.
+
+    No shape lies within a better one. A shape that few siblings have ranks low: it belongs to one
+    category. Only links to the pages' own host count, and none to further pages of the same list.
+    """
+    by_page = [usable_anchors(page) for page in pages]
+    usable = list({link.url: link for links in by_page for link in links}.values())
+    by_shape: dict[str, tuple[float, list[Anchor]]] = {}
+    for anchor in usable:
+        for trust, pattern in _shapes(anchor.url):
+            by_shape.setdefault(pattern, (trust, []))[1].append(anchor)
+    for trust, pattern, anchors in _generalised(usable, has_siblings=len(pages) > 1):
+        by_shape.setdefault(pattern, (trust, anchors))
+    places = [{link.url for link in links} for links in by_page if links]
+    clusters = [
+        _with_reach(Cluster(pattern=pattern, trust=trust, anchors=tuple(anchors)), places)
+        for pattern, (trust, anchors) in by_shape.items()
+        if len(anchors) >= LEAST_LINKS
+    ]
+    ranked = _distinct(sorted(clusters, key=lambda cluster: (-cluster.score, cluster.pattern)))
+    return [*_join_siblings(ranked, places), *ranked]
+
+
+def usable_anchors(page: PageAnalysis) -> list[Anchor]:
+    """Return the page's links to other pages of its host, except further pages of its list."""
+    host = urlsplit(page.url).netloc
+    further = {canonical_or_none(link.url) for link in page.following}
+    return [
+        anchor
+        for anchor in page.anchors
+        if anchor.url not in further
+        and urlsplit(anchor.url).netloc == host
+        and not _NO_PAGE.search(urlsplit(anchor.url).path)
+    ]
+
+
+def _with_reach(cluster: Cluster, places: Sequence[set[str]]) -> Cluster:
+    urls = {anchor.url for anchor in cluster.anchors}
+    return replace(cluster, reach=sum(bool(urls & place) for place in places) / len(places))
+
+
+def _join_siblings(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Cluster]:
+    """Return the best shape joined with shapes of the siblings that have none of its links."""
+    if not ranked or ranked[0].reach == 1:
+        return []
+    best = ranked[0]
+    parts = [best]
+    missing = [place for place in places if not place & {anchor.url for anchor in best.anchors}]
+    for other in ranked[1:]:
+        urls = {anchor.url for anchor in other.anchors}
+        is_alike = (other.course_share >= COURSE_SHARE) == (best.course_share >= COURSE_SHARE)
+        if is_alike and other.aside_share < COURSE_SHARE and any(place & urls for place in missing):
+            parts.append(other)
+            missing = [place for place in missing if not place & urls]
+    if len(parts) == 1 or len(parts) > MOST_JOINED:
+        return []
+    anchors = {anchor.url: anchor for part in parts for anchor in part.anchors}
+    pattern = "|".join(part.pattern for part in parts)
+    return [_with_reach(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
+
+
+def widen_cluster(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
+    """Return the shape joined with those of further links, such as categories in other folders."""
+    narrow = (_TRUST["name"], _TRUST["query"])  # other URLs differ in the last segment or in the query
+    shapes = [next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None) for url in links]
+    pattern = "|".join(dict.fromkeys(filter(None, [cluster.pattern, *shapes])))
+    finds = LinkPattern(pattern).find
+    anchors = tuple(anchor for anchor in usable_anchors(page) if finds(anchor.url) is not None)
+    return replace(cluster, pattern=pattern, anchors=anchors)
+
+
+def _shapes(url: str) -> Iterator[tuple[float, str]]:
+    """Yield the shapes that the URL may be an example of, each as trust and pattern."""
+    parts = urlsplit(url)
+    origin = f"^{parts.scheme}://{_literal(parts.netloc)}"
+    segments = parts.path.strip("/").split("/")
+    if len(segments) > MAX_SEGMENTS:
+        return
+    folders = [f"/{_literal(part)}" for part in segments]
+    if parts.query:
+        path = "".join(folders) if segments != [""] else "/?"
+        yield _TRUST["query"], rf"{origin}{path}/?{_query(parts.query)}$"
+        return
+    if segments == [""]:
+        return
+    numbered = "/".join(_numbered(part) for part in segments)
+    if "[0-9]+" in numbered:
+        yield _TRUST["number"], f"{origin}/{numbered}/?$"
+    yield _TRUST["name"], f"{origin}{''.join(folders[:-1])}/{_suffix_pattern(segments[-1])}/?$"
+    if len(segments) > 2:  # noqa: PLR2004 - else any page of the site would fit
+        yield _TRUST["names"], f"{origin}{''.join(folders[:-2])}/{_VARIABLE}/{_suffix_pattern(segments[-1])}/?$"
+
+
+def _generalised(anchors: Sequence[Anchor], *, has_siblings: bool) -> Iterator[tuple[float, str, list[Anchor]]]:
+    """Yield what URLs of one length have in common, for each folder that some of them share.
+
+    A segment that is the same in all of them stays as it is; one that differs only by its numbers
+    matches any number, and every other segment any name.
+    """
+    frames: dict[tuple[str, ...], list[tuple[Anchor, list[str]]]] = {}
+    for anchor in anchors:
+        parts = urlsplit(anchor.url)
+        segments = parts.path.strip("/").split("/")
+        if len(segments) > MAX_SEGMENTS or segments == [""]:
+            continue
+        last = _suffix_pattern(segments[-1])
+        for depth in range(len(segments)):
+            frame = (parts.scheme, parts.netloc, _query(parts.query), last, str(len(segments)))
+            frames.setdefault((*frame, *segments[:depth]), []).append((anchor, segments))
+    for (scheme, netloc, query, last, *_), members in frames.items():
+        texts: list[str] = []
+        for column in zip(*(parts for _, parts in members), strict=True):
+            numbered = {_numbered(part) for part in column}
+            same = {_literal(column[0])} if len(set(column)) == 1 else numbered
+            texts.append(same.pop() if len(same) == 1 else _VARIABLE)
+        if texts[-1] == _VARIABLE:
+            texts[-1] = last
+        variable = sum(_VARIABLE in text for text in texts)
+        end = rf"/?{query}$" if query else "/?$"
+        pattern = f"^{scheme}://{_literal(netloc)}/{'/'.join(texts)}{end}"
+        trust = _VARIABLE_TRUST ** max(variable - 1, 0) if has_siblings else _TRUST["wide"]
+        yield trust, pattern, [anchor for anchor, _ in members]
+
+
+def _query(query: str) -> str:
+    """Return the pattern of a query with these parameter names and any values."""
+    keys = [pair.partition("=")[0] for pair in query.split("&") if pair]
+    return rf"\?{'&'.join(f'{_literal(key)}=[^&#]*' for key in keys)}" if keys else ""
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", text)
+
+
+def _numbered(segment: str) -> str:
+    return "[0-9]+".join(_literal(part) for part in _NUMBER.split(segment))
+
+
+def _suffix_pattern(segment: str) -> str:
+    """Return a pattern for any name with the same file suffix."""
+    _, dot, suffix = segment.rpartition(".")
+    is_suffix = bool(dot) and suffix.isalpha() and len(suffix) <= 5  # noqa: PLR2004 - .xhtml
+    return rf"[^/?#]+\.{suffix}" if is_suffix else _VARIABLE
+
+
+def _distinct(ranked: Sequence[Cluster]) -> list[Cluster]:
+    best: list[Cluster] = []
+    taken: list[set[str]] = []
+    for cluster in ranked:
+        urls = {anchor.url for anchor in cluster.anchors}
+        # A wider shape around a better one counts only if it has much that is its own.
+        if any(len(urls - other) * 2 < len(urls) for other in taken):
+            continue
+        best.append(cluster)
+        taken.append(urls)
+        if len(best) == MOST_CLUSTERS:
+            break
+    return best
+
+
+TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
+MANY_LINKS = 3  # of one shape and in the content; fewer stand on any page
+STRAY_LINKS = 5  # with so many course links beside one record the page may be a list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePurpose:
+    """The page type if rules are sure; None if the linked pages, or a model, must decide."""
+
+    page_type: PageType | None
+    why: str
+    clusters: tuple[Cluster, ...] = ()
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether it is a page of links, by their texts or by their number."""
+        if self.page_type is not None:
+            return self.page_type is not PageType.DETAIL
+        return any(
+            len(cluster.anchors) >= MANY_LINKS and cluster.aside_share < COURSE_SHARE for cluster in self.clusters
+        )
+
+
+def purpose_of(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
+    """Return what the page is for; the link shapes are those of the page and its siblings."""
+    clusters = tuple(clusters_of(page, *siblings))
+    courses = next((cluster for cluster in clusters if cluster.course_share >= COURSE_SHARE), None)
+    records = page.records
+    if records is not None and records.count:
+        if (why := _is_list_of(records, courses, page)) is None:
+            summary = f"{records.count} records, {records.complete} of them whole"
+            return PagePurpose(page_type=PageType.DETAIL, why=summary, clusters=clusters)
+    elif courses is not None:
+        why = f"{courses}, with the words of courses"
+    else:
+        seen = "; ".join(str(cluster) for cluster in clusters[:3]) or "no links of one shape"
+        no_records = "no records" if records is not None else "records that no rules read"
+        form = ", and a form to be filled in" if page.has_form else ""
+        return PagePurpose(page_type=None, why=f"{no_records}, {seen}{form}", clusters=clusters)
+    first = tuple(sorted(clusters, key=lambda cluster: cluster is not courses))
+    return PagePurpose(page_type=PageType.DETAIL_LINKS, why=why, clusters=first)
+
+
+def _is_list_of(records: RecordStats, courses: Cluster | None, page: PageAnalysis) -> str | None:
+    """Explain why the records are only a list of linked ones; None if they are the records."""
+    if courses is None:
+        return None
+    links = len(courses.anchors)
+    if not records.complete:
+        return f"{records.count} courses without descriptions, and {courses}"
+    is_short = records.description_characters < TEASER_CHARACTERS
+    if is_short and links >= 0.8 * records.count and records.count > 1:
+        return f"{records.count} courses in a line each, and {courses}"
+    is_about_it = any(name and name in page.title for name in records.names)
+    if records.count == 1 and links >= STRAY_LINKS and not is_about_it:
+        return f"one course among {courses}"
+    return None
+
+
+COURSEDOG = "coursedog"
+
+
+class CatalogPlatform(BaseModel):
+    """How a platform is recognised, and which of its links lead on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    marks: tuple[str, ...] = Field(min_length=1)
+    urls: tuple[str, ...] = ()
+    detail: str | None = None
+    links: tuple[str, ...] = ()
+    school_ids: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def platforms() -> tuple[CatalogPlatform, ...]:
+    """Return the known platforms in the order in which they are tried."""
+    file = resources.files("ingestion_pipeline.catalogs.detection") / "platforms.yaml"
+    return TypeAdapter(tuple[CatalogPlatform, ...]).validate_python(yaml.safe_load(file.read_text()))
+
+
+def platform_of(page: PageAnalysis) -> CatalogPlatform | None:
+    """Return the first platform whose marks the page or its URL has."""
+    for platform in platforms():
+        if any(_compiled(mark).search(page.html) for mark in platform.marks):
+            return platform
+        if any(_compiled(mark).search(page.url) for mark in platform.urls):
+            return platform
+    return None
+
+
+def school_ids(platform: CatalogPlatform, html: str) -> tuple[str, ...]:
+    """Return the school ids that the page may mean, the most certain first."""
+    matches = (match[1] for text in platform.school_ids for match in _compiled(text).finditer(html))
+    return tuple(dict.fromkeys(matches))
+
+
+def platform_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) -> list[Cluster]:
+    """Return the links of these sibling pages of the platform's own shapes, deepest level first.
+
+    A shape below a page's own URL belongs to that page alone, and to none of its siblings.
+    """
+    address = pages[0].url.partition("?")[0].rstrip("/") + "/"
+    hosts = {urlsplit(page.url).netloc for page in pages}
+    anchors = list({link.url: link for page in pages for link in page.anchors}.values())
+    clusters: list[Cluster] = []
+    for text in platform.links:
+        if "{own}" in text and len(pages) > 1:
+            continue
+        pattern = text.replace("{own}", _literal(address))
+        matching = tuple(
+            anchor
+            for anchor in anchors
+            if urlsplit(anchor.url).netloc in hosts and _compiled(pattern).search(anchor.url)
+        )
+        if matching:
+            clusters.append(Cluster(pattern=pattern, anchors=matching))
+    return clusters
+
+
+@lru_cache(maxsize=200)
+def _compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 has no annotations
+    re2: Any = import_module("re2")  # pages are searched: no page may make that slow
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    return re2.compile(pattern, options)

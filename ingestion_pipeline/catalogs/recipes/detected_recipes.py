@@ -83,8 +83,7 @@ def ready_recipes(
 ) -> dict[str, Mapping[str, Any] | str]:
     """Return each source's recipe, or the reason why there is none yet.
 
-    Detection is queued for sources without a recipe, and again where it failed for a transient
-    reason.
+    Detection is queued for sources without a recipe, and again where it failed for a transient reason.
     """
     ready: dict[str, Mapping[str, Any] | str] = {
         source.id: source.config[BY_HAND] for source in sources if is_by_hand(source)

@@ -179,11 +179,7 @@ class PageSource:
         return cleaned_text(decode(self._body, self._content_type))
 
     def document(self) -> object:
-        """Return the page parsed as an API response.
-
-        Raises:
-            Transient: it is not valid JSON, complete or not: a server in trouble sends such.
-        """
+        """Return the page parsed as an API response; invalid JSON is `Transient`: a server in trouble sends such."""
         try:
             return json.loads(decode(self._body, self._content_type).lstrip("\ufeff"))
         except (ValueError, RecursionError) as error:
@@ -328,8 +324,7 @@ def _steps(step: Step) -> Iterator[Step]:
 def follow_page(step: Step, page: PageSource) -> Followed:
     """Return the pages that follow, each once, never the page itself.
 
-    A page that is the first of its own list is followed as one of that list: no other page would do
-    it.
+    A page that is the first of its own list is followed as one of that list: no other page would do it.
 
     Raises:
         Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows,

@@ -31,11 +31,7 @@ class LinkPattern:
     is_exact: bool = False
 
     def checked(self) -> "LinkPattern":
-        """Return the pattern itself if it is valid.
-
-        Raises:
-            BadPattern: it is no RE2 pattern.
-        """
+        """Return the pattern itself; raise `BadPattern` if it is no RE2 pattern."""
         _compiled(self.text)
         return self
 
@@ -87,11 +83,8 @@ _DROPPED = ("title", "alt", "style", "hidden", "aria-hidden")
 def simplified_markdown(html: str, *, within: str | None = None) -> str:
     """Return the page as Markdown with inline links; with `within` only the first matching element.
 
-    Head, comments, `link`, footers, scripts, empty frames and empty boxes are removed, and so is
-    every attribute but `href`. It is pure: the same page gives the same text.
-
-    Raises:
-        Permanent: the page is a parser bomb (see `parse_html`).
+    Head, comments, `link`, footers, scripts, empty frames and empty boxes are removed, and so is every attribute but
+    `href`. It is pure: the same page gives the same text. A parser bomb is `Permanent` (see `parse_html`).
     """
     tree = parse_html(html)
     _simplify(tree)

@@ -53,11 +53,9 @@ class CoursedogApi:
     def following(self, url: str, document: object) -> list[tuple[str, int]]:
         """Return the pages that follow from the page at `url`, each with its number in its list.
 
-        The first page of a list leads to the others; the very first leads to the other lists as
-        well.
+        The first page of a list leads to the others; the very first leads to the other lists as well.
 
-        Raises:
-            Permanent: the response is no list of courses, or is empty where it should not be.
+        A response that is no list of courses, or is empty where it should not be, is `Permanent`.
         """
         query = parse_qs(urlsplit(url).query)
         catalog_id, skip = query.get("catalogId", [""])[0], int(query.get("skip", ["0"])[0])
@@ -434,11 +432,7 @@ def needs_a_browser(config: Mapping[str, Any]) -> bool:
 
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
-    """Return the recipe of a source's configuration.
-
-    Raises:
-        BadRecipe: with all problems.
-    """
+    """Return the recipe of a source's configuration; raise `BadRecipe` with all problems."""
     problems: list[str] = []
     raw = as_mapping(config.get("recipe"))
     if raw is None:

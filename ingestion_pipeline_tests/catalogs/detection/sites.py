@@ -18,9 +18,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import outbox, recipes, tasks
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline_tests.catalog_extractions import a_catalog
-from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, rows
+from ingestion_pipeline_tests.catalog_extractions import LiveCatalog, a_catalog
+from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, add_sources, rows
 
 HOME = "http://a.test"
 TOPICS = ("Algebra", "Botany", "Chemistry", "Drawing", "Economics", "French", "Geology", "History")
@@ -319,12 +318,14 @@ def catalog_without_recipe(path: str, **config: Any) -> Definition:
     return a_catalog(url=f"http://a.test{path}", config=config)
 
 
-def serve_site(web: FakeWeb, site: Mapping[str, str]) -> None:
-    web.routes |= dict(site)
+def declare(live: LiveCatalog, path: str, *, site: Mapping[str, str] | None = None, **config: Any) -> None:
+    """Serve the site, and register its catalog, whose recipe has to be detected."""
+    live.web.routes |= dict(site or {})
+    add_sources(live.store, catalog_without_recipe(path, **config))
 
 
-def detect(ctx: RunContext, web: FakeWeb) -> DetectionCounts:
-    return asyncio.run(_detect(ctx, web.port))
+def detect(live: LiveCatalog, ctx: RunContext | None = None) -> DetectionCounts:
+    return asyncio.run(_detect(ctx or live.ctx, live.web.port))
 
 
 async def _detect(ctx: RunContext, port: int) -> DetectionCounts:

@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, outbox, pages
-from ingestion_pipeline_tests.catalog_extractions import crawl_all, crawled_pages, poll_catalogs
+from ingestion_pipeline_tests.catalog_extractions import LiveCatalog
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.detection.sites import catalog_without_recipe, detect, recipe_row
-from ingestion_pipeline_tests.fakes import FakeWeb, Reply, RoutesByFunction
-from ingestion_pipeline_tests.polling_runs import add_sources, rows
+from ingestion_pipeline_tests.catalogs.detection.sites import declare, detect, recipe_row
+from ingestion_pipeline_tests.fakes import Reply, RoutesByFunction
 
 API = "/api/cm/demo_school/courses/search/$filters"
 
@@ -28,69 +26,69 @@ def api_routes(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_vendors_api_is_detected_and_read_to_its_reported_length(ctx: RunContext, web: FakeWeb) -> None:
+def test_a_vendors_api_is_detected_and_read_to_its_reported_length(live: LiveCatalog) -> None:
     """The robots.txt of an API does not apply: it is no page."""
-    web.routes |= api_routes(45)
-    web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
-    add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
+    live.web.routes |= api_routes(45)
+    live.web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
+    declare(live, "/", api_base="http://api.test/api")
 
-    detect(ctx, web)
-    crawl_all(ctx, web.port)
+    detect(live)
+    live.crawl_all()
 
-    assert recipe_row(ctx.store).recipe["page_type"] == "API_REQUEST"
-    assert [row.kind for row in rows(ctx.store, extractions)] == ["api"]
-    assert [(page.status, page.step) for page in crawled_pages(ctx.store)] == [("SUCCESS", "root")] * 3
+    assert recipe_row(live.store).recipe["page_type"] == "API_REQUEST"
+    assert [row.kind for row in live.rows(extractions)] == ["api"]
+    assert [(page.status, page.step) for page in live.pages()] == [("SUCCESS", "root")] * 3
 
 
 @pytest.mark.slow
-def test_an_api_is_complete_with_an_item_for_each_course_and_notified_once(ctx: RunContext, web: FakeWeb) -> None:
-    web.routes |= api_routes(45)
-    add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
-    detect(ctx, web)
+def test_an_api_is_complete_with_an_item_for_each_course_and_notified_once(live: LiveCatalog) -> None:
+    live.web.routes |= api_routes(45)
+    declare(live, "/", api_base="http://api.test/api")
+    detect(live)
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    items = rows(ctx.store, data_items)
+    items = live.rows(data_items)
     assert len({row.item_key for row in items}) == len(items) == 45
     assert {proof["status"] for row in items for proof in row.grounding.values()} == {"source"}
-    assert [row.item_count for row in rows(ctx.store, pages)] == [20, 20, 5]
-    assert all(row.read_started_at and row.read_at for row in rows(ctx.store, pages))
-    [extraction] = rows(ctx.store, extractions)
+    assert [row.item_count for row in live.rows(pages)] == [20, 20, 5]
+    assert all(row.read_started_at and row.read_at for row in live.rows(pages))
+    [extraction] = live.rows(extractions)
     assert (extraction.status, extraction.summary["items"]) == ("COMPLETE", 45)
     assert extraction.summary["cost"]["usd"] == "0"
-    ends = [row for row in rows(ctx.store, outbox) if row.subject_kind == "extraction"]
+    ends = [row for row in live.rows(outbox) if row.subject_kind == "extraction"]
     assert [row.payload["status"] for row in ends] == ["COMPLETE"]
 
 
 @pytest.mark.slow
-def test_an_unchanged_api_still_leads_to_its_further_pages(ctx: RunContext, web: FakeWeb) -> None:
-    web.routes |= api_routes(45)
-    add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
-    detect(ctx, web)
+def test_an_unchanged_api_still_leads_to_its_further_pages(live: LiveCatalog) -> None:
+    live.web.routes |= api_routes(45)
+    declare(live, "/", api_base="http://api.test/api")
+    detect(live)
 
-    first = crawl_all(ctx, web.port)
-    again = crawl_all(ctx, web.port)
+    first = live.crawl_all()
+    again = live.crawl_all()
 
     assert (first.new, again.new, again.same) == (3, 0, 3)
 
 
 @pytest.mark.slow
-def test_a_truncated_api_answer_is_an_error_after_its_attempts(ctx: RunContext, web: FakeWeb) -> None:
-    web.routes |= api_routes(45)
+def test_a_truncated_api_answer_is_an_error_after_its_attempts(live: LiveCatalog) -> None:
+    live.web.routes |= api_routes(45)
     broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
-    web.routes[broken] = '{"listLength": 45, "data": [{'
-    add_sources(ctx.store, catalog_without_recipe("/", api_base="http://api.test/api"))
-    detect(ctx, web)
+    live.web.routes[broken] = '{"listLength": 45, "data": [{'
+    declare(live, "/", api_base="http://api.test/api")
+    detect(live)
 
-    crawl_all(ctx, web.port)
+    live.crawl_all()
 
-    [failed_page] = [page for page in crawled_pages(ctx.store) if page.status == "ERROR"]
+    [failed_page] = [page for page in live.pages() if page.status == "ERROR"]
     assert failed_page.failure is not None
     assert failed_page.failure["code"] == "not_json"
-    assert len([path for path in web.paths if path == broken]) == 3
-    [extraction] = rows(ctx.store, extractions)
+    assert len([path for path in live.web.paths if path == broken]) == 3
+    [extraction] = live.rows(extractions)
     assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "not_json")
-    ends = [row for row in rows(ctx.store, outbox) if row.subject_kind == "extraction"]
+    ends = [row for row in live.rows(outbox) if row.subject_kind == "extraction"]
     assert len(ends) == 1
 
 
@@ -105,9 +103,7 @@ SESSIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SESSIONS)
-def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorized_catalog(
-    ctx: RunContext, web: FakeWeb, kind: str
-) -> None:
+def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorized_catalog(live: LiveCatalog, kind: str) -> None:
     """Every response has another session in all of its links; 40 courses in seven categories."""
     catalog = sites.CategorizedSite()
     site, numbers = catalog.pages(), itertools.count(1)
@@ -121,17 +117,17 @@ def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorized_catalog(
         link = re.compile("(?<=href=')[^']+")
         return link.sub(lambda match: SESSIONS[kind](match[0], number), html)
 
-    web.routes = RoutesByFunction(answer)
-    add_sources(ctx.store, catalog_without_recipe("/catalog"))
+    live.web.routes = RoutesByFunction(answer)
+    declare(live, "/catalog")
 
-    poll_catalogs(ctx, web)
-    assert detect(ctx, web).found == 1
-    web.requests.clear()
-    crawl_all(ctx, web.port)
+    live.poll()
+    assert detect(live).found == 1
+    live.web.requests.clear()
+    live.crawl_all()
 
-    assert not re.search(r"sess|sid=|S\(|utm", json.dumps(recipe_row(ctx.store).recipe))
-    details = [page for page in crawled_pages(ctx.store) if page.step == "root/links/links"]
+    assert not re.search(r"sess|sid=|S\(|utm", json.dumps(recipe_row(live.store).recipe))
+    details = [page for page in live.pages() if page.step == "root/links/links"]
     assert sorted(page.path for page in details) == sorted(catalog.courses)
-    assert len(web.paths) == len(set(web.paths))
-    [dataset] = rows(ctx.store, datasets)
+    assert len(live.web.paths) == len(set(live.web.paths))
+    [dataset] = live.rows(datasets)
     assert (dataset.status, dataset.item_count) == ("published", len(catalog.courses))

@@ -1,4 +1,4 @@
-"""From a first page to a recipe: sites of every kind, and the reasons for refusals."""
+"""Recipe detection by rules: page types, platforms and paging; from a first page to a recipe; reasons for refusals."""
 
 import asyncio
 import re
@@ -9,13 +9,96 @@ import pytest
 
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
 from ingestion_pipeline.catalogs.detection.model_votes import NotDetected
-from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
+from ingestion_pipeline.catalogs.detection.page_analysis import (
+    PageAnalysis,
+    analyze_page,
+    clusters_of,
+    find_paging,
+    platform_of,
+    purpose_of,
+)
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, entity_type
 from ingestion_pipeline.catalogs.recipes.next_pages import PageSource, follow_page, steps_of
 from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, recipe_of
 from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.catalogs.course_pages import (
+    PAGES_WITH_COURSES,
+    PAGES_WITHOUT_COURSES,
+    expected,
+    expected_cases,
+    saved_body,
+)
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, CategorizedSite, SavedPages
+from ingestion_pipeline_tests.samples import sample
+
+URL = "http://a.test/list"
+
+
+def analyze(html: str, url: str = URL) -> PageAnalysis:
+    return analyze_page(html, url, kind=entity_type("course"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "page_type", "platform"),
+    [
+        ("banner/gatech_cs_catalog_listing.html", "DETAIL", "banner"),
+        ("banner/gatech_cs1332_detail.html", "DETAIL", "banner"),
+        ("banner/gatech_subject_select.html", None, "banner"),
+        ("banner/gatech_term_select.html", None, None),
+        ("courseleaf/odu_courseblock.html", "DETAIL", "courseleaf"),
+        ("cleancatalog/atlanticcape_baking_certificate.html", "DETAIL_LINKS", None),
+    ],
+)
+def test_the_type_and_platform_of_a_real_page_are_recognized(
+    name: str, page_type: str | None, platform: str | None
+) -> None:
+    page = analyze(sample(f"courses/{name}").read_text(errors="replace"))
+    matched = platform_of(page)
+
+    assert purpose_of(page).page_type == page_type
+    assert (matched.name if matched else None) == platform
+
+
+PAGES = [name for name in PAGES_WITH_COURSES if saved_body(name).lstrip()[:1] not in "{["]
+TEASERS = {"smartcatalog"}  # two courses in a line each, which link to their pages
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in TEASERS])
+def test_a_page_of_courses_is_a_detail_page(name: str) -> None:
+    assert purpose_of(analyze(saved_body(name))).page_type == "DETAIL"
+
+
+@pytest.mark.parametrize("name", PAGES_WITHOUT_COURSES)
+def test_a_page_without_courses_is_no_detail_page(name: str) -> None:
+    assert purpose_of(analyze(saved_body(name))).page_type != "DETAIL"
+
+
+def test_a_list_of_courses_without_descriptions_is_a_list_of_links() -> None:
+    page = analyze(sites.numbered()["/courses"])
+
+    purpose = purpose_of(page)
+
+    assert purpose.page_type == "DETAIL_LINKS"
+    assert {anchor.url for anchor in purpose.clusters[0].anchors} == {
+        f"http://a.test/courses/{number}" for number in range(4)
+    }
+
+
+def test_a_menu_ranks_behind_the_content() -> None:
+    first = clusters_of(analyze(sites.kuali()["/catalog/courses"]))[0]
+
+    assert all("/catalog/courses/" in anchor.url for anchor in first.anchors)
+    assert first.aside_share == 0
+
+
+@pytest.mark.parametrize(("links", "expected"), expected_cases("pagers"))
+def test_paging_is_found_by_the_pager(links: dict[str, str], expected: object) -> None:
+    paging = find_paging(analyze(sites.page(sites.pager(links))))
+
+    assert (paging and dict(paging.pagination)) == expected
 
 
 def detect(pages: SavedPages, path: str, settings: Detection | None = None, **changes: Any) -> FoundRecipe:
@@ -65,31 +148,7 @@ def test_a_list_is_numbered_as_its_site_does() -> None:
     assert "filter%5Bcpage%5D={page_num}" in by_vendor.recipe["pagination"]["url_pattern"]
 
 
-CATEGORIZED_SITES = {
-    "numbers below the category": CategorizedSite(),
-    "names below the category": CategorizedSite(course="/catalog/{name}/{slug}"),
-    "no common folder": CategorizedSite(category="/{name}", course="/{name}/{slug}"),
-    "course codes after the category": CategorizedSite(course="/catalog/{name}/{code}-{number}"),
-    "absolute links": CategorizedSite(link="{home}{path}"),
-    "relative links": CategorizedSite(
-        category="/{name}", course="/{name}-{number}.html", link="{last}", list_page="{category}-p{page}"
-    ),
-    "queries": CategorizedSite(
-        category="/list.php?dept={code}",
-        course="/course.php?dept={code}&id={number}",
-        list_page="{category}&page={page}",
-    ),
-    "pages in the path": CategorizedSite(list_page="{category}/page/{page}"),
-    "titles without codes": CategorizedSite(has_codes=False, course="/catalog/{name}/{slug}"),
-    "one large category": CategorizedSite(sizes={"biology": 120, "music": 2, "law": 1, "art": 3, "dance": 2}, each=60),
-    "one large category without codes": CategorizedSite(
-        sizes={"biology": 120, "music": 3, "law": 2, "art": 3, "dance": 2},
-        each=120,
-        has_codes=False,
-        course="/catalog/{name}/{slug}",
-    ),
-    "records in the categories": CategorizedSite(holds_records=True),
-}
+CATEGORIZED_SITES = {name: CategorizedSite(**fields) for name, fields in expected("categorized_sites").items()}
 
 
 def crawl_detected(saved_pages: SavedPages, path: str = "/catalog", **changes: Any) -> set[str]:
@@ -234,29 +293,7 @@ def test_no_more_pages_are_fetched_than_the_sample_size() -> None:
     assert len([url for url in pages.requested_urls if "/courses/" in url]) == 5
 
 
-def test_links_to_pages_of_several_types_are_refused() -> None:
-    with pytest.raises(NotDetected) as refused:
-        detect(SavedPages(sites.mixed()), "/x")
-
-    message = str(refused.value)
-    assert "lead to pages of several types" in message
-    assert "http://a.test/x/" in message
-    assert "write config.recipe by hand" in message
-
-
-def test_an_uncertain_page_without_a_model_is_refused_with_evidence_and_cure() -> None:
-    site = {"/": sites.page("<form method=post><select><option>CS</select></form>")}
-
-    with pytest.raises(NotDetected) as refused:
-        detect(SavedPages(site), "/")
-
-    message = str(refused.value)
-    assert refused.value.code == "unsure"
-    assert "a form to be filled in" in message
-    assert "OPENAI_API_KEY" in message
-
-
-def test_lists_of_lists_are_refused_beyond_three_levels() -> None:
+def lists_of_lists() -> dict[str, str]:
     site = {"/l": sites.page(sites.anchors({f"/l/{letter}": letter * 5 for letter in "abcd"}))}
     for depth in range(1, 7):
         for letter in "abcd":
@@ -264,9 +301,49 @@ def test_lists_of_lists_are_refused_beyond_three_levels() -> None:
             inner = {f"{path}/{other}": other * 5 for other in "abcd"}
             site[path] = sites.page(sites.anchors(inner))
             site |= {to: sites.page(sites.anchors({f"{to}/{x}": x * 5 for x in "abcd"})) for to in inner}
+    return site
 
-    with pytest.raises(NotDetected, match="more than 3 levels deep"):
-        detect(SavedPages(site), "/l")
+
+UNCERTAIN = sites.page("<form method=post><select><option>CS</select></form>")
+ROUTES = sites.page(sites.anchors({f"#/courses?group={name}": name for name in sites.DEPARTMENTS}))
+SHELL = "<title>Catalog</title><body><div id=app></div><script src=/catalog.js></script>"
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "code", "parts"),
+    [
+        (
+            sites.mixed(),
+            "/x",
+            "unsure",
+            ["lead to pages of several types", "http://a.test/x/", "write config.recipe by hand"],
+        ),
+        ({"/": UNCERTAIN}, "/", "unsure", ["a form to be filled in", "OPENAI_API_KEY"]),
+        (lists_of_lists(), "/l", "not_detected", ["more than 3 levels deep"]),
+        (
+            {"/catalog/": ROUTES},
+            "/catalog/",
+            "by_script",
+            ["#/courses?group=Biology", "api/v1/catalog/courses", "render"],
+        ),
+        ({"/catalog/": SHELL}, "/catalog/", "by_script", ["before its script", "`render: true`"]),
+    ],
+    ids=[
+        "links to pages of several types",
+        "an uncertain page without a model",
+        "lists of lists beyond three levels",
+        "routes known only to a script",
+        "a page that is empty without its script",
+    ],
+)
+def test_a_catalog_that_rules_cannot_read_is_refused_with_evidence_and_cure(
+    site: dict[str, str], path: str, code: str, parts: list[str]
+) -> None:
+    with pytest.raises(NotDetected) as refused:
+        detect(SavedPages(site), path)
+
+    assert refused.value.code == code
+    assert [part for part in parts if part not in str(refused.value)] == []
 
 
 def test_an_entity_without_rules_needs_a_model() -> None:
@@ -335,24 +412,3 @@ def test_a_list_that_shows_only_its_first_numbers_is_followed_by_next_links() ->
     recipe = detect(SavedPages(site), "/courses").recipe
 
     assert recipe["pagination"] == {"next": "rel"}
-
-
-def test_routes_known_only_to_a_script_are_refused_with_the_cure() -> None:
-    links = {f"#/courses?group={name}": name for name in sites.DEPARTMENTS}
-
-    with pytest.raises(NotDetected, match=r"#/courses\?group=Biology") as refused:
-        detect(SavedPages({"/catalog/": sites.page(sites.anchors(links))}), "/catalog/")
-
-    assert refused.value.code == "by_script"
-    assert "api/v1/catalog/courses" in refused.value.text
-    assert "render" in refused.value.text
-
-
-def test_a_page_that_is_empty_without_its_script_is_refused_with_the_cure() -> None:
-    shell = "<title>Catalog</title><body><div id=app></div><script src=/catalog.js></script>"
-
-    with pytest.raises(NotDetected, match="before its script") as refused:
-        detect(SavedPages({"/catalog/": shell}), "/catalog/")
-
-    assert refused.value.code == "by_script"
-    assert "`render: true`" in refused.value.text

@@ -24,6 +24,7 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import model_calls
+from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedPages
 from ingestion_pipeline_tests.polling_runs import rows
@@ -215,20 +216,7 @@ PAGE = analyze_page(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (
-            {"second_page_url": "/l?p=2&x=9", "counts": "page_num", "second_number": 2},
-            {"url_pattern": "/l?p={page_num}&x=9", "total_pages": 2, "start_page": 1},
-        ),
-        ({"second_page_url": "/l?p=3&x=9", "counts": "page_num", "second_number": 3}, None),
-        ({"second_page_url": "/l?p=2&x=9", "counts": "page_num", "second_number": 7}, None),
-        ({"second_page_url": "/l?p=2&x=9", "counts": "none", "second_number": 2}, None),
-        ({"second_page_url": None, "counts": "page_num", "second_number": 2}, None),
-    ],
-    ids=["on the page", "invented", "no such number", "no count", "no address"],
-)
+@pytest.mark.parametrize(("answer", "expected"), expected_cases("pagination_votes"))
 def test_a_pagination_must_be_on_the_page(answer: dict[str, Any], expected: object) -> None:
     assert checked_pagination(PAGE, answer) == expected
 
@@ -253,24 +241,7 @@ def test_a_pattern_must_match_its_examples(pattern: str, examples: list[str], is
     assert (checked is not None) == is_good
 
 
-@pytest.mark.parametrize(
-    ("votes", "winner"),
-    [
-        ("AAB", "A"),
-        ("ABB", "B"),
-        ("ABAB", None),
-        ("ABBA", None),
-        ("AABB", None),
-        ("AAABBBCCCC", None),
-        ("AAAAABBBCC", None),
-        ("AAAAAABBCC", "A"),
-        ("A", "A"),
-        ("", None),
-        (["A", None, None], "A"),
-        (["A", "B", None], None),
-        ([None, None], None),
-    ],
-)
+@pytest.mark.parametrize(("votes", "winner"), expected_cases("vote_counts"))
 def test_more_than_half_of_the_votes_decide(votes: Sequence[str], winner: str | None) -> None:
     assert tally(list(votes)).winner == winner
 

@@ -1,4 +1,4 @@
-"""Which pages follow from a page: by links, lists, APIs, and patterns on the simplified Markdown."""
+"""Recipes: parsed, or refused with every problem; which pages follow from a page by links, lists, APIs and patterns."""
 
 from typing import Any
 
@@ -8,9 +8,181 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.recipes.next_pages import Followed, PageSource, Step, follow_page, identity, steps_of
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
-from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, Chained, Numbered, PageType, Recipe, recipe_of
+from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions, RenderWait
+from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
 from ingestion_pipeline_tests.samples import sample
+
+FULL_RECIPE = {
+    "page_type": "CATEGORY_LINKS",
+    "link_selector": "ul.departments a",
+    "load_wait_seconds": 2,
+    "links": {
+        "page_type": "DETAIL_LINKS",
+        "link_pattern": "/courses/[0-9]+",
+        "exact_link_match": True,
+        "pagination": {"url_pattern": "?from={offset}&n={limit}", "total_pages": 4, "limit": 20},
+        "links": {"page_type": "DETAIL", "content_selector": "#main", "render": True},
+    },
+}
+
+
+def recipe_problems(recipe: object) -> list[str]:
+    with pytest.raises(BadRecipe) as raised:
+        recipe_of({"recipe": recipe})
+    return list(raised.value.problems)
+
+
+def test_a_recipe_is_read_level_by_level() -> None:
+    recipe = recipe_of({"recipe": FULL_RECIPE})
+
+    departments, courses = recipe.links, recipe.links and recipe.links.links
+    assert departments is not None
+    assert courses is not None
+    assert (recipe.page_type, recipe.link_selector) == (PageType.CATEGORY_LINKS, "ul.departments a")
+    assert departments.pagination == Numbered(url_pattern="?from={offset}&n={limit}", total_pages=4, limit=20)
+    assert departments.link_pattern is not None
+    assert departments.link_pattern.is_exact
+    assert (courses.page_type, courses.render) == (PageType.DETAIL, True)
+    assert courses.rendering == RenderingOptions(load_wait_seconds=2, content_selector="#main")
+
+
+def test_detail_links_lead_to_detail_pages_by_default() -> None:
+    recipe = recipe_of({"recipe": {"page_type": "DETAIL_LINKS", "link_selector": "a"}})
+
+    assert recipe.links == Recipe(page_type=PageType.DETAIL)
+
+
+def test_the_setup_steps_keep_their_order() -> None:
+    steps = [{"click": "#accept"}, {"wait_seconds": 1.5}, {"click": ".more"}]
+    discovery = {"selector": "#tree", "limit": 50, "wait_seconds": 5}
+    recipe = {"page_type": "DETAIL", "setup": steps, "click_discovery": discovery}
+
+    rendering = recipe_of({"recipe": recipe}).rendering
+
+    clicks = Click(selector="#accept"), RenderWait(seconds=1.5), Click(selector=".more")
+    assert rendering.setup == clicks
+    assert rendering.discovery == ClickDiscovery(selector="#tree", limit=50, wait_seconds=5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"render": True}, {"setup": [{"click": "#more"}]}, {"click_discovery": {"selector": "#tree"}}]
+)
+def test_steps_that_only_a_browser_can_do_require_one(options: dict[str, Any]) -> None:
+    """Clicks of a recipe without `render` used to be skipped silently."""
+    assert recipe_of({"recipe": {"page_type": "DETAIL"} | options}).render
+
+
+def test_a_recipe_without_browser_steps_requires_none() -> None:
+    recipe = {"page_type": "DETAIL", "content_selector": "main", "load_wait_seconds": 2}
+
+    assert not recipe_of({"recipe": recipe}).render
+
+
+@pytest.mark.parametrize(("next_link", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"])
+def test_next_links_are_found_by_rel_or_by_a_selector(next_link: str, selector: str | None) -> None:
+    pagination = {"next": next_link, "max_pages": 7}
+
+    recipe = recipe_of({"recipe": {"page_type": "DETAIL", "pagination": pagination}})
+
+    assert recipe.pagination == Chained(selector=selector, max_pages=7)
+
+
+@pytest.mark.parametrize(("recipe", "message"), expected_cases("invalid_recipes"))
+def test_an_invalid_recipe_is_refused_with_the_key(recipe: Any, message: str) -> None:
+    assert message in "\n".join(recipe_problems(recipe))
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    inner = {"page_type": "DETAIL", "content_selector": "[", "setup": "click"}
+    recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "(", "load_wait_seconds": -1, "links": inner}
+
+    keys = [problem.partition(": ")[0] for problem in recipe_problems(recipe)]
+
+    assert sorted(keys) == [
+        "recipe.link_pattern",
+        "recipe.links.content_selector",
+        "recipe.links.setup",
+        "recipe.load_wait_seconds",
+    ]
+
+
+def test_levels_without_end_are_refused() -> None:
+    recipe: dict[str, Any] = {"page_type": "DETAIL"}
+    for _ in range(9):
+        recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": recipe}
+
+    assert recipe_problems(recipe) == ["recipe.links.links.links.links.links: a recipe has at most 5 levels; remove it"]
+
+
+TEXTS = st.text("abx[(?={}<>#. ", max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    ["page_type", "pagination", "link_selector", "link_pattern", "links", "setup", "load_wait_seconds"]
+)
+
+
+@pytest.mark.slow
+@given(st.dictionaries(KEYS, VALUES | st.sampled_from(["DETAIL", "DETAIL_LINKS"])))
+def test_no_configuration_is_too_strange_to_be_refused(recipe: dict[str, Any]) -> None:
+    try:
+        parsed: Recipe | BadRecipe = recipe_of({"recipe": recipe})
+    except BadRecipe as error:
+        parsed = error
+
+    assert isinstance(parsed, Recipe) or all(problem.startswith("recipe") for problem in parsed.problems)
+
+
+def test_an_api_is_read_with_its_own_server_and_dates() -> None:
+    api = {
+        "provider": "coursedog",
+        "school_id": "demo",
+        "catalog_ids": ["a", "b", "a"],
+        "api_base": "http://a.test/api/",
+        "effective_from": "2026-01-01",
+        "effective_until": "2026-12-31",
+    }
+
+    parsed = recipe_of({"recipe": {"page_type": "API_REQUEST", "api": api}}).api
+
+    assert parsed is not None
+    assert parsed.catalog_ids == ("a", "b")
+    assert parsed.first_url == (
+        "http://a.test/api/cm/demo/courses/search/$filters"
+        "?catalogId=a&skip=0&limit=20&orderBy=code&effectiveDatesRange=2026-01-01,2026-12-31"
+    )
+
+
+def test_every_problem_of_an_api_is_reported_at_once() -> None:
+    api = {"provider": "dog", "school_id": "a/b", "api_base": "ftp://x", "effective_from": "today"}
+    recipe = {"page_type": "API_REQUEST", "api": api, "link_pattern": "x", "render": True}
+
+    message = "\n".join(recipe_problems(recipe))
+
+    for part in (
+        "recipe.api.provider: 'dog' is none; there are: coursedog",
+        "recipe.api.school_id: 'a/b' is no id",
+        "recipe.api.catalog_ids: is missing",
+        "recipe.api.api_base: ",
+        "recipe.api.effective_from: 'today' is no day",
+        "recipe.link_pattern: API_REQUEST pages never follow links",
+        "recipe.render: says how a web page is read",
+    ):
+        assert part in message
+
+
+def test_an_api_is_only_allowed_at_the_root() -> None:
+    inner = {"page_type": "API_REQUEST", "api": {"provider": "coursedog"}}
+    recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": inner}
+
+    assert any("at the root alone" in problem for problem in recipe_problems(recipe))
+
 
 HOME = "https://a.test/list"
 LINKS = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
@@ -52,30 +224,17 @@ def test_an_exploratory_recipe_has_one_step_that_leads_to_itself() -> None:
     assert {step.links_key for step in steps} == {"root/links"}
 
 
-def test_links_that_match_are_followed_once_each_and_never_the_page_itself() -> None:
-    source = page("/c/1", "/c/2?utm_source=x", "c/3#top", "/c/1/", "/other", HOME, "mailto:a@b")
+@pytest.mark.parametrize(("recipe", "key", "page_fields", "followed"), expected_cases("followed_links"))
+def test_the_links_that_the_recipe_names_are_followed(
+    recipe: dict[str, Any], key: str, page_fields: dict[str, Any], followed: list[list[str]]
+) -> None:
+    source = page(*page_fields.get("hrefs", ()), url=page_fields.get("url", HOME), html=page_fields.get("html", ""))
 
-    followed = follow_page(step("root", **LINKS), source)
+    result = follow_page(step(key, **recipe), source)
 
-    assert followed_urls(followed) == [("root/links", "/c/1"), ("root/links", "/c/2"), ("root/links", "/c/3")]
-    assert not followed.is_detail
-
-
-def test_a_selector_and_a_pattern_hold_together() -> None:
-    html = "<ul class=l><li><a href=/c/1>1</a><li><a href=/d/2>2</a></ul><a href=/c/9>9</a>"
-
-    followed = follow_page(step("root", **LINKS, link_selector="ul.l"), page(html=html))
-
-    assert followed_urls(followed) == [("root/links", "/c/1")]
-
-
-def test_an_exact_link_match_follows_only_the_matched_part() -> None:
-    """Relative links that repeat a path segment, as on some old sites."""
-    recipe = {**LINKS, "link_pattern": "/c/[0-9]+", "exact_link_match": True}
-
-    followed = follow_page(step("root", **recipe), page("https://a.test/x/c/c/7/extra"))
-
-    assert followed_urls(followed) == [("root/links", "/c/7")]
+    assert followed_urls(result) == [(step_key, path) for step_key, path in followed]
+    is_list = recipe["page_type"] == "DETAIL_LINKS"
+    assert not (is_list and result.is_detail)
 
 
 def test_a_detail_page_never_follows_links() -> None:
@@ -96,44 +255,10 @@ def test_numbered_pagination_comes_before_links() -> None:
     assert not followed.is_detail
 
 
-def test_a_page_of_a_list_does_not_restart_the_list() -> None:
-    source = page("/c/1", "/list?page=3", url="https://a.test/list?page=2")
-
-    followed = follow_page(step("root/pages", **LINKS, pagination=NUMBERED), source)
-
-    assert followed_urls(followed) == [("root/links", "/c/1")]
-
-
-def test_a_root_that_is_the_first_page_of_its_list_is_followed_like_the_others() -> None:
-    source = page("/c/1", url="https://a.test/list?page=1")
-
-    followed = follow_page(step("root", **LINKS, pagination=NUMBERED), source)
-
-    pages = [("root/pages", "/list?page=2"), ("root/pages", "/list?page=3")]
-    assert followed_urls(followed) == [*pages, ("root/links", "/c/1")]
-
-
 def test_a_list_that_has_grown_is_followed_to_its_highest_number() -> None:
     followed = follow_page(step("root", **LINKS, pagination=NUMBERED), page("/list?page=12"))
 
     assert len(followed.pages) == 12
-
-
-@pytest.mark.parametrize(
-    ("pagination", "urls"),
-    [
-        (
-            {"url_pattern": "?o={offset}&n={limit}", "total_pages": 3, "limit": 20},
-            ["/list?n=20&o=0", "/list?n=20&o=20", "/list?n=20&o=40"],
-        ),
-        ({"url_pattern": "/p/{page_num}", "total_pages": 2, "start_page": 0}, ["/p/0", "/p/1"]),
-    ],
-    ids=["offset", "from zero"],
-)
-def test_a_list_is_numbered_as_its_site_does(pagination: dict[str, Any], urls: list[str]) -> None:
-    followed = follow_page(step("root", page_type="DETAIL", pagination=pagination), page())
-
-    assert [url for _, url in followed_urls(followed)] == urls
 
 
 def test_a_list_is_cut_at_its_limit_and_the_rest_is_counted() -> None:
@@ -157,15 +282,6 @@ def test_a_list_by_next_links_stays_on_one_level() -> None:
     assert (last.pages, last.beyond) == ((), 1)
 
 
-def test_a_next_button_may_be_named_by_a_selector() -> None:
-    recipe = {"page_type": "DETAIL", "pagination": {"next": "li.weiter"}}
-    html = "<ul><li class=weiter><a href='/list/2'>Seite 2</a></ul>"
-
-    followed = follow_page(step("root", **recipe), page(html=html))
-
-    assert followed_urls(followed) == [("root/pages", "/list/2")]
-
-
 @pytest.mark.parametrize("key", ["root", "root/links"])
 def test_a_page_without_links_is_an_error_that_names_the_rule(key: str) -> None:
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": LINKS}
@@ -184,12 +300,6 @@ def test_the_last_page_of_a_list_and_an_explored_page_may_be_empty() -> None:
     assert follow_page(exploring, page()) == Followed(is_detail=True)
 
 
-def test_an_exploratory_recipe_stays_on_its_host() -> None:
-    source = page("/x", "https://b.test/y")
-
-    assert followed_urls(follow_page(step("root", page_type="EXPLORATORY"), source)) == [("root/links", "/x")]
-
-
 @pytest.mark.parametrize(
     ("html", "message"), [("<p>x", "matches nothing"), ("<div id=m> ", "matches an empty element")]
 )
@@ -198,14 +308,6 @@ def test_missing_content_is_an_error_and_not_an_empty_page(html: str, message: s
 
     with pytest.raises(Permanent, match=message):
         follow_page(detail, page(html=html))
-
-
-def test_links_outside_the_content_are_not_followed() -> None:
-    html = "<div id=m><a href=/c/1>x</a></div>"
-
-    followed = follow_page(step("root", **LINKS, content_selector="#m"), page("/c/9", html=html))
-
-    assert followed_urls(followed) == [("root/links", "/c/1")]
 
 
 @pytest.mark.parametrize(
@@ -240,15 +342,6 @@ def test_each_linked_page_is_followed_once_and_never_the_page_itself(hrefs: list
     keys = [page.key for page in followed.pages]
     assert len(keys) == len(set(keys))
     assert source.key not in keys
-
-
-def test_a_pattern_is_matched_on_the_simplified_markdown() -> None:
-    """Comments and footers hold no links of the catalog."""
-    html = "<!-- <a href=/c/1> --><footer><a href=/c/2>2</a></footer><a href='/c/3'>3</a>"
-
-    followed = follow_page(step("root", **LINKS), page(html=html))
-
-    assert followed_urls(followed) == [("root/links", "/c/3")]
 
 
 def test_the_stated_length_of_a_list_is_used() -> None:
@@ -354,28 +447,7 @@ def test_hidden_lists_are_kept() -> None:
     assert matched_urls("<div style='display:none'><a href=/c/1>x</a></div>", "/c/") == ["https://a.test/c/1"]
 
 
-@pytest.mark.parametrize(
-    ("html", "pattern", "urls"),
-    [
-        ("<a href='/c/1?x=1'>1</a>", "/c/[0-9]", ["https://a.test/c/1?x=1"]),
-        ("<a href='c/1'>1</a>", r"^c/\d$", ["https://a.test/dir/c/1"]),
-        ("<a href='c/1'>1</a>", r"^https://a\.test/dir/c/\d$", ["https://a.test/dir/c/1"]),
-        ("<a href='/c/1'>1</a><a href='/c/1#x'>2</a>", "/c/", ["https://a.test/c/1"]),
-        ("<a href='/c/(a)'>1</a>", "/c/", ["https://a.test/c/(a)"]),
-        ("<a href='/c/a b'>1</a>", "/c/", ["https://a.test/c/a%20b"]),
-        ("<p>see https://b.test/c/9 too", r"https?://\S+/c/\d", ["https://b.test/c/9"]),
-        ("<p>see /c/9 too", r"/c/\d", ["https://a.test/c/9"]),
-        ("<p>all courses here", "courses", []),
-        ("<a href='/x'>GEN 101</a><a href='/y'>Help</a>", r"\[GEN \d+\]\(\S+?\)", ["https://a.test/x"]),
-        ("<a href='/x'>/c/1</a>", "/c/", []),
-        ("<a href='/c/2'>2</a> <a href='/c/1'>1</a>", "/c/.*", ["https://a.test/c/2", "https://a.test/c/1"]),
-        (
-            "<a href='/preview_course.php?catoid=7&amp;coid=12'>x</a>",
-            r"coid=\d+",
-            ["https://a.test/preview_course.php?catoid=7&coid=12"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("html", "pattern", "urls"), expected_cases("matched_links"))
 def test_a_matched_link_is_a_page(html: str, pattern: str, urls: list[str]) -> None:
     assert matched_urls(html, pattern) == urls
 
@@ -384,3 +456,8 @@ def test_an_exact_match_is_the_matched_part_alone() -> None:
     html = "<a href='/dir/dir/c/1/print'>1</a>"
 
     assert matched_urls(html, r"/dir/c/\d", exact=True) == ["https://a.test/dir/c/1"]
+
+
+@pytest.mark.parametrize(("text", "expected"), expected_cases("failure_notices"))
+def test_a_failure_notice_is_distinguished_from_a_course_about_failures(text: str, expected: str | None) -> None:
+    assert failure_notice(text) == expected
