@@ -32,7 +32,7 @@ from sqlalchemy import (
 from ingestion_pipeline.notices.message import KINDS
 from ingestion_pipeline.notices.queries import CHAPTER, IS_ANNOUNCED, wake
 from ingestion_pipeline.sources.lookup import canonical_series_ids, series_aliases
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store.statements import insert_into, row_source
 from ingestion_pipeline.store.tables import (
     UNHANDLED,

@@ -18,7 +18,7 @@ from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.queries import Addressee
 from ingestion_pipeline.pages.http.guard import Guard, Resolver
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
+from ingestion_pipeline.sources.source import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, notices, outbox, series, sources, tasks
 from ingestion_pipeline.tasks.claims import Worker

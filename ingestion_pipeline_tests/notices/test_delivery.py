@@ -10,7 +10,7 @@ from standardwebhooks.webhooks import Webhook
 
 from ingestion_pipeline.notices.queries import Undelivered, undelivered
 from ingestion_pipeline.registry import replay
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
 from ingestion_pipeline_tests.fakes import ConcurrencyProbe, FakeResolver, FakeWeb, Reply, closed_port, drop, redirect

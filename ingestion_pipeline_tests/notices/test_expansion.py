@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.notices.expansion import Expanded, matches_language
 from ingestion_pipeline.notices.queries import is_work_waiting
-from ingestion_pipeline.sources.recipients import Follow, Mode
+from ingestion_pipeline.sources.source import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness

@@ -9,7 +9,7 @@ from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
 from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.series.series_changes import merge
-from ingestion_pipeline.sources.recipients import Recipient
+from ingestion_pipeline.sources.source import Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import follows, notices, tasks
 from ingestion_pipeline.tasks.queue import insert_tasks

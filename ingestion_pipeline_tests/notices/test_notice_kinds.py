@@ -11,7 +11,7 @@ from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, me
 from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.declarations import recipient_of
-from ingestion_pipeline.sources.recipients import Recipient
+from ingestion_pipeline.sources.source import Recipient
 from ingestion_pipeline.store.tables import dead_letters, notices, outbox
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, SECRET, NoticeHarness
 

@@ -19,7 +19,7 @@ from ingestion_pipeline.notices.message import (
     plan,
 )
 from ingestion_pipeline.settings import Notices
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline_tests.builders import NOON
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))

@@ -5,7 +5,7 @@ import pytest
 from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.notices.subscriptions import DeclaredRecipients
 from ingestion_pipeline.series.series_changes import merge
-from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
+from ingestion_pipeline.sources.source import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, NoticeHarness
 

@@ -18,7 +18,7 @@ from ingestion_pipeline.operations.alerts import (
 )
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.declarations import recipient_of
-from ingestion_pipeline.sources.recipients import ALERTS, SOURCE_ALERTS
+from ingestion_pipeline.sources.source import ALERTS, SOURCE_ALERTS
 from ingestion_pipeline.sources.status import Alert
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.statements import audit
