@@ -119,7 +119,7 @@ def redirected(connection: Connection, rows: Rows) -> dict[str, dict[str, Any]]:
     declared = row_source(connection, _DECLARED_COLUMNS, rows, "given")
     query = select(sources.c.id, sources.c.config).join(declared, sources.c.id == declared.c.id)
     is_redirected = or_(_differs(declared, _CONTENT), _changes_series(declared))
-    return dict(connection.execute(query.where(is_redirected)).tuples().all())
+    return {row.id: row.config for row in connection.execute(query.where(is_redirected))}
 
 
 def _changes_series(declared: CTE) -> ColumnElement[bool]:

@@ -63,8 +63,10 @@ class SeriesHarness:
     settings: Settings
     random: Random
 
-    def add_source(self, source_id: str = SOLO, *, series_id: str = "solo", **row: Any) -> None:
-        """Register a source of the series, never polled, due now."""
+    def add_source(
+        self, source_id: str = SOLO, *, series_id: str = "solo", listing: Sequence[Release] | None = None, **row: Any
+    ) -> None:
+        """Register a source of the series, due now; with a listing, ingest it as its first poll."""
         definition = a_definition(
             id=source_id, url=f"https://{source_id.partition(':')[2]}.test/feed", series=series_id
         )
@@ -72,6 +74,8 @@ class SeriesHarness:
             register(connection, [definition], now=self.clock.at)
             if row:
                 connection.execute(update(sources).where(sources.c.id == source_id).values(**row))
+        if listing is not None:
+            self.sync(listing, by=source_id)
 
     def sync(
         self, listing: Sequence[Release], *, by: str = SOLO, complete: bool = True, unread: int = 0

@@ -15,8 +15,7 @@ from ingestion_pipeline_tests.series.series_harness import SeriesHarness, ingest
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """One source that has listed chapters 1 to 4, each with an id of its own."""
-    harness.add_source()
-    harness.sync(listed(1, 2, 3, 4))
+    harness.add_source(listing=listed(1, 2, 3, 4))
     clock.advance(hours=1)
     return harness
 

@@ -11,10 +11,8 @@ OTHER = "series:other"
 @pytest.fixture
 def harness(harness: SeriesHarness) -> SeriesHarness:
     """Two synced sources: one has 1 and 2 in English, the other 1 in German."""
-    harness.add_source()
-    harness.sync(releases(1, 2))
-    harness.add_source(OTHER)
-    harness.sync(releases(1, language="de"), by=OTHER)
+    harness.add_source(listing=releases(1, 2))
+    harness.add_source(OTHER, listing=releases(1, language="de"))
     return harness
 
 

@@ -39,11 +39,9 @@ HOUR = timedelta(hours=1)
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """Series `a` with chapters 1 to 3, an hour later series `b` with 2 to 4."""
-    harness.add_source(A, series_id="a")
-    harness.sync(releases(1, 2, 3, title="From a", source_chapter_id="x"), by=A)
+    harness.add_source(A, series_id="a", listing=releases(1, 2, 3, title="From a", source_chapter_id="x"))
     clock.advance(hours=1)
-    harness.add_source(B, series_id="b")
-    harness.sync(releases(2, 3, 4, published_at=None), by=B)
+    harness.add_source(B, series_id="b", listing=releases(2, 3, 4, published_at=None))
     return harness
 
 
@@ -93,8 +91,7 @@ def test_a_source_file_with_the_new_series_id_keeps_the_sources_state(harness: S
 
 
 def test_earlier_merges_move_along_and_merge_cycles_are_refused(harness: SeriesHarness) -> None:
-    harness.add_source(C, series_id="c")
-    harness.sync(releases(7), by=C)
+    harness.add_source(C, series_id="c", listing=releases(7))
     merge_now(harness, "a", "b")
 
     for old, new in (("a", "c"), ("b", "a"), ("c", "a")):
@@ -211,18 +208,16 @@ def test_a_rejected_chapter_stays_rejected_after_a_merge(harness: SeriesHarness)
     check_invariants(harness)
 
 
-def test_a_listing_that_waited_for_a_merge_is_ingested_into_the_new_series(
-    harness: SeriesHarness, store: Store
-) -> None:
+def test_a_listing_that_waited_for_a_merge_is_ingested_into_the_new_series(harness: SeriesHarness) -> None:
     source, start = harness.source(A), threading.Barrier(2)
     listed = releases(1, 2, 3, 8, title="From a", source_chapter_id="x")
 
     with ThreadPoolExecutor(1) as pool:
-        with store.begin() as connection:
+        with harness.store.begin() as connection:
             merge(connection, "a", "b", actor="test", now=harness.clock.at)
             waiting = pool.submit(ingest_in_own_transaction, harness, source, listed, start)
             start.wait(20)
-            wait_until_blocked(store)
+            wait_until_blocked(harness.store)
         [result] = waiting.result(60)
 
     assert result.outcome == "1 new"

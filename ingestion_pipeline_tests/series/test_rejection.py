@@ -25,8 +25,7 @@ OTHER = "series:other"
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """One source with chapters 1, 2 and, announced an hour later, 99."""
-    harness.add_source()
-    harness.sync(releases(1, 2))
+    harness.add_source(listing=releases(1, 2))
     clock.advance(hours=1)
     harness.sync(releases(1, 2, 99))
     return harness
@@ -70,8 +69,7 @@ def test_a_withdrawn_chapter_is_not_the_latest_and_makes_no_gap(harness: SeriesH
 def test_no_source_restores_a_withdrawn_chapter(harness: SeriesHarness) -> None:
     withdraw_now(harness)
     harness.sync(releases(1, 2, 99))
-    harness.add_source(OTHER)
-    harness.sync(releases(1), by=OTHER)
+    harness.add_source(OTHER, listing=releases(1))
 
     harness.sync(releases(1, 3, 99, language="de"), by=OTHER)  # new to it, and in a new language
     for numbers in ((1, 2), (1, 2), (1, 2, 99)):

@@ -35,11 +35,9 @@ A, B, C = "series:a", "series:b", "series:c"
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """Series `one` with a source of chapters 1 to 3, and an hour later one of 2 to 4."""
-    harness.add_source(A, series_id="one")
-    harness.sync(releases(1, 2, 3, source_chapter_id="x"), by=A)
+    harness.add_source(A, series_id="one", listing=releases(1, 2, 3, source_chapter_id="x"))
     clock.advance(hours=1)
-    harness.add_source(B, series_id="one")
-    harness.sync(releases(2, 3, 4, title="Named", source_chapter_id="y"), by=B)
+    harness.add_source(B, series_id="one", listing=releases(2, 3, 4, title="Named", source_chapter_id="y"))
     return harness
 
 
@@ -73,8 +71,7 @@ def test_an_import_does_not_undo_a_split_and_new_chapters_belong_to_the_new_seri
 
 
 def test_a_split_undoes_a_merge(harness: SeriesHarness) -> None:
-    harness.add_source(C, series_id="other")
-    harness.sync(releases(1, 9, None, source_chapter_id="z"), by=C)
+    harness.add_source(C, series_id="other", listing=releases(1, 9, None, source_chapter_id="z"))
     before, counts = all_links(harness), harness.source(C).record_count
 
     merge_now(harness, "other", "one")
@@ -92,8 +89,7 @@ def test_a_split_undoes_a_merge(harness: SeriesHarness) -> None:
 def test_a_merged_source_that_is_not_split_off_stays(harness: SeriesHarness) -> None:
     """Otherwise reusing the series id would move every source that still has it in its file."""
     for source in (C, "series:d"):
-        harness.add_source(source, series_id="other")
-        harness.sync(releases(7), by=source)
+        harness.add_source(source, series_id="other", listing=releases(7))
     merge_now(harness, "other", "one")
 
     split_now(harness, "one", "other", C)
@@ -142,8 +138,7 @@ def test_a_running_poll_of_a_split_source_loses_its_claim_and_is_due_again(harne
 
 @pytest.mark.slow
 def test_an_impossible_split_is_refused_with_its_reason(harness: SeriesHarness) -> None:
-    harness.add_source(C, series_id="other")
-    harness.sync(releases(7), by=C)
+    harness.add_source(C, series_id="other", listing=releases(7))
     merge_now(harness, "other", "one")
     before = all_links(harness)
 
@@ -166,13 +161,11 @@ def test_an_impossible_split_is_refused_with_its_reason(harness: SeriesHarness) 
 
 
 @ON_POSTGRES
-def test_a_split_locks_the_polls_of_remaining_sources_before_any_series(
-    harness: SeriesHarness, clock: FixedClock
-) -> None:
+def test_a_split_locks_the_polls_of_remaining_sources_before_any_series(harness: SeriesHarness) -> None:
     """Undoing a merge writes to those sources as well."""
 
     def act(connection: Connection) -> None:
-        split(connection, "one", "two", [B], actor="test", now=clock.at)
+        split(connection, "one", "two", [B], actor="test", now=harness.clock.at)
 
     held = select(tasks.c.id).where(tasks.c.source_id == A)
     locked = rows_locked_while_waiting(harness.store, act, held=held, among=select(series.c.id))

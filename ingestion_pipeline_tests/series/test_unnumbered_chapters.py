@@ -17,8 +17,7 @@ HOURS = timedelta(hours=1)
 def harness(harness: SeriesHarness) -> SeriesHarness:
     """Two synced sources of one series."""
     for source in (SOLO, OTHER):
-        harness.add_source(source)
-        harness.sync(releases(1), by=source)
+        harness.add_source(source, listing=releases(1))
     return harness
 
 
