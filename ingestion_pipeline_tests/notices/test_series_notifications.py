@@ -10,7 +10,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness, chapters_in_message
 from ingestion_pipeline_tests.notices.test_expansion import add_many_followers
-from ingestion_pipeline_tests.series.series_harness import SeriesHarness, merge_now, releases
+from ingestion_pipeline_tests.series.series_harness import SeriesHarness, releases
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_merge_notifies_followers_of_chapters_that_only_the_other_series_had(
     clock.advance(hours=1)
     before = (harness.delivered_chapters("bob"), harness.delivered_chapters("late"), harness.delivered_chapters("both"))
 
-    merge_now(series_harness, old, new)
+    series_harness.merge(old, new)
     for _ in range(2):
         harness.deliver_after(hours=3)
         series_harness.sync(releases(*range(1, 13)))
@@ -120,7 +120,7 @@ def test_a_merge_notifies_only_earlier_followers_of_a_side_chapter(
     harness.add_follower("late")
     clock.advance(hours=1)
 
-    merge_now(series_harness, "other", "solo")
+    series_harness.merge("other", "solo")
     harness.deliver_after(hours=1)
 
     assert (harness.delivered_chapters("ann"), harness.delivered_chapters("late")) == ([["9.5"]], [])
@@ -137,7 +137,7 @@ def test_a_merge_leaves_the_other_backlog_to_the_source_that_lists_it_later(
     series_harness.sync(releases(1, "5.5", 10), by="series:two")
     clock.advance(hours=1)
     harness.add_follower("bob", "other")  # 5.5 existed already
-    merge_now(series_harness, "other", "solo")
+    series_harness.merge("other", "solo")
     harness.deliver_after(hours=1)
     assert harness.delivered_chapters("ann") == []
 

@@ -9,7 +9,7 @@ from sqlalchemy import event
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_release
-from ingestion_pipeline_tests.series.series_harness import SeriesHarness, ingest, releases
+from ingestion_pipeline_tests.series.series_harness import SeriesHarness, releases
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_unchanged_listings_and_new_chapters_do_not_query_for_corrections(harnes
     def statements(*numbers: float) -> list[str]:
         with store.begin() as connection:
             recorded.clear()
-            ingest(harness, connection, source, listed(*numbers))
+            harness.ingest(connection, source, listed(*numbers))
             return [" ".join(text.split()) for text in recorded]
 
     event.listen(store.engine, "before_cursor_execute", record_statement)

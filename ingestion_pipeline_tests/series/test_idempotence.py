@@ -20,18 +20,7 @@ from ingestion_pipeline.sources.lookup import series_assignments
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, series
 from ingestion_pipeline_tests.builders import a_release
-from ingestion_pipeline_tests.series.series_harness import (
-    SOLO,
-    SeriesHarness,
-    check_invariants,
-    follow,
-    ingest,
-    ingest_in_own_transaction,
-    merge_now,
-    releases,
-    split_now,
-    wait_until_blocked,
-)
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 pytestmark = pytest.mark.both_databases
 
@@ -66,7 +55,7 @@ def test_the_same_listing_in_eight_threads_is_ingested_once(harness: SeriesHarne
     listed = releases(*range(1, 40))
 
     with ThreadPoolExecutor(8) as pool:
-        futures = [pool.submit(ingest_in_own_transaction, harness, source, listed, start) for _ in range(8)]
+        futures = [pool.submit(harness.ingest_in_own_transaction, source, listed, start) for _ in range(8)]
         new = sorted(future.result(60)[0].new for future in futures)
 
     assert new == [0] * 7 + [38]
@@ -83,10 +72,10 @@ def test_two_concurrent_transactions_with_the_same_chapter_create_and_announce_i
 
     with ThreadPoolExecutor(1) as pool:
         with harness.store.begin() as connection:
-            first_results = ingest(harness, connection, first, releases(1, 2))
-            waiting = pool.submit(ingest_in_own_transaction, harness, second, releases(1, 2), start)
+            first_results = harness.ingest(connection, first, releases(1, 2))
+            waiting = pool.submit(harness.ingest_in_own_transaction, second, releases(1, 2), start)
             start.wait(20)
-            wait_until_blocked(harness.store)
+            harness.wait_until_blocked()
         second_results = waiting.result(60)
 
     assert [first_results[0].new, second_results[0].new] == [1, 1]
@@ -163,7 +152,7 @@ def test_unchanged_listings_write_no_wal_records_for_chapters(harness: SeriesHar
         with store.begin() as connection:
             since = connection.execute(text("SELECT pg_current_wal_insert_lsn()")).scalar_one()
             for source_id, records in listed.items():
-                ingest(harness, connection, harness.source(source_id), records)
+                harness.ingest(connection, harness.source(source_id), records)
         with store.read() as connection:
             return wal_bytes(connection, since)
 
@@ -180,7 +169,7 @@ def test_one_changed_release_writes_one_row(harness: SeriesHarness, store: Store
 
     with store.begin() as connection:
         before = write_traces(connection)
-        [result] = ingest(harness, connection, source, changed)
+        [result] = harness.ingest(connection, source, changed)
         after = write_traces(connection)
 
     assert result.outcome == "1 updated"
@@ -196,7 +185,7 @@ def test_a_failed_ingestion_can_be_retried_at_once(harness: SeriesHarness, store
 
     def fail_after_writing() -> None:
         with store.begin() as connection:
-            ingest(harness, connection, harness.source(), releases(1, 2))
+            harness.ingest(connection, harness.source(), releases(1, 2))
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -226,7 +215,7 @@ class Simulation:
             self.harness.add_source(source, series_id=f"s{position % 3}")
             self.poll(source)
         for name, followed in {"ann": ["s0"], "ben": ["s0", "s1"], "cat": ["s2"]}.items():
-            follow(self.harness, name, *followed)
+            self.harness.follow(name, *followed)
 
     def step(self) -> None:
         self.harness.clock.advance(minutes=10)
@@ -296,7 +285,7 @@ class Simulation:
 
     def merge(self) -> None:
         if len(self.live()) > 1:
-            merge_now(self.harness, *self.random.sample(self.live(), 2))
+            self.harness.merge(*self.random.sample(self.live(), 2))
 
     def split(self) -> None:
         with self.harness.store.read() as connection:
@@ -310,7 +299,7 @@ class Simulation:
         merged = [row["id"] for row in self.harness.rows(series) if row["merged_into"] == old]
         others = [series_id for series_id in self.live() if series_id != old]
         new = self.random.choice([*merged, *merged, *others, f"n{len(self.harness.rows(series))}"])
-        split_now(self.harness, old, new, *leaving)
+        self.harness.split(old, new, *leaving)
         for position, source in enumerate(SOURCES):  # their files are imported again
             self.harness.add_source(source, series_id=f"s{position % 3}")
 
@@ -318,7 +307,7 @@ class Simulation:
         return [row["id"] for row in self.harness.rows(series) if row["merged_into"] is None]
 
     def check(self) -> None:
-        check_invariants(self.harness)
+        self.harness.check_invariants()
         with self.harness.store.read() as connection:
             query = select(chapters.c.id, chapters.c.key)
             keys = {str(row.id): row.key for row in connection.execute(query)}

@@ -96,38 +96,7 @@ sources:
     ]
 
 
-MISTAKES = """\
-sources:
-  - id: series:fine
-    kind: series
-    url: https://a.test/feed
-  - id: series:unknown-key
-    kind: series
-    url: https://a.test/feed
-    colour: red
-  - id: Series Bad Id
-    kind: series
-    url: https://a.test/feed
-  - id: series:bad-url
-    kind: series
-    url: ftp://a.test/feed
-    platform: rss
-  - id: series:bad-kind
-    kind: comic
-    url: https://a.test/feed
-  - id: series:bad-platform
-    kind: series
-    url: https://a.test/feed
-    platform: mangadx
-  - id: series:fine
-    kind: series
-    url: https://b.test/feed
-  - id: series:wrong-type
-    kind: series
-    url: https://a.test/feed
-    tier: 3
-  - just text
-"""
+MISTAKES = (Path(__file__).parent / "expected" / "mistakes.yaml").read_text()
 
 
 def test_every_problem_of_a_file_is_listed_with_line_and_field(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """The status of sources and polls with its reason; the health in each case, and which changes of it are alerted."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy import update
 
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
@@ -53,77 +55,18 @@ def reason_of(source: Source, poll: Poll | None) -> str:
     return reason(source, poll, now=NOON, max_attempts=3)
 
 
-RESOURCE = {"error_class": "resource", "error": "quota used up"}
-TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "answered 503"}
+REASONS = yaml.safe_load((Path(__file__).parent / "expected" / "status_reasons.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("source", "poll", "expected"),
-    [
-        pytest.param({}, {}, "never polled; waiting until 12:15:00 UTC", id="new"),
-        pytest.param({"last_outcome": "unchanged"}, {}, "unchanged; waiting until 12:15:00 UTC", id="waiting"),
-        pytest.param(
-            {"last_outcome": "unchanged"}, {"not_before": EARLIER}, "unchanged; due since 11:45:00 UTC", id="due"
-        ),
-        pytest.param(
-            {"last_outcome": "unchanged"},
-            {"not_before": NOON + timedelta(days=1)},
-            "unchanged; waiting until 2026-03-02 12:00 UTC",
-            id="another day",
-        ),
-        pytest.param(
-            {}, TRANSIENT | {"attempts": 1}, "retrying, attempt 2/3 at 12:15:00 UTC: answered 503", id="retrying"
-        ),
-        pytest.param(
-            {},
-            TRANSIENT | {"attempts": 2, "not_before": EARLIER},
-            "retrying, attempt 3/3 now: answered 503",
-            id="retry due",
-        ),
-        pytest.param(
-            {},
-            RESOURCE | {"error_code": "host_busy"},
-            "host busy (another run has its lease) until 12:15:00 UTC",
-            id="host busy",
-        ),
-        pytest.param(
-            {}, RESOURCE | {"error_code": "rate_limited"}, "rate limited until 12:15:00 UTC", id="rate limited"
-        ),
-        pytest.param(
-            {},
-            RESOURCE | {"error_code": "slice_over", "not_before": NOON},
-            "the last run's time was over; due since 12:00:00 UTC",
-            id="run time over",
-        ),
-        pytest.param({}, RESOURCE | {"error_code": "budget"}, "quota used up until 12:15:00 UTC", id="other resource"),
-        pytest.param(
-            {"status": SourceStatus.OPEN, "failure_count": 5, "last_outcome": "failed: gone"},
-            {},
-            "breaker open until 12:15:00 UTC after 5 failed polls; last: failed: gone",
-            id="breaker",
-        ),
-        pytest.param(
-            {},
-            {"status": TaskStatus.PROCESSING, "attempts": 1, "lease_until": LATER},
-            "being polled since 12:00:00 UTC (attempt 1)",
-            id="running",
-        ),
-        pytest.param(
-            {},
-            {"status": TaskStatus.PROCESSING, "lease_until": EARLIER, "stage": "fetched"},
-            "its worker was lost at 11:45:00 UTC, fetched; the next run takes over",
-            id="lost worker",
-        ),
-        pytest.param(
-            {},
-            {"status": TaskStatus.FAILED, "error": "boom"},
-            "not polled: its poll task is FAILED (boom); `ingest sources enable series:solo` requeues it",
-            id="failed task",
-        ),
-    ],
-)
-def test_every_status_has_a_reason(source: dict[str, Any], poll: dict[str, Any], expected: str) -> None:
-    assert reason_of(a_source(**source), a_poll(**poll)) == expected
+@pytest.mark.parametrize("name", REASONS)
+def test_every_status_has_a_reason(name: str) -> None:
+    source: dict[str, Any] = {"status": SourceStatus.ACTIVE} | REASONS[name].get("source", {})
+    poll: dict[str, Any] = {"status": TaskStatus.PENDING} | REASONS[name].get("poll", {})
+    statuses = SourceStatus(source.pop("status")), TaskStatus(poll.pop("status"))
+
+    reason = reason_of(a_source(**source, status=statuses[0]), a_poll(**poll, status=statuses[1]))
+
+    assert reason == REASONS[name]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+import yaml
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
@@ -220,42 +222,7 @@ def test_a_numeric_date_is_parsed_in_the_order_of_the_sources_language(language:
     assert release.published_at == datetime(2014, month, day, tzinfo=UTC)
 
 
-BODIES = {
-    "madara": """<div id="manga-chapters-holder"><ul class="main version-chap">
-<li class="wp-manga-chapter"><a href="chapter-2/">Chapter 2</a><span class="chapter-release-date">
-<a title="3 hours ago"><img src="/new.gif"></a></span></li>
-<li class="wp-manga-chapter"><a href="chapter-1/">Chapter 1</a><span class="chapter-release-date">
-<i>March 1, 2026</i></span></li></ul></div>""",
-    "mangastream": """<div class="eplister" id="chapterlist"><ul class="clstyle">
-<li data-num="2"><div class="chbox"><div class="eph-num"><a href="chapter-2/">
-<span class="chapternum">Chapter 2</span><span class="chapterdate">3 hours ago</span></a></div>
-<div class="dt"><a class="dload" href="/zip/2">Download</a></div></div></li>
-<li data-num="1"><div class="chbox"><div class="eph-num"><a href="chapter-1/">
-<span class="chapternum">Chapter 1</span><span class="chapterdate">March 1, 2026</span></a></div>
-</div></li></ul></div>""",
-    "mmrcms": """<ul class="chapters">
-<li class="volume-1"><h5 class="chapter-title-rtl"><a href="chapter-2/">Salt 2</a> : <em></em></h5>
-<div class="action"><div class="date-chapter-title-rtl">3 hours ago</div></div></li>
-<li class="volume-1"><h5 class="chapter-title-rtl"><a href="chapter-1/">Salt 1</a> : <em>Dawn</em>
-</h5><div class="action"><div class="date-chapter-title-rtl">1 Mar. 2026</div></div></li></ul>""",
-    "mangabox": """<ul class="row-content-chapter">
-<li class="a-h"><a class="chapter-name text-nowrap" href="chapter-2/">Vol.1 Chapter 2</a>
-<span class="chapter-view">1,234</span><span class="chapter-time text-nowrap"
- title="Mar 10,2026 09:00">3 hours ago</span></li>
-<li class="a-h"><a class="chapter-name text-nowrap" href="chapter-1/">Vol.1 Chapter 1</a>
-<span class="chapter-view">99</span><span class="chapter-time text-nowrap"
- title="Mar 01,2026 00:00">Mar 01,26</span></li></ul>""",
-    "foolslide": """<div class="list"><div class="group"><div class="title">Volume 1</div>
-<div class="element"><div class="title"><a href="chapter-2/" title="2">Chapter 2: Dusk</a></div>
-<div class="meta_r">by <a href="/team/n/" title="North">North</a>, 2026.03.10</div></div>
-<div class="element"><div class="title"><a href="chapter-1/" title="1">Chapter 1</a></div>
-<div class="meta_r">by <a href="/team/n/" title="North">North</a>, 2026.03.01</div></div>
-</div></div>""",
-    "mangareader": """<div id="mangaproperties"><h1>Salt Manga</h1><ul><li>
-<a href="chapter-2/">Salt 2</a></li></ul></div><table>
-<tr><td><a href="chapter-2/">Salt 2</a></td><td>3 hours ago</td></tr>
-<tr><td><a href="chapter-1/">Salt 1</a></td><td>03/01/2026</td></tr></table>""",
-}
+BODIES: dict[str, str] = yaml.safe_load((Path(__file__).parents[1] / "expected" / "theme_pages.yaml").read_text())
 UNDATED = {"foolslide"}
 GROUPED = {"foolslide"}
 
