@@ -83,12 +83,6 @@ _SUCCESS_COLUMNS = {
 }
 
 
-def updated_change_model(poll: PollSuccess, *, now: datetime) -> ChangeModel:
-    """Return the source's change model with the changes that this poll found."""
-    changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
-    return with_changes(change_model_from_json(poll.source.change_model), changes)
-
-
 def success_row(
     poll: PollSuccess, state: tiers.PollState, newest: datetime | None, change_model: ChangeModel
 ) -> tuple[Any, ...]:
@@ -210,7 +204,8 @@ def succeed(
     budget = current_budget(connection, settings) if polls else PollingBudget({}, settings)
     for poll in polls:
         newest = poll.newest_at or poll.source.last_new_at
-        change_model = updated_change_model(poll, now=now)
+        changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
+        change_model = with_changes(change_model_from_json(poll.source.change_model), changes)
         state = tiers.after_success(
             poll.source,
             last_new_at=newest,

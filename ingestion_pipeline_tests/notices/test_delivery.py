@@ -47,7 +47,7 @@ def overdue(harness: NoticeHarness) -> Sequence[Undelivered]:
 
 
 @pytest.mark.slow
-def test_ten_recipients_are_served_at_a_time_and_no_more(harness: NoticeHarness, clock: FixedClock) -> None:
+def test_ten_recipients_are_served_at_a_time_and_no_more(harness: NoticeHarness) -> None:
     probe = ConcurrencyProbe(most=10)
     harness.web.routes["/hook"] = probe
     harness.resolve = loopback_resolver(harness.web.port)
@@ -133,7 +133,7 @@ def test_chapters_of_one_window_go_in_one_message_and_the_next_after_an_hour(har
     assert harness.delivered_chapters() == [["1", "2"], ["3", "4"]]
 
 
-def test_a_digest_is_sent_once_a_day_and_lists_everything(harness: NoticeHarness, clock: FixedClock) -> None:
+def test_a_digest_is_sent_once_a_day_and_lists_everything(harness: NoticeHarness) -> None:
     harness.add_follower("ann", "solo", "other", mode=Mode.DIGEST)
     for number in range(1, 4):
         harness.publish(number)
@@ -186,7 +186,7 @@ def test_a_message_that_fails_five_times_is_dead_lettered_and_replayed_under_its
     ids=["400", "403", "410", "a redirect"],
 )
 def test_a_permanent_refusal_fails_at_once(
-    harness: NoticeHarness, clock: FixedClock, web: FakeWeb, answer: int | Reply, code: str, message: str
+    harness: NoticeHarness, web: FakeWeb, answer: int | Reply, code: str, message: str
 ) -> None:
     harness.add_follower()
     web.routes["/ann"] = answer
@@ -247,7 +247,7 @@ def test_a_dead_endpoint_is_paused_while_others_are_served_and_loses_nothing(har
     assert recipient_status(harness, "dead") == (0, None, None)
 
 
-def test_a_pause_never_grows_beyond_its_limit(harness: NoticeHarness, clock: FixedClock) -> None:
+def test_a_pause_never_grows_beyond_its_limit(harness: NoticeHarness) -> None:
     harness = harness.with_limits(max_attempts=1)
     harness.add_follower("ann", address=f"http://127.0.0.1:{closed_port()}/")
     with harness.store.begin() as connection:
@@ -287,7 +287,7 @@ def test_a_new_notice_advances_a_rate_limited_delivery(harness: NoticeHarness, c
     assert harness.delivered_chapters() == [["1"], ["1"]]
 
 
-def test_a_lost_task_is_created_again_from_pending_notices(harness: NoticeHarness, clock: FixedClock) -> None:
+def test_a_lost_task_is_created_again_from_pending_notices(harness: NoticeHarness) -> None:
     harness.add_follower()
     harness.publish(1)
     harness.deliver()

@@ -130,7 +130,7 @@ def test_a_notice_added_while_its_delivery_is_rescheduled_advances_it(harness: N
     assert harness.task().not_before == harness.clock.at + timedelta(seconds=15)
 
 
-def test_a_merge_during_a_delivery_keeps_the_sealed_notice(harness: NoticeHarness, clock: FixedClock) -> None:
+def test_a_merge_during_a_delivery_keeps_the_sealed_notice(harness: NoticeHarness) -> None:
     harness.add_follower("ann", "solo", "other")
     harness.publish(1)
     harness.publish(1, series_id="other")

@@ -20,7 +20,7 @@ def series_harness(store: Store, clock: FixedClock, settings: Settings) -> Serie
 
 @pytest.mark.slow
 def test_a_first_sync_of_three_hundred_chapters_notifies_nobody_and_one_more_notifies_each_once(
-    harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
+    harness: NoticeHarness, series_harness: SeriesHarness
 ) -> None:
     series_harness.add_source()
     harness.add_follower("ann")
@@ -39,7 +39,7 @@ def test_a_first_sync_of_three_hundred_chapters_notifies_nobody_and_one_more_not
 
 
 def test_a_chapter_from_two_sources_at_the_same_moment_is_one_notice_per_follower(
-    harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
+    harness: NoticeHarness, series_harness: SeriesHarness
 ) -> None:
     for name in ("series:one", "series:two"):
         series_harness.add_source(name, listing=releases(1))
@@ -198,7 +198,7 @@ def test_fifty_chapters_in_an_hour_reach_every_follower_in_two_messages(harness:
 
 
 @pytest.mark.slow
-def test_notices_over_the_daily_cap_are_sent_in_one_message(harness: NoticeHarness, clock: FixedClock) -> None:
+def test_notices_over_the_daily_cap_are_sent_in_one_message(harness: NoticeHarness) -> None:
     names = [f"s{number}" for number in range(8)]
     harness = harness.with_limits(per_day=3)
     harness.add_follower("ann", *names)

@@ -210,7 +210,7 @@ SOLO, OTHER = Follow(series="solo"), Follow(series="other")
     ids=["no longer followed", "the follow is muted", "the recipient is muted"],
 )
 def test_a_removed_or_muted_follow_mutes_its_pending_notices_only(
-    harness: NoticeHarness, clock: FixedClock, follows: list[Follow], mode: Mode
+    harness: NoticeHarness, follows: list[Follow], mode: Mode
 ) -> None:
     harness.web.routes["/ann"] = 200
     declare(harness, SOLO, OTHER)

@@ -8,6 +8,7 @@ import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,6 +32,7 @@ from ingestion_pipeline.series.chapter import (
 )
 from ingestion_pipeline.sources import recognize_platform
 from ingestion_pipeline.urls import canonical_url
+from ingestion_pipeline_tests import builders
 from ingestion_pipeline_tests.samples import sample
 
 EXPECTED = yaml.safe_load((Path(__file__).parent / "expected" / "chapter_labels.yaml").read_text())
@@ -243,21 +245,17 @@ def test_a_label_is_parsed_by_rule(label: str, series_title: str | None, expecte
     assert chapter_number(label, series_title) == number(expected)
 
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOON = builders.NOON
 
 
-def a_release(**facts: Any) -> Release:
-    defaults: dict[str, Any] = {
-        "number": Decimal(1),
-        "title": "Dawn",
-        "url": "https://a.test/1",
-        "language": "en",
-        "scanlation_group": "North",
-        "source_chapter_id": "first",
-        "volume": "1",
-        "published_at": NOON,
-    }
-    return Release(**(defaults | facts))
+a_release = partial(
+    builders.a_release,
+    title="Dawn",
+    url="https://a.test/1",
+    scanlation_group="North",
+    source_chapter_id="first",
+    volume="1",
+)
 
 
 TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -77,21 +78,17 @@ def test_a_quarantined_listing_is_no_change(harness: SeriesHarness, clock: Fixed
 def test_a_report_of_a_source_that_was_never_polled_is_empty(harness: SeriesHarness) -> None:
     harness.add_source()
 
+    zero: dict[str, Any] = dict.fromkeys(("polls", "changes", "new", "updated", "withdrawn", "total"), 0)
     assert report(harness) == SourceReport(
         source_id=SOLO,
         series_title=SOLO,
         url="https://solo.test/feed",
         tier="warm",
         outcome="not polled yet",
-        polls=0,
-        changes=0,
-        new=0,
-        updated=0,
-        withdrawn=0,
-        total=0,
         latest_chapter=None,
         newest=[],
         delay_minutes=None,
+        **zero,
     )
 
 

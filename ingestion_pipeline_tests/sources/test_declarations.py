@@ -13,6 +13,7 @@ from ingestion_pipeline.series.platforms import PLATFORMS
 from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.sources.platforms import READERS, Platform, platforms, recognize_platform
 from ingestion_pipeline.sources.source import Definition, Kind, Tier, shard_of
+from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.samples import sample
 
 EXPECTED = yaml.safe_load((Path(__file__).parent / "expected" / "declarations.yaml").read_text())
@@ -30,19 +31,7 @@ def accepted(**changes: Any) -> Definition:
 
 
 def test_missing_fields_are_filled_in() -> None:
-    assert accepted() == Definition(
-        id="series:solo",
-        kind=Kind.SERIES,
-        url="https://a.test/feed",
-        name=None,
-        platform="rss",
-        tier=None,
-        config={},
-        enabled=True,
-        series="solo",
-        company=None,
-        origin="row",
-    )
+    assert accepted() == a_definition(origin="row", config={}, enabled=True)
 
 
 @pytest.mark.parametrize(

@@ -80,20 +80,8 @@ sources:
     )
 
     assert file.problems == ()
-    assert file.definitions == [
-        Definition(
-            id="series:solo",
-            kind=Kind.SERIES,
-            url="https://a.test/chapters",
-            name="Solo",
-            platform="rss",
-            tier=Tier.HOT,
-            config={"language": "en"},
-            enabled=False,
-            series="solo-leveling",
-            origin="a.yaml",
-        )
-    ]
+    changes = {"name": "Solo", "tier": Tier.HOT, "config": {"language": "en"}, "enabled": False, "origin": "a.yaml"}
+    assert file.definitions == [a_definition(url="https://a.test/chapters", series="solo-leveling", **changes)]
 
 
 MISTAKES = (Path(__file__).parent / "expected" / "mistakes.yaml").read_text()

@@ -204,52 +204,17 @@ def health_status(reported: ReportedHealth = NEVER_REPORTED, **changes: Any) -> 
     return health_of(facts(**changes), reported=reported, now=NOON, limits=LIMITS)
 
 
-BLOCKED = "disabled, behind a bot wall: ...; `ingest sources enable` ends it"
-LONG_AGO = {"last_success_at": NOON - DAY}
+HEALTH = yaml.safe_load((Path(__file__).parent / "expected" / "health.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("changes", "health", "reason"),
-    [
-        ({}, Health.HEALTHY, "succeeded"),
-        ({"last_success_at": None}, Health.WAITING, "not read yet"),
-        ({"status": SourceStatus.PENDING_VALIDATION}, Health.WAITING, "approval"),
-        ({"status": OPEN, "failure_count": 5}, Health.OPEN, "breaker open: 5 failed polls"),
-        ({"status": DISABLED, "status_reason": BLOCKED}, Health.DISABLED, "bot wall"),
-        ({"status": DISABLED, "status_reason": "disabled after 5 f"}, Health.DISABLED, "after 5"),
-        ({"status": DISABLED, "status_reason": "cli:ann: noisy"}, Health.OFF, "noisy"),
-        ({"status": DISABLED, "status_reason": "disabled by its declaration"}, Health.OFF, "decl"),
-        ({"status": DISABLED}, Health.OFF, "no reason given"),
-        ({"failure_count": 1, "error_class": "transient"}, Health.UNSTEADY, "1 failed poll, last"),
-        ({"failure_count": 2, "error_class": "transient"}, Health.DEGRADED, "2 failed polls in"),
-        ({"failure_count": 1, "error_class": "permanent"}, Health.DEGRADED, "1 failed poll"),
-        (
-            {"failure_count": 3, "last_success_at": None, "last_outcome": None},
-            Health.DEGRADED,
-            "3 failed polls in a row, never a success; no outcome",
-        ),
-        ({"last_outcome": "quarantined: it is empty"}, Health.DEGRADED, "quarantined: it is empty"),
-        ({"due_at": NOON - 2 * HOUR}, Health.HEALTHY, "succeeded"),
-        ({"due_at": NOON - 3 * HOUR}, Health.LATE, "due for 3 h 0 min and not polled"),
-        ({"interval": HOUR, "due_at": NOON - 1.5 * HOUR}, Health.LATE, "1 h 30 min"),
-        ({"poll": PROCESSING, "lease_until": NOON + HOUR}, Health.HEALTHY, "succeeded"),
-        ({"poll": PROCESSING, "lease_until": NOON - 3 * HOUR}, Health.LATE, "not polled"),
-        ({"poll": None}, Health.LATE, "not polled"),
-        ({"held_by": "rate_limited"}, Health.HEALTHY, "succeeded"),
-        (LONG_AGO | {"held_by": "rate_limited"}, Health.DEGRADED, "its server (rate_limited)"),
-        (LONG_AGO | {"held_by": "robots_unavailable"}, Health.DEGRADED, "robots_unavailable"),
-        (LONG_AGO | {"held_by": "host_busy"}, Health.HEALTHY, "succeeded"),
-        (
-            LONG_AGO | {"held_by": "rate_limited", "due_at": NOON - 5 * HOUR},
-            Health.LATE,
-            "due for 5 h 0 min and not polled (rate_limited)",
-        ),
-    ],
-)
-def test_every_case_has_its_health_and_reason(changes: dict[str, Any], health: Health, reason: str) -> None:
-    status = health_status(**changes)
+@pytest.mark.parametrize(("health", "changes", "reason"), HEALTH["health"])
+def test_every_case_has_its_health_and_reason(health: str, changes: dict[str, Any], reason: str) -> None:
+    types = {"status": SourceStatus, "poll": TaskStatus, "interval": lambda hours: hours * HOUR}
+    typed = {name: types[name](value) if value and name in types else value for name, value in changes.items()}
 
-    assert status.health is health
+    status = health_status(**typed)
+
+    assert status.health is Health(health)
     assert reason in status.reason
 
 
@@ -273,32 +238,13 @@ def test_a_source_that_just_recovered_is_tolerated_longer() -> None:
     assert later.health is Health.DEGRADED
 
 
-@pytest.mark.parametrize(
-    ("state", "health", "next_health_state", "alert"),
-    [
-        (HealthState.WELL, Health.HEALTHY, HealthState.WELL, None),
-        (HealthState.WELL, Health.LATE, HealthState.WELL, None),
-        (HealthState.WELL, Health.UNSTEADY, HealthState.WELL, None),
-        (HealthState.WELL, Health.WAITING, HealthState.WELL, None),
-        (HealthState.WELL, Health.DEGRADED, HealthState.DEGRADED, Alert.DEGRADED),
-        (HealthState.DEGRADED, Health.DEGRADED, HealthState.DEGRADED, None),
-        (HealthState.DEGRADED, Health.LATE, HealthState.DEGRADED, None),
-        (HealthState.DEGRADED, Health.OPEN, HealthState.OPEN, Alert.OPENED),
-        (HealthState.OPEN, Health.OPEN, HealthState.OPEN, None),
-        (HealthState.OPEN, Health.HEALTHY, HealthState.WELL, Alert.RECOVERED),
-        (HealthState.OPEN, Health.WAITING, HealthState.UNDECIDED, None),
-        (HealthState.UNDECIDED, Health.WAITING, HealthState.UNDECIDED, None),
-        (HealthState.UNDECIDED, Health.UNSTEADY, HealthState.UNDECIDED, None),
-        (HealthState.UNDECIDED, Health.HEALTHY, HealthState.WELL, Alert.RECOVERED),
-        (HealthState.UNDECIDED, Health.DISABLED, HealthState.DISABLED, Alert.DISABLED),
-        (HealthState.DISABLED, Health.DISABLED, HealthState.DISABLED, None),
-        (HealthState.DEGRADED, Health.OFF, HealthState.WELL, None),
-    ],
-)
+@pytest.mark.parametrize(("state", "health", "next_health_state", "alert"), HEALTH["alerts"])
 def test_changes_are_alerted_and_states_are_not(
-    state: HealthState, health: Health, next_health_state: HealthState, alert: Alert | None
+    state: str, health: str, next_health_state: str, alert: str | None
 ) -> None:
-    assert next_state(state, health) == (next_health_state, alert)
+    expected = (HealthState(next_health_state), Alert(alert) if alert else None)
+
+    assert next_state(HealthState(state), Health(health)) == expected
 
 
 def test_a_flapping_source_is_alerted_once() -> None:

@@ -248,7 +248,6 @@ class Theme:
     marks: str
     items: str
     fields: Mapping[str, Sequence[str]]
-    next: str | None = None
 
 
 _THEMES_FILE = resources.files("ingestion_pipeline.series.platforms") / "themes.yaml"
@@ -330,12 +329,11 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
         selectors = {**theme.fields, **fields}
         if not (items or theme.items):
             reader.reject("items", "needed beside fields: a CSS selector, or a theme that has one")
-        next_link = following or theme.next
         return HtmlReader(
             items=css("items", items or theme.items) if items or theme.items else "",
             fields={key: [field(f"fields.{key}", text) for text in texts] for key, texts in selectors.items()},
             required=naming_field(list(selectors), reader),
-            next=css("next", next_link) if next_link else None,
+            next=css("next", following) if following else None,
             may_be_empty=may_be_empty,
         )
 

@@ -12,6 +12,7 @@ from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
 from ingestion_pipeline.series.platforms.chapter_lists import THEMES
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.builders import a_release
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/manga/salt/"
@@ -42,14 +43,11 @@ def read(body: bytes, **config: object) -> ParsedFeed[Release]:
 def test_an_element_is_a_release() -> None:
     (release, _) = read(LIST, **SELECTORS, language="en").records
 
-    assert release == Release(
+    assert release == a_release(
         number=Decimal(2),
         title="Chapter 2",
         url="https://a.test/manga/salt/2/",
-        language="en",
-        scanlation_group=None,
         source_chapter_id="c2",
-        volume=None,
         published_at=datetime(2026, 3, 9, tzinfo=UTC),
     )
 
