@@ -24,7 +24,7 @@ from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure
 from ingestion_pipeline.pages.http.guard import LOOPBACK, running_server
 from ingestion_pipeline.sources import Definition, Kind, Tier
-from ingestion_pipeline.sources.poll_tasks import due_shards
+from ingestion_pipeline.sources.poll_tasks import due_counts
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources, sources, tasks
@@ -166,7 +166,7 @@ def make_due(store: Store) -> None:
 
 def _is_due(store: Store) -> bool:
     with store.read() as connection:
-        return bool(due_shards(connection, Tier.HOT, now=store.clock.now(connection), shards=1))
+        return bool(due_counts(connection, Tier.HOT, now=store.clock.now(connection)))
 
 
 def _check(store: Store, *, chapters: int) -> None:

@@ -8,7 +8,7 @@ import click
 
 from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, distance, echo, print_listing, shortened
 from ingestion_pipeline.cli.session import actor, changing, json_option, reading
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
     """
     from ingestion_pipeline.notices import subscriptions
     from ingestion_pipeline.sources.declarations import bad_secret, recipient_of
-    from ingestion_pipeline.sources.recipients import is_webhook
+    from ingestion_pipeline.sources.source import is_webhook
 
     kinds = options.pop("kinds")
     raw = {"id": recipient_id, "address": address, **options}
@@ -187,7 +187,7 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
     """
     from ingestion_pipeline.notices import subscriptions
     from ingestion_pipeline.sources.declarations import bad_language
-    from ingestion_pipeline.sources.recipients import Follow
+    from ingestion_pipeline.sources.source import Follow
 
     _refuse(bad_language(language))
     requested = Follow(

@@ -21,7 +21,7 @@ from ingestion_pipeline.reading.text.plain_text import encoding_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, SourceStatus, registry
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
-from ingestion_pipeline.sources.recipients import ALERTS, Recipient
+from ingestion_pipeline.sources.source import ALERTS, Recipient
 from ingestion_pipeline.sources.status import UNHEALTHY
 from ingestion_pipeline.store.tables import (
     ACTIVE,

@@ -39,8 +39,7 @@ from ingestion_pipeline.exports.exporting import BATCH_ROWS
 from ingestion_pipeline.exports.formats import exact
 from ingestion_pipeline.reading.evidence.grounding import Status
 from ingestion_pipeline.registry import systems
-from ingestion_pipeline.sources.recipients import Mode
-from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
+from ingestion_pipeline.sources.source import Kind, Mode, SourceStatus, Tier
 from ingestion_pipeline.sources.status import Finding, Health
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages, source_health

@@ -27,7 +27,7 @@ from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.queries import Addressee
 from ingestion_pipeline.pages.http.guard import Guard
 from ingestion_pipeline.pages.http.request import BLOCKED_FOR, status_error
-from ingestion_pipeline.sources.recipients import OWN_SERVICES, is_webhook
+from ingestion_pipeline.sources.source import OWN_SERVICES, SECRET_PREFIX, is_webhook
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
 
@@ -169,7 +169,6 @@ def _without_secrets(lines: Sequence[str], url: str) -> str:
     return line
 
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what every such secret begins with
 _GONE = 410
 _REFUSED = {403, 407}  # transient for a crawled site, permanent for a receiver
 _REDIRECTS = range(300, 400)
@@ -268,17 +267,15 @@ def _wire_url(address: str) -> str:
 
 def _delivery_error(error: WorkError, status: int, url: str) -> WorkError:
     """Return the error with the cure that fits a recipient's address."""
-    redacted_url = without_credentials(url)
     if status in _REDIRECTS:
-        message = f"{redacted_url} answered {status}; redirects are not followed, give the final address"
-        return Permanent(message, code=error.code)
-    if status == _GONE:
-        message = f"{redacted_url} answered 410 (gone); `ingest recipients remove` removes it"
-        return Permanent(message, code=error.code)
-    if status in _REFUSED:
-        message = f"{redacted_url} answered {status} (access refused); check that it has the secret"
-        return Permanent(message, code=error.code)
-    return error
+        problem = f"{status}; redirects are not followed, give the final address"
+    elif status == _GONE:
+        problem = "410 (gone); `ingest recipients remove` removes it"
+    elif status in _REFUSED:
+        problem = f"{status} (access refused); check that it has the secret"
+    else:
+        return error
+    return Permanent(f"{without_credentials(url)} answered {problem}", code=error.code)
 
 
 async def _drain(raw: "RawAnswer") -> None:

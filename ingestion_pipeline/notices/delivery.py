@@ -35,7 +35,7 @@ from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.channels import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import Nothing, Plan, Send, WaitUntil, memory, message_of, plan, unreadable
-from ingestion_pipeline.notices.queries import DELIVER, Addressee, Sealed, ensure_tasks, next_due
+from ingestion_pipeline.notices.queries import DELIVER, Sealed, ensure_tasks, next_due
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.settings import Settings, Work
@@ -74,15 +74,7 @@ class DeliveryItem:
     task: Task
     host: None = None  # a webhook needs no lease: one task per recipient keeps their messages apart
     source: None = None
-    message: "SealedMessage | None" = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedMessage:
-    """A sealed message and its addressee."""
-
-    to: Addressee
-    sealed: Sealed
+    sealed: Sealed | None = None
 
 
 class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
@@ -134,16 +126,16 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
         prepared = await asyncio.to_thread(self._prepare, item.task)
         if isinstance(prepared, Move):
             return prepared
-        item.message, now = prepared
-        to, sealed = item.message.to, item.message.sealed
-        message = message_of(sealed.delivery_id, to.id, sealed.entries, text_chapters=self._text_chapters)
+        sealed, now = prepared
+        item.sealed = sealed
+        message = message_of(sealed.delivery_id, sealed.to.id, sealed.entries, text_chapters=self._text_chapters)
         state = item.task.state
         if (state or {}).get("delivery_id") != sealed.delivery_id:  # of another message
             state = None
-        await self._channel.send(to, message, now=now, state=state)
+        await self._channel.send(sealed.to, message, now=now, state=state)
         return None
 
-    def _prepare(self, task: Task) -> Move | tuple[SealedMessage, datetime]:
+    def _prepare(self, task: Task) -> Move | tuple[Sealed, datetime]:
         """Return the sealed message to send, or the task's move if there is none."""
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
@@ -159,12 +151,12 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
                     return _after(task, decided, now)
                 delivery_id = str(uuid4())
                 queries.seal(connection, decided.ids, delivery_id)
-            sealed = queries.sealed_message(connection, to.id, delivery_id)
+            sealed = queries.sealed_message(connection, to, delivery_id)
             if set_aside := self._set_aside(connection, task, sealed, now=now):
-                sealed = queries.sealed_message(connection, to.id, delivery_id)
+                sealed = queries.sealed_message(connection, to, delivery_id)
             move = None if sealed.ids else self._next(connection, task, now)
         self.set_aside += set_aside
-        return (SealedMessage(to=to, sealed=sealed), now) if move is None else move
+        return (sealed, now) if move is None else move
 
     def persist(
         self, connection: Connection, outcomes: Sequence[Outcome[DeliveryItem, Move | None]], *, now: datetime
@@ -186,11 +178,11 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
                 return self._failed(connection, outcome, now=now)
 
     def _sent(self, connection: Connection, item: DeliveryItem, *, now: datetime) -> EndedTask:
-        if item.message is None:
+        sealed = item.sealed
+        if sealed is None:
             raise ValueError(f"task {item.task.id} has sent no message")
-        to, sealed = item.message.to, item.message.sealed
-        queries.mark_reached(connection, to.id, now=now)
-        queries.mark_sent(connection, to.id, sealed.delivery_id, now=now)
+        queries.mark_reached(connection, sealed.to.id, now=now)
+        queries.mark_sent(connection, sealed.to.id, sealed.delivery_id, now=now)
         self.delays += [
             (now - datetime.fromisoformat(payload["detected_at"])).total_seconds() for _, payload in sealed.entries
         ]
@@ -201,10 +193,10 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
     def _failed(self, connection: Connection, failure: Failed[DeliveryItem], *, now: datetime) -> EndedTask:
         """Note the error; in the end mark the message as failed and pause deliveries to the recipient."""
         ended = not_done(failure)
-        message = (failure.item and failure.item.message) or self._unfinished(connection, failure.task)
-        if message is None:
+        sealed = (failure.item and failure.item.sealed) or self._unfinished(connection, failure.task)
+        if sealed is None:
             return ended
-        to, sealed, error = message.to, message.sealed, failure.error
+        to, error = sealed.to, failure.error
         log.warning("delivery failed recipient=%s: %s", to.id, error.text)
         if not isinstance(failure.decision, DeadLetterTask):
             queries.mark_unreached(connection, to.id, failures=to.failures, not_before=None, error=error.text)
@@ -215,27 +207,25 @@ class DeliveryHandler(TaskHandler[DeliveryItem, Move | None]):
             left = getattr(error, "state", None)
             state = failure.task.state if left is None else {"delivery_id": sealed.delivery_id, **left}
             return ended.with_move(state=state)
-        move = self._give_up(connection, failure.task, message, error, now=now)
+        move = self._give_up(connection, failure.task, sealed, error, now=now)
         payload = {**failure.task.payload, "delivery_id": sealed.delivery_id, "notices": len(sealed.ids)}
         entry = DeadLetterEntry(task=replace(failure.task, payload=payload), error=error, stack=failure.stack)
         return EndedTask(move=move, count="messages_failed", amounts={"failed": len(sealed.ids)}, dead_letter=entry)
 
-    def _unfinished(self, connection: Connection, task: Task) -> SealedMessage | None:
+    def _unfinished(self, connection: Connection, task: Task) -> Sealed | None:
         """Return the message that a lost worker left."""
         to = queries.addressee(connection, task.dedupe_key)
         delivery_id = queries.unfinished_delivery(connection, task.dedupe_key)
         if to is None or delivery_id is None:
             return None
-        return SealedMessage(to=to, sealed=queries.sealed_message(connection, to.id, delivery_id))
+        return queries.sealed_message(connection, to, delivery_id)
 
-    def _give_up(
-        self, connection: Connection, task: Task, message: SealedMessage, error: WorkError, *, now: datetime
-    ) -> Move:
-        to, failures = message.to, message.to.failures + 1
+    def _give_up(self, connection: Connection, task: Task, sealed: Sealed, error: WorkError, *, now: datetime) -> Move:
+        to, failures = sealed.to, sealed.to.failures + 1
         pause = min(self._limits.pause_seconds * 2 ** min(failures - 1, 62), self._limits.longest_pause_seconds)
         until = now + timedelta(seconds=pause)
         queries.mark_unreached(connection, to.id, failures=failures, not_before=until, error=error.text)
-        queries.mark_failed(connection, to.id, message.sealed.delivery_id, error.text)
+        queries.mark_failed(connection, to.id, sealed.delivery_id, error.text)
         has_more = queries.unfinished_delivery(connection, to.id) or queries.pending_notices(connection, to.id)
         return replace(_rearmed(task, until, error) if has_more else failed(task, error), state=None)
 

@@ -8,7 +8,7 @@ written in one transaction, so that a killed deliverer leaves both or neither.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     CTE,
@@ -32,7 +32,7 @@ from sqlalchemy import (
 from ingestion_pipeline.notices.message import KINDS
 from ingestion_pipeline.notices.queries import CHAPTER, IS_ANNOUNCED, wake
 from ingestion_pipeline.sources.lookup import canonical_series_ids, series_aliases
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store.statements import insert_into, row_source
 from ingestion_pipeline.store.tables import (
     UNHANDLED,
@@ -129,8 +129,7 @@ def _news(rows: Iterable[RowMapping]) -> dict[int, _News]:
     return news
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Announced:
+class _Announced(NamedTuple):
     """A chapter for the followers of one series who prefer one language (None: any)."""
 
     chapter_id: int
@@ -259,7 +258,7 @@ def _payload(row: RowMapping, series_id: str, title: str, at: datetime) -> dict[
     }
 
 
-_BATCH_COLUMNS = {
+_BATCH_COLUMNS = {  # of `_Announced`
     "chapter_id": Id,
     "followed": String(120),
     "series_id": String(120),
@@ -278,8 +277,7 @@ def _insert_chapter_notices(
 
     Who followed later is not notified, except those in `also`.
     """
-    rows = [tuple(getattr(entry, name) for name in _BATCH_COLUMNS) for entry in announced]
-    batch = row_source(connection, _BATCH_COLUMNS, rows, "given")
+    batch = row_source(connection, _BATCH_COLUMNS, announced, "given")
     is_due = follows.c.created_at <= batch.c.followed_by
     if also:
         named = row_source(connection, {"id": String(120)}, [(id_,) for id_ in also], "named")

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ingestion_pipeline.settings import Notices
-from ingestion_pipeline.sources.recipients import ALERTS, SYSTEM_ALERTS, Mode
+from ingestion_pipeline.sources.source import ALERTS, SYSTEM_ALERTS, Mode
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import outbox
 
@@ -263,17 +263,12 @@ def unreadable(entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapter
 
 def _reason(entries: Sequence[tuple[str, Mapping[str, Any]]], text_chapters: int) -> str | None:
     try:
-        _try(entries, text_chapters)
+        message_of("", "", entries, text_chapters=text_chapters)
+        texts = [payload["detected_at"] for _, payload in entries]
+        without_zone = [text for text in texts if datetime.fromisoformat(text).tzinfo is None]
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _try(entries: Sequence[tuple[str, Mapping[str, Any]]], text_chapters: int) -> None:
-    message_of("", "", entries, text_chapters=text_chapters)
-    for _, payload in entries:
-        if datetime.fromisoformat(payload["detected_at"]).tzinfo is None:
-            raise ValueError(f"detected_at {payload['detected_at']!r} has no time zone")
+    return f"ValueError: detected_at {without_zone[0]!r} has no time zone" if without_zone else None
 
 
 def _event_text(payload: Mapping[str, Any]) -> str:

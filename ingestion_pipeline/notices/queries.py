@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.notices.message import KINDS, PendingNotice, SentMessage
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store.statements import lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
@@ -60,6 +60,7 @@ class Addressee:
 class Sealed:
     """A group of notices that became one message: retried unchanged until it is sent."""
 
+    to: Addressee
     delivery_id: str
     ids: tuple[int, ...]
     entries: tuple[tuple[str, dict[str, Any]], ...]  # kind and payload of each notice
@@ -98,15 +99,16 @@ def pending_notices(connection: Connection, recipient: str) -> list[PendingNotic
     ]
 
 
-def sealed_message(connection: Connection, recipient: str, delivery_id: str) -> Sealed:
+def sealed_message(connection: Connection, to: Addressee, delivery_id: str) -> Sealed:
     """Return the message of this id, in the order of its notices."""
     query = (
         select(notices.c.id, notices.c.subject_kind, notices.c.payload)
-        .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id == delivery_id)
+        .where(UNSENT, notices.c.recipient == to.id, notices.c.delivery_id == delivery_id)
         .order_by(notices.c.id)
     )
     rows = connection.execute(query).all()
     return Sealed(
+        to=to,
         delivery_id=delivery_id,
         ids=tuple(row.id for row in rows),
         entries=tuple((row.subject_kind, row.payload) for row in rows),

@@ -16,8 +16,7 @@ from ingestion_pipeline.notices import queries
 from ingestion_pipeline.notices.channels import new_secret
 from ingestion_pipeline.notices.queries import Addressee, addressee, change_notices
 from ingestion_pipeline.sources.lookup import canonical_series_ids
-from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient, is_webhook
-from ingestion_pipeline.sources.source import BY_HAND
+from ingestion_pipeline.sources.source import BY_HAND, Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.store.statements import audit, insert_into
 from ingestion_pipeline.store.tables import UNSENT, follows, notices, recipients, series, sources
 

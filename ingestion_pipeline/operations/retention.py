@@ -19,9 +19,8 @@ from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import popular_sources
 from ingestion_pipeline.sources.poll_tasks import POLL, age_polls, ensure_polls, lock_polls, make_due
-from ingestion_pipeline.sources.recipients import ALERTS
 from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR, adjust_request_costs
-from ingestion_pipeline.sources.source import SourceStatus, Tier
+from ingestion_pipeline.sources.source import ALERTS, SourceStatus, Tier
 from ingestion_pipeline.store.statements import delete_unlocked, lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,

@@ -28,7 +28,7 @@ from ingestion_pipeline.series.chapter_plan import (
     recognise,
     result_of,
 )
-from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease
+from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease, link_row
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import series_assignments
 from ingestion_pipeline.store.tables import chapters
@@ -190,11 +190,8 @@ def _write_links(
         source_id, ingestion_id = plan.listing.source.id, plan.listing.ingestion_id
         links = [(ids[plan.series_id, chapter.key], chapter) for chapter in plan.new_links]
         existing = [(link.chapter_id, chapter) for chapter, link in plan.changed_links]
-        for rows, listed in ((new, links), (changed, existing)):
-            rows += [
-                LinkRow(chapter_id=id_, source_id=source_id, chapter=chapter, ingestion_id=ingestion_id)
-                for id_, chapter in listed
-            ]
+        new += [link_row(id_, source_id, chapter, ingestion_id) for id_, chapter in links]
+        changed += [link_row(id_, source_id, chapter, ingestion_id) for id_, chapter in existing]
         for id_, chapter in (*links, *existing):
             if created.get((plan.series_id, chapter.key)) is not chapter:
                 title, published_at = facts.get(id_, (None, None))

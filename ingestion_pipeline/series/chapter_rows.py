@@ -11,9 +11,9 @@ from orjson import Fragment
 from sqlalchemy import ColumnElement, Connection, String, Text, and_, exists, func, literal, or_, select, update
 
 from ingestion_pipeline.series.chapter import Chapter, Release, as_stored, release_from_dict
-from ingestion_pipeline.store.statements import NewRows, insert_into, insert_missing, row_source
+from ingestion_pipeline.store.statements import NewRows, columns_of, insert_into, insert_missing, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
-from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import ExactDecimal, Id, UtcDateTime
 
 # A source has the chapter.
 IS_AVAILABLE = exists().where(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
@@ -35,16 +35,6 @@ class VanishedLink:
 
     id: int
     missed_listings: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRow:
-    """A chapter source to be written."""
-
-    chapter_id: int
-    source_id: str
-    chapter: Chapter
-    ingestion_id: int | None = None
 
 
 def among(connection: Connection, column: ColumnElement[int], ids: Collection[int]) -> ColumnElement[bool]:
@@ -151,10 +141,9 @@ def insert_chapters(
         (series_id, key, chapter.number, chapter.leading.title, chapter.leading.published_at)
         for (series_id, key), chapter in sorted(new_chapters.items(), key=lambda item: item[0])
     ]
-    columns = {"number": ExactDecimal(), "title": Text(), "published_at": UtcDateTime()}
     new = NewRows(
         table=chapters,
-        columns={"series_id": String(120), "key": Text()} | columns,
+        columns=columns_of(chapters, ("series_id", "key", "number", "title", "published_at")),
         rows=values,
         identity=("series_id", "key"),
         shared={"first_detected_at": (UtcDateTime(), now)},
@@ -181,21 +170,17 @@ def chapters_by_key(
 
 
 _LINK_TEXTS = ("url", "source_chapter_id", "volume", "language", "scanlation_group")
-_LINK = {
-    "chapter_id": Id,
-    "source_id": String(120),
-    **dict.fromkeys(_LINK_TEXTS, Text()),
-    "releases": Json,
-    "fingerprint": String(64),
-    "ingestion_id": Id,
-}
+_LINK = columns_of(
+    chapter_sources, ("chapter_id", "source_id", *_LINK_TEXTS, "releases", "fingerprint", "ingestion_id")
+)
+LinkRow = tuple[Any, ...]  # values of `_LINK`
 
 
-def _link_values(row: LinkRow) -> tuple[Any, ...]:
-    leading = row.chapter.leading
-    releases, print_ = as_stored(row.chapter)
-    texts = (getattr(leading, name) for name in _LINK_TEXTS)
-    return (row.chapter_id, row.source_id, *texts, Fragment(releases), print_, row.ingestion_id)
+def link_row(chapter_id: int, source_id: str, chapter: Chapter, ingestion_id: int | None = None) -> LinkRow:
+    """Return a chapter source to be written."""
+    releases, print_ = as_stored(chapter)
+    texts = (getattr(chapter.leading, name) for name in _LINK_TEXTS)
+    return (chapter_id, source_id, *texts, Fragment(releases), print_, ingestion_id)
 
 
 def insert_links(connection: Connection, new: Sequence[LinkRow], *, now: datetime) -> None:
@@ -203,7 +188,7 @@ def insert_links(connection: Connection, new: Sequence[LinkRow], *, now: datetim
     links = NewRows(
         table=chapter_sources,
         columns=_LINK,
-        rows=[_link_values(row) for row in new],
+        rows=new,
         identity=("source_id", "chapter_id"),
         shared={"detected_at": (UtcDateTime(), now)},
     )
@@ -214,7 +199,7 @@ def update_links(connection: Connection, changed: Sequence[LinkRow]) -> None:
     """Write what the sources state now; `detected_at` stays."""
     if not changed:
         return
-    batch = row_source(connection, _LINK, [_link_values(row) for row in changed], "given")
+    batch = row_source(connection, _LINK, changed, "given")
     values = {name: batch.c[name] for name in _LINK if name not in {"chapter_id", "source_id"}}
     connection.execute(
         update(chapter_sources)
@@ -228,8 +213,7 @@ def improve_chapters(connection: Connection, facts: Mapping[int, tuple[str | Non
     changes = [(id_, title, at) for id_, (title, at) in sorted(facts.items()) if title is not None or at is not None]
     if not changes:
         return
-    columns = {"id": Id, "title": Text(), "published_at": UtcDateTime()}
-    batch = row_source(connection, columns, changes, "given")
+    batch = row_source(connection, columns_of(chapters, ("id", "title", "published_at")), changes, "given")
     title = func.coalesce(batch.c.title, chapters.c.title)
     published_at = func.coalesce(batch.c.published_at, chapters.c.published_at)
     connection.execute(
@@ -246,8 +230,8 @@ def note_missing(connection: Connection, missed: Sequence[tuple[VanishedLink, da
     """Count a complete listing that lacked these links, and store when they were last seen."""
     if not missed:
         return
-    columns = {"id": Id, "last_seen_at": UtcDateTime()}
-    batch = row_source(connection, columns, [(link.id, at) for link, at in missed], "given")
+    rows = [(link.id, at) for link, at in missed]
+    batch = row_source(connection, columns_of(chapter_sources, ("id", "last_seen_at")), rows, "given")
     connection.execute(
         update(chapter_sources)
         .where(chapter_sources.c.id == batch.c.id)

@@ -29,7 +29,7 @@ from ingestion_pipeline.series.chapter import (
     release_from_dict,
     with_stored_releases,
 )
-from ingestion_pipeline.series.chapter_rows import LinkRow, recompute_latest
+from ingestion_pipeline.series.chapter_rows import LinkRow, link_row, recompute_latest
 from ingestion_pipeline.series.series_reports import SeriesMerged, lock_live
 from ingestion_pipeline.sources.lookup import (
     UnknownSource,
@@ -365,11 +365,8 @@ def _united(key: str, duplicate: RowMapping, survivor: RowMapping) -> LinkRow:
     older_releases, newer_releases = (
         [release_from_dict(fields) for fields in link["releases"]] for link in (older, newer)
     )
-    return LinkRow(
-        chapter_id=survivor["chapter_id"],
-        source_id=survivor["source_id"],
-        chapter=with_stored_releases(chapter_of(key, newer_releases), older_releases),
-    )
+    united = with_stored_releases(chapter_of(key, newer_releases), older_releases)
+    return link_row(survivor["chapter_id"], survivor["source_id"], united)
 
 
 def recount_chapters(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:

@@ -33,19 +33,24 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from ingestion_pipeline.sources.platforms import DEFAULTS, READERS, recognize_platform
-from ingestion_pipeline.sources.recipients import (
+from ingestion_pipeline.sources.registry import BY_FILE
+from ingestion_pipeline.sources.source import (
     ALERTS,
-    ALL_ALERTS,
     DEFAULT_KINDS,
     OWN_SERVICES,
+    SECRET_PREFIX,
+    SERIES_ID,
+    SOURCE_ID,
     SUBJECT_KINDS,
+    Definition,
     Follow,
+    Kind,
     Mode,
     Recipient,
+    Source,
+    Tier,
     is_webhook,
 )
-from ingestion_pipeline.sources.registry import BY_FILE
-from ingestion_pipeline.sources.source import SERIES_ID, SOURCE_ID, Definition, Kind, Source, Tier
 from ingestion_pipeline.urls import checked_url, secret_parameter, without_credentials
 
 MAX_SHOWN_CHARACTERS = 130
@@ -339,10 +344,10 @@ def declaration(source: Source) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
+_ALL_ALERTS = "alerts"
 LANGUAGE_LENGTH = 20  # the width of the column
 _MAIL = re.compile(r"mailto:[^@\s?&,;/<>\"]+@[A-Za-z0-9.-]+\.?[A-Za-z0-9]")
 _LANGUAGE = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
-_SECRET_PREFIX = "whsec_"  # noqa: S105 - what every such secret begins with
 _SECRET_BYTES = range(24, 65)  # by the Standard Webhooks convention
 
 
@@ -377,10 +382,10 @@ def _language(value: object) -> str:
 def _kinds(value: object) -> tuple[str, ...]:
     """Return each kind once, with `alerts` expanded."""
     kinds = cast("list[str]", value) if isinstance(value, list | tuple) else []
-    if not kinds or not all(kind in (*SUBJECT_KINDS, ALL_ALERTS) for kind in kinds):
-        message = f"must be a list of: {', '.join(SUBJECT_KINDS)}; {ALL_ALERTS} is the last {len(ALERTS)}"
+    if not kinds or not all(kind in (*SUBJECT_KINDS, _ALL_ALERTS) for kind in kinds):
+        message = f"must be a list of: {', '.join(SUBJECT_KINDS)}; {_ALL_ALERTS} is the last {len(ALERTS)}"
         raise ValueError(message)
-    named = [name for kind in kinds for name in (ALERTS if kind == ALL_ALERTS else (kind,))]
+    named = [name for kind in kinds for name in (ALERTS if kind == _ALL_ALERTS else (kind,))]
     return tuple(dict.fromkeys(named))
 
 
@@ -450,10 +455,10 @@ def bad_language(language: str | None) -> list[BadField]:
 def bad_secret(secret: str) -> list[BadField]:
     """Return what is wrong with a webhook's secret."""
     try:
-        size = len(base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True))
+        size = len(base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True))
     except (binascii.Error, ValueError):
         size = 0
-    if secret.startswith(_SECRET_PREFIX) and size in _SECRET_BYTES:
+    if secret.startswith(SECRET_PREFIX) and size in _SECRET_BYTES:
         return []
-    message = f"must be {_SECRET_PREFIX} and the base64 of 24 to 64 bytes; left out, one is made"
+    message = f"must be {SECRET_PREFIX} and the base64 of 24 to 64 bytes; left out, one is made"
     return [BadField("secret", message)]

@@ -32,9 +32,8 @@ from ingestion_pipeline.sources.declarations import (
     recipient_of,
 )
 from ingestion_pipeline.sources.lookup import UnknownSource, series_assignments, sources_by_id
-from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, Registered, register
-from ingestion_pipeline.sources.source import BY_HAND, Definition, Kind, Source
+from ingestion_pipeline.sources.source import BY_HAND, Definition, Kind, Recipient, Source
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.statements import audit
 from ingestion_pipeline.store.tables import sources
@@ -151,10 +150,9 @@ class SourceFile:
     fingerprint: str
     definitions: Sequence[Definition]
     problems: Sequence[FileProblem]
-    lines: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Where each source is declared."""
     recipients: Sequence[Recipient] = ()
-    recipient_lines: Mapping[str, int] = field(default_factory=dict[str, int])
+    lines: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """Where each id is declared, by section."""
 
 
 Declared = TypeVar("Declared", Definition, Recipient)
@@ -213,9 +211,11 @@ def read_file(path: Path, *, check: Check) -> SourceFile:
         fingerprint=fingerprint,
         definitions=[replace(entry, origin=path.name) for entry in sources.declared],
         problems=(),
-        lines=sources.lines,
         recipients=[replace(entry, origin=path.name) for entry in recipients.declared],
-        recipient_lines=recipients.lines,
+        lines={
+            **{("sources", id_): line for id_, line in sources.lines.items()},
+            **{("recipients", id_): line for id_, line in recipients.lines.items()},
+        },
     )
 
 
@@ -300,16 +300,9 @@ def _without_shared_ids(files: list[SourceFile]) -> list[SourceFile]:
     """Invalidate every file with an id that another file declares too: neither can be trusted."""
     owners: dict[tuple[str, str], list[str]] = {}
     for file in files:
-        for key, _ in _declarations(file):
+        for key in file.lines:
             owners.setdefault(key, []).append(file.path)
     return [_spoil_shared(file, owners) for file in files]
-
-
-def _declarations(file: SourceFile) -> list[tuple[tuple[str, str], int]]:
-    """Return section and id of all that the file declares, each with its line."""
-    sources = [(("sources", entry.id), file.lines.get(entry.id, 1)) for entry in file.definitions]
-    lines = file.recipient_lines
-    return sources + [(("recipients", entry.id), lines.get(entry.id, 1)) for entry in file.recipients]
 
 
 def _spoil_shared(file: SourceFile, owners: dict[tuple[str, str], list[str]]) -> SourceFile:
@@ -317,7 +310,7 @@ def _spoil_shared(file: SourceFile, owners: dict[tuple[str, str], list[str]]) ->
         FileProblem(
             path=file.path, line=line, field="id", message=f"{key[1]!r} is declared in {' and '.join(owners[key])}"
         )
-        for key, line in _declarations(file)
+        for key, line in file.lines.items()
         if len(owners[key]) > 1
     ]
     return replace(file, definitions=(), recipients=(), problems=problems) if problems else file

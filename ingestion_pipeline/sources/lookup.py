@@ -160,24 +160,18 @@ class SourceLine(NamedTuple):
 
 def listed_sources(connection: Connection, *, kind: Kind | None = None) -> Iterator[SourceLine]:
     """Return all sources, or those of one kind, by id; rows are streamed."""
-    query = _query().order_by(sources.c.id)
-    if kind is not None:
-        query = query.where(sources.c.kind == kind.value)
-    rows = connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE))
-    return map(SourceLine._make, rows)
-
-
-def _query() -> Select[Any]:
-    """Return the query; `next_check_at` is computed as by `Watched.next_check_at`."""
-    next_check_at = case(
+    next_check_at = case(  # as `Watched.next_check_at`
         (sources.c.status.in_(UNPOLLED), None),
         (tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before),
         else_=sources.c.next_check_at,
     )
-    source_columns = {name: sources.c[name] for name in SourceLine._fields if name != "next_check_at"}
-    columns = [source_columns.get(name, next_check_at) for name in SourceLine._fields]
+    columns = [next_check_at if name == "next_check_at" else sources.c[name] for name in SourceLine._fields]
     poll = and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL)
-    return select(*columns).outerjoin(tasks, poll)
+    query = select(*columns).outerjoin(tasks, poll).order_by(sources.c.id)
+    if kind is not None:
+        query = query.where(sources.c.kind == kind.value)
+    rows = connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE))
+    return map(SourceLine._make, rows)
 
 
 def follower_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -42,17 +42,10 @@ class Platform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """The file `boards.yaml` as it is written."""
-
-    vendor_hosts: str
-    no_tokens: str
-    parameters: Mapping[str, str]
-    platforms: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Shapes:
+    """The file `boards.yaml`."""
+
+    platforms: tuple[str, ...]
     by_domain: Mapping[str, Sequence[Shape]]
     vendor_hosts: frozenset[str]
     no_tokens: frozenset[str]
@@ -74,7 +67,7 @@ def board_at(host: str, path: str, query: str) -> Platform | None:
 
 def platforms() -> tuple[str, ...]:
     """Return the platforms that have shapes."""
-    return tuple(_table().platforms)
+    return _shapes().platforms
 
 
 def _fits(shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]) -> Platform | None:
@@ -116,28 +109,24 @@ def _domain(host: str) -> str:
     return ".".join(host.rsplit(".", 2)[-2:])
 
 
-@lru_cache(maxsize=1)
-def _table() -> _Table:
+@cache
+def _shapes() -> _Shapes:
     import yaml  # imported here: most importers of this module do not need it
 
     file = resources.files("ingestion_pipeline.sources") / "boards.yaml"
-    return _Table(**yaml.safe_load(file.read_text()))
-
-
-@lru_cache(maxsize=1)
-def _shapes() -> _Shapes:
-    table = _table()
+    boards = yaml.safe_load(file.read_text())
     by_domain: dict[str, list[Shape]] = {}
-    for platform, texts in table.platforms.items():
+    for platform, texts in boards["platforms"].items():
         for text in texts:
             host = text.partition("/")[0].partition("?")[0]
             domain = ANY if host.endswith(ANY) else _domain(host)
             by_domain.setdefault(domain, []).append(_shape(platform, text))
     return _Shapes(
+        platforms=tuple(boards["platforms"]),
         by_domain=by_domain,
-        vendor_hosts=frozenset(table.vendor_hosts.split()),
-        no_tokens=frozenset(table.no_tokens.split()),
-        parameters=table.parameters,
+        vendor_hosts=frozenset(boards["vendor_hosts"].split()),
+        no_tokens=frozenset(boards["no_tokens"].split()),
+        parameters=boards["parameters"],
     )
 
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Boolean, Connection, Float, Integer, String, Text, case, func, literal, null, update
+from sqlalchemy import Boolean, Connection, Integer, case, func, literal, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.logs import about
@@ -27,9 +27,9 @@ from ingestion_pipeline.sources.scheduling.change_model import (
 )
 from ingestion_pipeline.sources.scheduling.tiers import PollingBudget, PollState, current_budget
 from ingestion_pipeline.sources.source import Source, SourceStatus
-from ingestion_pipeline.store.statements import audit, row_source
+from ingestion_pipeline.store.statements import audit, columns_of, row_source
 from ingestion_pipeline.store.tables import sources, tasks
-from ingestion_pipeline.store.types import Json, UtcDateTime
+from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.ended_tasks import (
     DeadLetterEntry,
@@ -68,32 +68,19 @@ class PollSuccess:
     record_count: int | None = None
 
 
+# What a success writes as it is; the other columns of its row lead to several of the source's.
+_WRITTEN_BY_SUCCESS = (
+    *("next_check_at", "last_new_at", "last_outcome", "content_hash", "parser_version", "etag", "last_modified"),
+    *("needs_full_read", "record_count", "change_model", "changes_per_day", "checks_per_day"),
+)
 _SUCCESS_COLUMNS = {
-    "id": String(120),
-    "tier": String(4),
-    "next_check_at": UtcDateTime(),
+    **columns_of(sources, ("id", "tier")),
     "is_read": Boolean(),
     "changed": Boolean(),
     "updated": Integer(),
     "withdrawn": Integer(),
-    "last_new_at": UtcDateTime(),
-    "outcome": Text(),
-    "content_hash": String(64),
-    "parser_version": Text(),
-    "etag": Text(),
-    "last_modified": Text(),
-    "needs_full_read": Boolean(),
-    "record_count": Integer(),
-    "change_model": Json,
-    "changes_per_day": Float(),
-    "checks_per_day": Float(),
+    **columns_of(sources, _WRITTEN_BY_SUCCESS),
 }
-
-
-def updated_change_model(poll: PollSuccess, *, now: datetime) -> ChangeModel:
-    """Return the source's change model with the changes that this poll found."""
-    changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
-    return with_changes(change_model_from_json(poll.source.change_model), changes)
 
 
 def success_row(
@@ -104,11 +91,11 @@ def success_row(
     return (
         source.id,
         state.tier.value,
-        state.next_check_at,
         poll.is_read,
         poll.changed,
         poll.updated,
         poll.withdrawn,
+        state.next_check_at,
         newest,
         poll.outcome,
         poll.content_hash if poll.is_read else source.content_hash,
@@ -126,6 +113,7 @@ def success_row(
 def write_successes(connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime) -> list[str]:
     """Write the rows; return the sources whose tier an operator pinned during the poll."""
     results = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
+    is_synced = results.c.is_read & (results.c.record_count > 0)
     changed_at = func.coalesce(_if(results.c.changed, now), sources.c.last_changed_at)
     statement = (
         update(sources)
@@ -135,7 +123,6 @@ def write_successes(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
             status=SourceStatus.ACTIVE.value,
             status_reason=None,
             failure_count=0,
-            next_check_at=results.c.next_check_at,
             last_checked_at=now,
             last_success_at=now,
             last_changed_at=changed_at,
@@ -145,25 +132,12 @@ def write_successes(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
             change_count=sources.c.change_count + case((results.c.changed, 1), else_=0),
             unreported_updated=sources.c.unreported_updated + results.c.updated,
             unreported_withdrawn=sources.c.unreported_withdrawn + results.c.withdrawn,
-            last_new_at=results.c.last_new_at,
             # An empty feed is no sync: the backlog that follows it must not notify either.
-            synced_at=func.coalesce(sources.c.synced_at, _if(results.c.is_read & (results.c.record_count > 0), now)),
-            synced_version=case(
-                (results.c.is_read & (results.c.record_count > 0), sources.c.config_version),
-                else_=sources.c.synced_version,
-            ),
-            last_outcome=results.c.outcome,
+            synced_at=func.coalesce(sources.c.synced_at, _if(is_synced, now)),
+            synced_version=case((is_synced, sources.c.config_version), else_=sources.c.synced_version),
             last_error_class=None,
-            content_hash=results.c.content_hash,
-            parser_version=results.c.parser_version,
-            etag=results.c.etag,
-            last_modified=results.c.last_modified,
-            needs_full_read=results.c.needs_full_read,
             accepts_drop=sources.c.accepts_drop & ~results.c.is_read,
-            record_count=results.c.record_count,
-            change_model=results.c.change_model,
-            changes_per_day=results.c.changes_per_day,
-            checks_per_day=results.c.checks_per_day,
+            **{name: results.c[name] for name in _WRITTEN_BY_SUCCESS},
             updated_at=now,
         )
         .returning(sources.c.id, sources.c.tier)
@@ -230,7 +204,8 @@ def succeed(
     budget = current_budget(connection, settings) if polls else PollingBudget({}, settings)
     for poll in polls:
         newest = poll.newest_at or poll.source.last_new_at
-        change_model = updated_change_model(poll, now=now)
+        changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
+        change_model = with_changes(change_model_from_json(poll.source.change_model), changes)
         state = tiers.after_success(
             poll.source,
             last_new_at=newest,
@@ -289,16 +264,7 @@ def _final_decision(poll: PollFailure) -> Decision:
     return poll.decision
 
 
-_FAILURE_COLUMNS = {
-    "id": String(120),
-    "tier": String(4),
-    "status": String(20),
-    "status_reason": Text(),
-    "failure_count": Integer(),
-    "next_check_at": UtcDateTime(),
-    "outcome": Text(),
-    "error_class": String(20),
-}
+_WRITTEN_BY_FAILURE = ("status", "status_reason", "failure_count", "next_check_at", "last_outcome", "last_error_class")
 
 
 def _dead_letter(
@@ -343,23 +309,18 @@ def _failure_row(poll: PollFailure, state: tiers.PollState) -> tuple[Any, ...]:
 
 
 def _write_failures(connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime) -> None:
-    results = row_source(connection, _FAILURE_COLUMNS, rows, "given")
+    results = row_source(connection, columns_of(sources, ("id", "tier", *_WRITTEN_BY_FAILURE)), rows, "given")
     statement = (
         update(sources)
         .where(sources.c.id == results.c.id)
         .values(
             tier=unless_pinned(results.c.tier),
-            status=results.c.status,
-            status_reason=results.c.status_reason,
-            failure_count=results.c.failure_count,
-            next_check_at=results.c.next_check_at,
             last_checked_at=now,
             unreported_polls=sources.c.unreported_polls + 1,
             poll_count=sources.c.poll_count + 1,
             strike_count=sources.c.strike_count + 1,
-            last_outcome=results.c.outcome,
-            last_error_class=results.c.error_class,
             updated_at=now,
+            **{name: results.c[name] for name in _WRITTEN_BY_FAILURE},
         )
     )
     connection.execute(statement)
@@ -377,10 +338,9 @@ def begin_crawls(
     moves: list[claims.Move] = []
     budget = current_budget(connection, settings)
     for task, source, outcome in polls:
-        newest = source.last_new_at
         state = tiers.after_success(
             source,
-            last_new_at=newest,
+            last_new_at=source.last_new_at,
             now=now,
             settings=settings,
             random=random,
@@ -396,7 +356,7 @@ def begin_crawls(
             update(sources)
             .where(sources.c.id == source.id)
             .values(
-                tier=case((sources.c.tier_pinned, sources.c.tier), else_=state.tier.value),
+                tier=unless_pinned(state.tier.value),
                 next_check_at=next_check_at,
                 changes_per_day=state.changes_per_day,
                 checks_per_day=state.checks_per_day,
@@ -436,16 +396,13 @@ def complete_crawl(
     """Record a completed crawl: close the breaker, and store its record count and changes."""
     news = now if has_news else null()
     change_model = _updated_change_model(connection, source_id, now=now) if has_news else sources.c.change_model
+    is_disabled = sources.c.status == SourceStatus.DISABLED.value
     connection.execute(
         update(sources)
         .where(sources.c.id == source_id)
         .values(
-            status=case(
-                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status), else_=SourceStatus.ACTIVE.value
-            ),
-            status_reason=case(
-                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status_reason), else_=null()
-            ),
+            status=case((is_disabled, sources.c.status), else_=SourceStatus.ACTIVE.value),
+            status_reason=case((is_disabled, sources.c.status_reason), else_=null()),
             failure_count=0,
             last_success_at=now,
             last_changed_at=func.coalesce(news, sources.c.last_changed_at),

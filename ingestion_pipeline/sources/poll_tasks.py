@@ -60,37 +60,34 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     disabled = [source_id for source_id in statuses if statuses[source_id] in UNPOLLED]
     enabled = list(statuses.keys() - disabled)
     _take_back(connection, disabled, ACTIVE, status=TaskStatus.SKIPPED.value, error="source disabled", updated_at=now)
-    requeued = (
+    connection.execute(
         update(tasks)
         .where(
             tasks.c.kind == POLL,
             tasks.c.status.in_([TaskStatus.SKIPPED.value, TaskStatus.FAILED.value]),
             one_of(connection, tasks.c.source_id, enabled),
         )
-        .values(status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_RESET_VALUES)
+        .values(_restarted(now))
     )
-    connection.execute(requeued)
     _refresh_polls(connection, ids)
     insert_polls(connection, ids, now=now)
 
 
-# Values of a poll that starts again, without attempts and errors.
-_RESET_VALUES: dict[str, Any] = {"attempts": 0, "stage": ASKED, "error_class": None, "error_code": None, "error": None}
-
-
 def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
     """Restart these polls, due now; a running one loses its claim and its results."""
-    _take_back(
-        connection, ids, ACTIVE, status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_RESET_VALUES
-    )
+    _take_back(connection, ids, ACTIVE, **_restarted(now))
 
 
 def interrupt_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
     """Release the claims of those polls that are running, so that they start again."""
-    running = tasks.c.status == TaskStatus.PROCESSING.value
-    _take_back(
-        connection, ids, running, status=TaskStatus.PENDING.value, not_before=now, updated_at=now, **_RESET_VALUES
-    )
+    _take_back(connection, ids, tasks.c.status == TaskStatus.PROCESSING.value, **_restarted(now))
+
+
+def _restarted(now: datetime) -> dict[str, Any]:
+    """Return the values of a poll that starts again now, without attempts and errors."""
+    error = dict.fromkeys(("error_class", "error_code", "error"))
+    due = {"status": TaskStatus.PENDING.value, "not_before": now, "updated_at": now}
+    return {**due, **error, "attempts": 0, "stage": ASKED}
 
 
 def _take_back(
@@ -133,7 +130,7 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
 
 def _refresh_polls(connection: Connection, ids: Collection[str]) -> None:
     """Update waiting polls to their source's tier and address; retries and pauses stay."""
-    statement = (
+    connection.execute(
         update(tasks)
         .where(
             tasks.c.kind == POLL,
@@ -148,19 +145,17 @@ def _refresh_polls(connection: Connection, ids: Collection[str]) -> None:
         )
         .values(shard=sources.c.shard, priority=_tier_priority(), url=sources.c.url)
     )
-    connection.execute(statement)
 
 
 def insert_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
     """Insert a poll for each of these sources that is enabled and has none."""
     moment = literal(now, tasks.c.created_at.type)
-    empty = literal({}, Json)
     columns = {
         "kind": literal(POLL),
         "dedupe_key": sources.c.id,
         "source_id": sources.c.id,
         "url": sources.c.url,
-        "payload": empty,
+        "payload": literal({}, Json),
         "status": literal(TaskStatus.PENDING.value),
         "priority": _tier_priority(),
         "shard": sources.c.shard,
@@ -182,22 +177,10 @@ def _tier_priority() -> Any:  # noqa: ANN401 - a SQL expression
     return case(*((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority)
 
 
-def due_shards(connection: Connection, tier: Tier, *, now: datetime, shards: int) -> list[int]:
-    """Return the shards of the tier that have a source due."""
-    query = _due_polls(now, shards).where(tasks.c.priority == tier.priority)
-    return [shard for _, shard in _shards(connection, query)]
-
-
 def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int, int]:
     """Return how many sources of the tier are due, by the hash of their host."""
-    query = (
-        select(tasks.c.shard, func.count())
-        .where(
-            ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, _claimable(now), tasks.c.priority == tier.priority
-        )
-        .group_by(tasks.c.shard)
-    )
-    return {hashed: count for hashed, count in connection.execute(query)}  # noqa: C416 - rows
+    due = select(tasks.c.shard, func.count()).where(_is_due(now), tasks.c.priority == tier.priority)
+    return {hashed: count for hashed, count in connection.execute(due.group_by(tasks.c.shard))}  # noqa: C416 - rows
 
 
 def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -223,7 +206,8 @@ def unscheduled_shards(connection: Connection, *, now: datetime, shards: int) ->
     the tick is soon enough.
     """
     is_waited_for = or_(tasks.c.attempts > 0, tasks.c.error_class == ErrorClass.RESOURCE.value, tasks.c.stage == ASKED)
-    return _shards(connection, _due_polls(now, shards).where(is_waited_for))
+    query = select(tasks.c.priority, tasks.c.shard % shards).where(_is_due(now), is_waited_for)
+    return _shards(connection, query.distinct())
 
 
 def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
@@ -254,19 +238,10 @@ def source_counts(connection: Connection) -> tuple[int, int, datetime | None]:
     return total, disabled, newest
 
 
-def _due_polls(now: datetime, shards: int) -> Select[Any, Any]:
-    return (
-        select(tasks.c.priority, tasks.c.shard % shards)
-        .where(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, _claimable(now))
-        .distinct()
-    )
-
-
-def _claimable(now: datetime) -> ColumnElement[bool]:
-    return or_(
-        tasks.c.status == TaskStatus.PENDING.value,
-        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
-    )
+def _is_due(now: datetime) -> ColumnElement[bool]:
+    is_lost = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now)
+    is_claimable = or_(tasks.c.status == TaskStatus.PENDING.value, is_lost)
+    return and_(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, is_claimable)
 
 
 def _shards(connection: Connection, query: Select[Any, Any]) -> list[tuple[Tier, int]]:

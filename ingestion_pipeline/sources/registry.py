@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     Boolean,
     Connection,
-    Integer,
     String,
-    Text,
     and_,
     case,
     exists,
@@ -42,34 +40,20 @@ from ingestion_pipeline.sources.poll_tasks import (
     restart_polls,
 )
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, SourceStatus, Tier, shard_of
-from ingestion_pipeline.store.statements import audit, insert_into, lock_rows, one_of, row_source
+from ingestion_pipeline.store.statements import audit, columns_of, insert_into, lock_rows, one_of, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources, tasks
-from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.urls import host_of
 
 BY_FILE = "disabled by its declaration"
 Rows = Sequence[tuple[Any, ...]]
 
-_DECLARED_COLUMNS = {
-    "id": String(120),
-    "kind": String(20),
-    "url": Text(),
-    "name": Text(),
-    "platform": String(40),
-    "config": Json,
-    "series_id": String(120),
-    "company_id": String(120),
-    "origin": Text(),
-    "host": Text(),
-    "shard": Integer(),
-    "tier": String(4),
-    "tier_pinned": Boolean(),
-    "enabled": Boolean(),
-    "tracking_id": String(36),
-}
 # What a declaration owns, beside the tier when it pins one.
 _OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
+_DECLARED_COLUMNS = {
+    **columns_of(sources, ("id", "kind", *_OWNED, "tier", "tier_pinned", "tracking_id")),
+    "enabled": Boolean(),
+}
 # A change of these means other content: what was fetched before proves nothing about it.
 _CONTENT = ("url", "platform", "config")
 
@@ -106,8 +90,8 @@ def _declared_row(definition: Definition, tracking_id: str) -> tuple[Any, ...]:
         shard_of(host),
         tier.value,
         definition.tier is not None,
-        definition.enabled,
         tracking_id,
+        definition.enabled,
     )
 
 
@@ -135,8 +119,7 @@ def redirected(connection: Connection, rows: Rows) -> dict[str, dict[str, Any]]:
     declared = row_source(connection, _DECLARED_COLUMNS, rows, "given")
     query = select(sources.c.id, sources.c.config).join(declared, sources.c.id == declared.c.id)
     is_redirected = or_(_differs(declared, _CONTENT), _changes_series(declared))
-    rows_found = connection.execute(query.where(is_redirected))
-    return {source_id: config for source_id, config in rows_found}  # noqa: C416 - rows to a dict
+    return {row.id: row.config for row in connection.execute(query.where(is_redirected))}
 
 
 def _changes_series(declared: CTE) -> ColumnElement[bool]:

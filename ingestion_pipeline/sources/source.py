@@ -1,5 +1,6 @@
-"""The types of a source: its definition as declared, its row, and the reader of its config.
+"""The types of sources and recipients: what files declare, the row of a source, and the reader of its config.
 
+Recipients are declared beside sources because the same files hold both; what is sent to whom is decided in `notices`.
 The reader takes a config key by key, and reports all problems at once, each with its cure.
 """
 
@@ -170,6 +171,51 @@ class Source:
     def ignores_robots(self) -> bool:
         """Return whether an operator answers for fetching it against robots.txt."""
         return self.config.get(IGNORE_ROBOTS) is True
+
+
+# Alerts for operators; `alerts` means all of them.
+SOURCE_ALERTS = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
+SYSTEM_ALERTS = ("budget", "run_failures", "daemon_silent")
+ALERTS = (*SOURCE_ALERTS, *SYSTEM_ALERTS)
+SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match", *ALERTS)
+DEFAULT_KINDS = ("chapter",)  # followers of a series did not subscribe to catalogues
+OWN_SERVICES = "notify:"
+SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret of a webhook begins with
+
+
+class Mode(StrEnum):
+    """When a recipient is notified: at once, once a day, or never."""
+
+    IMMEDIATE = "immediate"
+    DIGEST = "digest"
+    MUTED = "muted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follow:
+    """One followed series; None means the recipient's own value."""
+
+    series: str
+    mode: Mode | None = None
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipient:
+    """Somebody to notify; `origin` is the file that declares them."""
+
+    id: str
+    address: str
+    mode: Mode = Mode.IMMEDIATE
+    language: str | None = None
+    kinds: tuple[str, ...] = DEFAULT_KINDS
+    follows: tuple[Follow, ...] = ()
+    origin: str = BY_HAND
+
+
+def is_webhook(address: str) -> bool:
+    """Return whether messages to the address are signed."""
+    return address.lower().startswith(("http://", "https://"))
 
 
 def shard_of(host: str) -> int:

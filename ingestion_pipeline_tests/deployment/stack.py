@@ -20,9 +20,8 @@ import pytest
 from sqlalchemy import Connection, func, insert, select, update
 
 from ingestion_pipeline.notices import subscriptions
-from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.sources.source import Follow, Mode, Recipient, Tier
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
     batch_items,

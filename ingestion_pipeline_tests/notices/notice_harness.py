@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -18,7 +18,7 @@ from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.queries import Addressee
 from ingestion_pipeline.pages.http.guard import Guard, Resolver
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
+from ingestion_pipeline.sources.source import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, notices, outbox, series, sources, tasks
 from ingestion_pipeline.tasks.claims import Worker
@@ -137,6 +137,11 @@ class NoticeHarness:
         }
         connection.execute(insert(outbox).values(values))
 
+    def apply(self, change: Callable[..., Any], *arguments: Any) -> Any:
+        """Make an operator's change in a transaction of its own."""
+        with self.store.begin() as connection:
+            return change(connection, *arguments, actor="test", now=self.clock.at)
+
     def expand(self) -> Expanded:
         with self.store.begin() as connection:
             return expand(connection, now=self.clock.at, grouping=timedelta(seconds=15))
@@ -144,6 +149,11 @@ class NoticeHarness:
     def deliver(self, **changes: float) -> Delivered:
         """Run one deliverer that does not wait for later messages."""
         return asyncio.run(self._deliver(change_limits(self.settings, **changes)))
+
+    def deliver_after(self, **time: float) -> Delivered:
+        """Advance the clock, and run one deliverer."""
+        self.clock.advance(**time)
+        return self.deliver()
 
     async def _deliver(self, settings: Settings) -> Delivered:
         with channel_factory(self.web, resolve=self.resolve, urls=self.urls) as build:

@@ -1,17 +1,20 @@
-"""From the outbox to notices: one per recipient and chapter for ever."""
+"""From the outbox to notices, one per recipient and chapter for ever, and to sealed messages that nothing changes."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, event, insert, select, update
 
-from ingestion_pipeline.notices import subscriptions
-from ingestion_pipeline.notices.expansion import Expanded, matches_language
+from ingestion_pipeline.notices import queries, subscriptions
+from ingestion_pipeline.notices.expansion import Expanded, expand, matches_language
 from ingestion_pipeline.notices.queries import is_work_waiting
-from ingestion_pipeline.sources.recipients import Follow, Mode
+from ingestion_pipeline.series.series_changes import merge, restore, withdraw
+from ingestion_pipeline.sources.source import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
+from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
 pytestmark = pytest.mark.both_databases
@@ -202,9 +205,7 @@ def add_many_followers(harness: NoticeHarness, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(
-    harness: NoticeHarness, store: Store
-) -> None:
+def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(harness: NoticeHarness) -> None:
     add_many_followers(harness, 500)
     harness.publish(*range(1, 51))
 
@@ -214,6 +215,142 @@ def test_fifty_chapters_for_five_hundred_followers_are_one_statement_and_quick(
 
     assert expanded == Expanded(handled=50, notices=25_000)
     assert took < 10, f"{took:.1f} s"
-    with store.read() as connection:
+    with harness.store.read() as connection:
         pairs = connection.execute(select(notices.c.recipient, notices.c.subject_id)).all()
     assert len(set(pairs)) == 25_000
+
+
+Change = Callable[[Connection, FixedClock], object]
+
+
+def merge_series(connection: Connection, clock: FixedClock) -> object:
+    return merge(connection, "solo", "other", actor="test", now=clock.at)
+
+
+def withdraw_chapter(connection: Connection, clock: FixedClock) -> object:
+    return withdraw(connection, "solo", "2", actor="test", now=clock.at)
+
+
+def rename_series(connection: Connection, clock: FixedClock) -> object:
+    return connection.execute(update(series).values(title=f"At {clock.at}"))
+
+
+def unfollow_series(connection: Connection, clock: FixedClock) -> object:
+    return subscriptions.unfollow(connection, "ann", "solo", actor="test", now=clock.at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [merge_series, withdraw_chapter, rename_series, unfollow_series])
+def test_a_message_is_retried_byte_for_byte_whatever_happened_to_its_chapters(
+    harness: NoticeHarness, clock: FixedClock, change: Change
+) -> None:
+    harness.add_follower("ann", "solo", "other")
+    harness.web.routes["/ann"] = 503
+    harness.publish(1, 2)
+    harness.publish(1, series_id="other")  # the same chapter, once they are merged
+    harness.deliver_after(seconds=15)
+    assert len(harness.requests_to()) == 1
+
+    with harness.store.begin() as connection:
+        change(connection, clock)
+    harness.web.routes["/ann"] = 200
+    harness.deliver_after(minutes=1)
+
+    first, second = harness.requests_to()[:2]
+    assert second.body == first.body
+    assert second.headers["webhook-id"] == first.headers["webhook-id"]
+    assert set(harness.states()) == {"sent"}
+
+
+def test_a_chapter_withdrawn_after_its_message_is_not_sent_again_when_restored(harness: NoticeHarness) -> None:
+    harness.add_follower()
+    harness.web.routes["/ann"] = 503
+    harness.publish(1)
+    harness.deliver_after(seconds=15)
+    assert harness.apply(withdraw, "solo", "1").notices == 0
+    harness.web.routes["/ann"] = 200
+    harness.deliver_after(minutes=1)
+
+    assert harness.apply(restore, "solo", "1").notices == 0
+
+    assert harness.deliver_after(hours=2).messages == 0
+    assert harness.states() == ["sent"]
+
+
+def test_a_restored_chapter_notifies_current_followers_only(harness: NoticeHarness, clock: FixedClock) -> None:
+    for name in ("ann", "bob", "cem"):
+        harness.add_follower(name)
+    harness.publish(1)
+    harness.expand()
+    with harness.store.begin() as connection:
+        assert withdraw(connection, "solo", "1", actor="test", now=clock.at).notices == 3
+        subscriptions.remove(connection, "bob", actor="test", now=clock.at)
+        subscriptions.unfollow(connection, "cem", "solo", actor="test", now=clock.at)
+
+    assert harness.apply(restore, "solo", "1").notices == 1
+    harness.deliver_after(seconds=15)
+
+    assert [harness.states(name) for name in ("ann", "bob", "cem")] == [["sent"], ["muted"], ["muted"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_series_with_35000_notices_each_can_be_merged(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.publish(*range(70))
+    harness.publish(*range(70), series_id="other")
+    with harness.store.begin() as connection:
+        chapter_ids = connection.execute(select(chapters.c.id)).scalars().all()
+        sent = {"subject_kind": "chapter", "status": "sent", "mode": "immediate", "payload": {}}
+        names = [f"r{number}" for number in range(500)]
+        notice = [
+            {**sent, "recipient": name, "subject_id": str(chapter_id), "created_at": clock.at}
+            for name in names
+            for chapter_id in chapter_ids
+        ]
+        connection.execute(insert(notices), notice)
+
+    merged_counts = harness.apply(merge, "solo", "other")
+
+    assert (merged_counts.chapters_united, merged_counts.notices_dropped) == (70, 35_000)
+
+
+GROUPING = NOON - NOON
+ANN = queries.Addressee(id="ann", address="notify:", secret=None, failures=0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (lambda c: queries.unfinished_delivery(c, "ann"), "ix_notices_pending"),
+        (lambda c: queries.pending_notices(c, "ann"), "ix_notices_pending"),
+        (lambda c: queries.sealed_message(c, ANN, "d"), "ix_notices_pending"),
+        (lambda c: queries.mark_sent(c, "ann", "d", now=NOON), "ix_notices_pending"),
+        (lambda c: queries.reopen(c, "ann"), "ix_notices_failed"),
+        (lambda c: queries.sent_messages(c, "ann", since=NOON), "ix_notices_recipient_sent_at"),
+        (lambda c: expand(c, now=NOON, grouping=GROUPING), "ix_outbox_unhandled"),
+        (lambda c: queries.is_work_waiting(c, now=NOON), "ix_outbox_unhandled"),
+        (lambda c: queries.is_work_waiting(c, now=NOON), "ix_notices_pending"),
+        (lambda c: queries.ensure_tasks(c, now=NOON, grouping=GROUPING), "ix_notices_pending"),
+    ],
+)
+def test_a_statement_uses_its_own_index_only(store: Store, query: Callable[[Connection], object], index: str) -> None:
+    statements: list[tuple[str, Any]] = []
+
+    def record(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        statements.append((statement, parameters))
+
+    with store.begin() as connection:
+        event.listen(connection, "before_cursor_execute", record)
+        query(connection)
+        event.remove(connection, "before_cursor_execute", record)
+        plan = [
+            row[3]
+            for statement, parameters in statements
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        ]
+
+    table = index.split("_")[1]
+    table_lines = [line for line in plan if f" {table} " in f"{line} "]
+    assert table_lines
+    assert all(index in line for line in table_lines)

@@ -1,5 +1,6 @@
 """Expansion, merges and changes of recipients lock tasks, recipients, follows, outbox, notices in this order."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from sqlalchemy import Connection, select
@@ -9,13 +10,16 @@ from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.notices.message import EXTRACTION, write_notice
 from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.series.series_changes import merge
-from ingestion_pipeline.sources.recipients import Recipient
+from ingestion_pipeline.sources.source import Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import follows, notices, tasks
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import NewTask
+from ingestion_pipeline.tasks.task import NewTask, rearmed
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, move_to_end, rows_locked_while_waiting
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, NoticeHarness
+from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 pytestmark = ON_POSTGRES
 DELIVERY_KEYS = select(tasks.c.dedupe_key).where(tasks.c.kind == DELIVER)
@@ -103,3 +107,44 @@ def test_removing_a_recipient_locks_in_the_order_of_unfollowing(harness: NoticeH
 
     follow = select(follows.c.series_id)
     assert rows_locked_while_waiting(harness.store, remove, held=follow, among=NOTICES) == []
+
+
+def test_a_notice_added_while_its_delivery_is_rescheduled_advances_it(harness: NoticeHarness) -> None:
+    harness.add_follower()
+    harness.publish(1)
+    harness.deliver()
+    harness.clock.advance(seconds=15)
+    worker = Worker(harness.store, lease_seconds=120)
+    [task] = worker.claim(ClaimFilter(kind=DELIVER), limit=1)
+    harness.publish(2)
+
+    with ThreadPoolExecutor(1) as pool:
+        with harness.store.begin() as connection:
+            assert claims.held(connection, [(task.id, task.fence)])
+            expansion = pool.submit(harness.expand)
+            wait_until_blocked(harness.store)
+            later = rearmed(task, not_before=harness.clock.at + timedelta(days=1), priority=1)
+            claims.apply(connection, [later], now=harness.clock.at)
+        assert expansion.result(60).notices == 1
+
+    assert harness.task().not_before == harness.clock.at + timedelta(seconds=15)
+
+
+def test_a_merge_during_a_delivery_keeps_the_sealed_notice(harness: NoticeHarness) -> None:
+    harness.add_follower("ann", "solo", "other")
+    harness.publish(1)
+    harness.publish(1, series_id="other")
+    harness.expand()
+    [sealed] = harness.notices(series_id="solo")
+
+    def merge_now() -> None:
+        harness.apply(merge, "solo", "other")
+
+    with ThreadPoolExecutor(1) as pool:
+        with harness.store.begin() as connection:
+            queries.seal(connection, [sealed.id], "d-1")
+            merging = pool.submit(merge_now)
+            wait_until_blocked(harness.store)
+        merging.result(60)
+
+    assert [(row.id, row.delivery_id) for row in harness.notices()] == [(sealed.id, "d-1")]

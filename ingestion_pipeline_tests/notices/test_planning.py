@@ -19,7 +19,7 @@ from ingestion_pipeline.notices.message import (
     plan,
 )
 from ingestion_pipeline.settings import Notices
-from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline_tests.builders import NOON
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
@@ -27,6 +27,10 @@ SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "min
 
 def pending(id_: int, series: str = "solo", *, ago: timedelta = HOUR, mode: str = "immediate") -> PendingNotice:
     return PendingNotice(id=id_, series_id=series, mode=Mode(mode), created_at=NOON - ago)
+
+
+def digest(id_: int, series: str = "solo", *, ago: timedelta = HOUR) -> PendingNotice:
+    return pending(id_, series, ago=ago, mode="digest")
 
 
 def sent_message(*series: str, ago: timedelta, digest: bool = False) -> SentMessage:
@@ -65,27 +69,22 @@ def sent_messages(count: int, *, ago: timedelta) -> list[SentMessage]:
             id="one message left for two series",
         ),
         pytest.param([pending(1)], sent_messages(49, ago=2 * HOUR), Send((1,)), id="one message left for one series"),
-        pytest.param([pending(1, mode="digest")], [], WaitUntil(NOON + 23 * HOUR), id="a digest collects for a day"),
+        pytest.param([digest(1)], [], WaitUntil(NOON + 23 * HOUR), id="a digest collects for a day"),
+        pytest.param([digest(1, ago=DAY), digest(2, "b")], [], Send((1, 2)), id="a digest lists all"),
         pytest.param(
-            [pending(1, mode="digest", ago=DAY), pending(2, "b", mode="digest")],
-            [],
-            Send((1, 2)),
-            id="a digest lists all",
-        ),
-        pytest.param(
-            [pending(1, mode="digest", ago=HOUR)],
+            [digest(1)],
             [sent_message("b", ago=20 * HOUR, digest=True)],
             WaitUntil(NOON + 4 * HOUR),
             id="a day after the last digest",
         ),
         pytest.param(
-            [pending(1, mode="digest", ago=DAY), pending(2, "b", mode="digest", ago=DAY)],
+            [digest(1, ago=DAY), digest(2, "b", ago=DAY)],
             [sent_message("solo", ago=MINUTE)],
             Send((2,)),
             id="a digest leaves out what was sent lately",
         ),
         pytest.param(
-            [pending(1, mode="digest", ago=DAY)],
+            [digest(1, ago=DAY)],
             [sent_message("solo", ago=MINUTE)],
             WaitUntil(NOON + 59 * MINUTE),
             id="a digest of that alone waits",

@@ -10,7 +10,6 @@ from io import StringIO
 import pytest
 
 from ingestion_pipeline.store import FixedClock
-from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 
 PASSWORD = "hunter2-secret"
@@ -95,24 +94,21 @@ def test_a_mail_is_sent_to_the_follower_through_the_operators_server(
 
 
 @pytest.mark.slow
-def test_a_service_that_accepted_a_message_is_not_sent_it_again_while_another_is_down(
-    harness: NoticeHarness, clock: FixedClock, web: FakeWeb
-) -> None:
-    harness.urls = [f"json://{web.host_port}/good", f"json://u:{PASSWORD}@{web.host_port}/bad"]
-    web.routes |= {"/good": 200, "/bad": [500, 500, 200]}
+def test_a_service_that_accepted_a_message_is_not_sent_it_again_while_another_is_down(harness: NoticeHarness) -> None:
+    harness.urls = [f"json://{harness.web.host_port}/good", f"json://u:{PASSWORD}@{harness.web.host_port}/bad"]
+    harness.web.routes |= {"/good": 200, "/bad": [500, 500, 200]}
     harness.add_follower("ann", address="notify:")
-    publish_chapter(harness, clock)
+    publish_chapter(harness, harness.clock)
     harness.deliver()
     assert harness.states() == ["pending"]
     assert "1 of 2 services did not accept it" in harness.notices()[0].error
     assert PASSWORD not in harness.notices()[0].error
     for _ in range(3):
-        clock.advance(minutes=2)
-        harness.deliver()
+        harness.deliver_after(minutes=2)
 
-    assert web.paths == ["/good", "/bad", "/bad", "/bad"]
+    assert harness.web.paths == ["/good", "/bad", "/bad", "/bad"]
     assert harness.states() == ["sent"]
-    first = json.loads(web.requests[0].body)
+    first = json.loads(harness.web.requests[0].body)
     assert first["title"] == "Solo: Chapter 7: Part 7"
 
 

@@ -33,8 +33,8 @@ from ingestion_pipeline.operations.source_health import (
 )
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.declarations import recipient_of
-from ingestion_pipeline.sources.recipients import ALERTS, SOURCE_ALERTS
 from ingestion_pipeline.sources.registry import enable
+from ingestion_pipeline.sources.source import ALERTS, SOURCE_ALERTS
 from ingestion_pipeline.sources.status import Alert, Health
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.statements import audit

@@ -19,8 +19,7 @@ OTHER = "series:other"
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """One source that has listed chapters 9, 10 and 12."""
-    harness.add_source()
-    harness.sync(releases(9, 10, 12))
+    harness.add_source(listing=releases(9, 10, 12))
     clock.advance(hours=1)
     return harness
 
@@ -77,27 +76,24 @@ def test_a_chapter_seen_in_between_must_be_missed_twice_again(harness: SeriesHar
     assert harness.available() == ["9", "10", "12"]
 
 
-def test_a_chapter_that_returns_is_available_and_latest_again_and_is_announced_once(
-    harness: SeriesHarness, clock: FixedClock
-) -> None:
+def test_a_chapter_that_returns_is_available_and_latest_again_and_is_announced_once(harness: SeriesHarness) -> None:
     harness.sync(releases(9, 10, 12, 13))
     harness.sync(releases(9, 10, 12))
     harness.sync(releases(9, 10, 12))
     assert harness.latest()[0] == Decimal(12)
-    clock.advance(hours=1)
+    harness.clock.advance(hours=1)
 
     result = harness.sync(releases(9, 10, 12, 13))
 
     assert (result.new, result.updated, result.record_count) == (0, 1, 4)
     assert harness.available() == ["9", "10", "12", "13"]
-    assert harness.latest() == (Decimal(13), clock.at)
+    assert harness.latest() == (Decimal(13), harness.clock.at)
     assert harness.links()[3]["detected_at"] == NOON + HOUR
     assert harness.announced_numbers() == ["13"]
 
 
 def test_the_latest_stays_while_another_source_still_has_it(harness: SeriesHarness) -> None:
-    harness.add_source(OTHER)
-    harness.sync(releases(12), by=OTHER)
+    harness.add_source(OTHER, listing=releases(12))
 
     harness.sync(releases(9, 10))
     harness.sync(releases(9, 10))
@@ -119,10 +115,8 @@ def test_a_withdrawn_chapter_that_another_source_brings_is_the_latest_again(harn
 def test_a_series_without_available_chapters_has_no_latest_chapter(harness: SeriesHarness) -> None:
     for numbers in ((9, 10), (9,), (9,)):
         harness.sync(releases(*numbers))
-    harness.add_source(OTHER)
-    harness.sync(releases(None), by=OTHER)
-    harness.add_source(SOLO, accepts_drop=True)
-    harness.sync([])
+    harness.add_source(OTHER, listing=releases(None))
+    harness.add_source(SOLO, accepts_drop=True, listing=[])
 
     assert harness.latest() == (None, None)
 
@@ -140,8 +134,7 @@ def test_a_source_that_moved_to_another_series_withdraws_nothing_there(harness: 
 def test_a_source_that_returns_to_its_series_announces_new_chapters_again(harness: SeriesHarness) -> None:
     """Its existing chapters count: a listing without anything new is a first sync too."""
     for series_id in ("lone", "solo"):
-        harness.add_source(SOLO, series_id=series_id)
-        harness.sync(releases(9, 10, 12))
+        harness.add_source(SOLO, series_id=series_id, listing=releases(9, 10, 12))
     assert harness.source().record_count == 3
 
     harness.sync(releases(9, 10, 12, 13))
@@ -222,8 +215,7 @@ def test_an_accepted_drop_is_ingested_and_the_acceptance_is_used_up(harness: Ser
 
 
 def test_one_sources_quarantine_does_not_affect_another_source(harness: SeriesHarness) -> None:
-    harness.add_source(OTHER)
-    harness.sync(releases(9, 10, 12), by=OTHER)
+    harness.add_source(OTHER, listing=releases(9, 10, 12))
 
     bad, good = harness.sync_together({SOLO: [], OTHER: releases(9, 10, 12, 13)})
 

@@ -1,39 +1,261 @@
+"""Chapters: their numbers, from labels of real sites too, and their releases, grouped whatever the order listed."""
+
 import hashlib
 import json
+import re
+import time
+import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestion_pipeline.series import chapter_number
 from ingestion_pipeline.series.chapter import (
     Release,
     chapter_of,
     chapters_of,
     fingerprint,
+    missing_numbers,
+    number_text,
     release_as_dict,
     release_from_dict,
+    volume_text,
 )
+from ingestion_pipeline.sources import recognize_platform
+from ingestion_pipeline.urls import canonical_url
+from ingestion_pipeline_tests import builders
+from ingestion_pipeline_tests.samples import sample
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EXPECTED = yaml.safe_load((Path(__file__).parent / "expected" / "chapter_labels.yaml").read_text())
+NUMBERS = st.decimals(min_value=0, max_value=999_999_999, places=5)
 
 
-def a_release(**facts: Any) -> Release:
-    defaults: dict[str, Any] = {
-        "number": Decimal(1),
-        "title": "Dawn",
-        "url": "https://a.test/1",
-        "language": "en",
-        "scanlation_group": "North",
-        "source_chapter_id": "first",
-        "volume": "1",
-        "published_at": NOON,
+def from_mihon(number: float) -> Decimal | None:
+    """Convert a number of Mihon, which writes -1 for an unknown one."""
+    return None if number == -1 else Decimal(str(number))
+
+
+@pytest.mark.parametrize(("label", "series_title", "number"), [*EXPECTED["labels"], (Decimal("1E+2"), None, "100")])
+def test_a_label_names_its_number(label: str | Decimal | float, series_title: str | None, number: str) -> None:
+    assert chapter_number(label, series_title) == Decimal(number)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("", id="empty"),
+        pytest.param("Foo", id="no-digit"),
+        pytest.param("²", id="superscript"),
+        pytest.param("-1", id="negative-text"),
+        pytest.param(-1, id="negative"),
+        pytest.param(Decimal("-0.5"), id="negative-decimal"),
+        pytest.param(float("nan"), id="nan"),
+        pytest.param(float("inf"), id="infinity"),
+        pytest.param(Decimal("sNaN"), id="signalling-nan"),
+        pytest.param(True, id="truth"),
+        pytest.param("Chapter 1234567890", id="ten-digits"),
+        pytest.param("Ch. 1.000001", id="six-decimals"),
+        pytest.param(10**5000, id="huge"),
+        pytest.param(Decimal("1E-999999"), id="tiny"),
+    ],
+)
+def test_a_label_without_a_chapter_number_gives_none(label: str | Decimal | float | None) -> None:
+    assert chapter_number(label) is None
+
+
+@pytest.mark.parametrize(("label", "volume"), EXPECTED["volumes"])
+def test_a_label_names_its_volume_and_a_version_or_season_is_none(label: str, volume: str | None) -> None:
+    assert volume_text(label) == volume
+
+
+def test_a_volume_in_the_series_title_is_not_the_chapters_volume() -> None:
+    assert volume_text("Band 9 Chapter 2", "Band 9") is None
+    assert volume_text("Band 9 Vol. 1 Chapter 2", "Band 9") == "1"
+
+
+def test_every_vector_of_mihon_holds() -> None:
+    vectors = json.loads(sample("manga/chapter_numbers/mihon_chapter_recognition.json").read_text())
+
+    wrong = [
+        vector
+        for vector in vectors
+        if chapter_number(vector["chapter_name"], vector["series_title"]) != from_mihon(vector["expected"])
+    ]
+
+    assert len(vectors) == 57
+    assert wrong == []
+
+
+def test_45_is_one_number_however_it_is_written() -> None:
+    spellings = ["45", "45.0", "045", "45.00", 45, 45.0, Decimal("45.000"), "Ch. 45", "+45"]
+
+    assert {str(chapter_number(spelling)) for spelling in spellings} == {"45"}
+    assert chapter_number("45.5") != chapter_number("45")
+
+
+@given(NUMBERS)
+def test_the_canonical_form_is_idempotent_and_equal(number: Decimal) -> None:
+    once = Decimal(number_text(number))
+
+    assert once == number
+    assert Decimal(number_text(once)).as_tuple() == once.as_tuple()
+
+
+@given(NUMBERS, st.integers(0, 5), st.integers(0, 5))
+def test_padding_zeros_change_nothing(number: Decimal, leading: int, trailing: int) -> None:
+    text = number_text(number)
+    padded = "0" * leading + text + ("0" * trailing if "." in text else "." + "0" * (trailing + 1))
+
+    assert chapter_number(padded) == chapter_number(text) == number
+    assert str(chapter_number(padded)) == text
+
+
+@given(st.text(max_size=80), st.none() | st.text(max_size=20))
+def test_any_label_gives_a_canonical_number_or_none(label: str, series_title: str | None) -> None:
+    number = chapter_number(label, series_title)
+
+    assert number is None or (0 <= number < 10**9 and number_text(number) == str(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [("45", "45"), ("45.50", "45.5"), ("1E+2", "100"), ("100", "100"), ("0.00001", "0.00001")]
+)
+def test_a_number_is_written_without_exponent_or_trailing_zeros(number: str, text: str) -> None:
+    assert number_text(Decimal(number)) == text
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["9" * 10_000, "1." * 5_000, "1a" * 5_000, "vol " * 3_000 + "1 2", "1" + " " * 10_000 + "x"],
+    ids=["digits", "dots", "letters", "tags", "spaces"],
+)
+def test_a_hostile_label_is_parsed_in_bounded_time(label: str) -> None:
+    started = time.thread_time()
+
+    for _ in range(10):
+        chapter_number(label, label)
+
+    assert time.thread_time() - started < 1
+
+
+def test_the_length_limit_never_cuts_a_number_in_two() -> None:
+    assert chapter_number("x" * 990 + " 1234567 y") == Decimal(1234567)
+    assert chapter_number("x" * 995 + " 1234567 y") is None
+
+
+def test_missing_chapters_are_counted_as_mihon_counts_them() -> None:
+    table = json.loads(sample("manga/chapter_numbers/mihon_missing_chapters.json").read_text())
+
+    for row in table["missing_count"]:
+        numbers = [from_mihon(number) for number in row["chapter_numbers"]]
+        assert len(missing_numbers(numbers)) == row["expected_missing"]
+
+
+def test_missing_numbers_are_listed_up_to_a_limit() -> None:
+    assert missing_numbers([Decimal(1), Decimal("2.2"), Decimal(6), None]) == (3, 4, 5)
+    assert len(missing_numbers([Decimal(999_999_999)])) == 100
+
+
+# By file name and by site: the number that is parsed, where it is not the expected one.
+MISREAD_FILES: dict[str, str] = {name: row["number"] for name, row in EXPECTED["misread_files"].items()}
+MISREAD_SITES: dict[str, str] = {site: row["number"] for site, row in EXPECTED["misread_sites"].items()}
+SITE_NUMBERS: dict[str, str] = dict.fromkeys(EXPECTED["sites_with_number_1"], "1") | EXPECTED["site_numbers"]
+
+
+def comictagger() -> list[dict[str, Any]]:
+    return json.loads(sample("manga/chapter_numbers/comictagger_filenames.json").read_text())
+
+
+def sites() -> list[dict[str, Any]]:
+    return json.loads(sample("manga/sites/haruneko_series_and_chapters.json").read_text())
+
+
+def number(text: str | None) -> Decimal | None:
+    return Decimal(text.replace("½", "0.5")) if text else None
+
+
+def expected_number(row: dict[str, Any]) -> Decimal | None:
+    """Return the number of the table, else the only number in the label."""
+    digits = re.findall(r"\d+(?:[.,]\d+)*", unicodedata.normalize("NFKC", row["chapter_title"]))
+    return number(SITE_NUMBERS.get(row["site"], digits[0] if digits else None))
+
+
+def test_59_of_65_comic_file_names_give_the_expected_number() -> None:
+    vectors = comictagger()
+
+    wrong = {
+        vector["filename"]
+        for vector in vectors
+        if vector["filename"] not in MISREAD_FILES
+        and chapter_number(vector["filename"], vector["expected"]["series"]) != number(vector["expected"]["issue"])
     }
-    return Release(**(defaults | facts))
+
+    assert wrong == set()
+    assert (len(vectors) - len(MISREAD_FILES), len(vectors)) == (59, 65)
+
+
+def test_a_comic_file_name_that_is_no_chapter_label_is_parsed_as_a_label() -> None:
+    parsed = {
+        vector["filename"]: chapter_number(vector["filename"], vector["expected"]["series"])
+        for vector in comictagger()
+        if vector["filename"] in MISREAD_FILES
+    }
+
+    assert parsed == {name: number(text) for name, text in MISREAD_FILES.items()}
+
+
+def test_618_of_623_site_labels_give_the_expected_number() -> None:
+    rows = sites()
+
+    wrong = {
+        row["site"]: chapter_number(row["chapter_title"], row["series_title"])
+        for row in rows
+        if chapter_number(row["chapter_title"], row["series_title"]) != expected_number(row)
+    }
+
+    assert wrong == {site: number(text) for site, text in MISREAD_SITES.items()}
+    assert (len(rows) - len(wrong), len(rows)) == (618, 623)
+    assert sum(expected_number(row) is None for row in rows) == 19
+
+
+def test_urls_of_real_sites_have_one_canonical_form_and_platform() -> None:
+    recognised: dict[str, str] = {}
+    for row in sites():
+        url = canonical_url(row["series_url"])
+        assert canonical_url(url) == url
+        if platform := recognize_platform(row["series_url"]):
+            recognised[row["site"]] = platform.name
+            assert platform == recognize_platform(url)
+
+    assert recognised == {"MangaDex": "mangadex"}
+
+
+@pytest.mark.parametrize(("label", "series_title", "expected"), EXPECTED["labels_by_rule"])
+def test_a_label_is_parsed_by_rule(label: str, series_title: str | None, expected: str | None) -> None:
+    assert chapter_number(label, series_title) == number(expected)
+
+
+NOON = builders.NOON
+
+
+a_release = partial(
+    builders.a_release,
+    title="Dawn",
+    url="https://a.test/1",
+    scanlation_group="North",
+    source_chapter_id="first",
+    volume="1",
+)
 
 
 TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

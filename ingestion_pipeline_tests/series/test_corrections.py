@@ -9,14 +9,13 @@ from sqlalchemy import event
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_release
-from ingestion_pipeline_tests.series.series_harness import SeriesHarness, ingest, releases
+from ingestion_pipeline_tests.series.series_harness import SeriesHarness, releases
 
 
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """One source that has listed chapters 1 to 4, each with an id of its own."""
-    harness.add_source()
-    harness.sync(listed(1, 2, 3, 4))
+    harness.add_source(listing=listed(1, 2, 3, 4))
     clock.advance(hours=1)
     return harness
 
@@ -152,7 +151,7 @@ def test_unchanged_listings_and_new_chapters_do_not_query_for_corrections(harnes
     def statements(*numbers: float) -> list[str]:
         with store.begin() as connection:
             recorded.clear()
-            ingest(harness, connection, source, listed(*numbers))
+            harness.ingest(connection, source, listed(*numbers))
             return [" ".join(text.split()) for text in recorded]
 
     event.listen(store.engine, "before_cursor_execute", record_statement)

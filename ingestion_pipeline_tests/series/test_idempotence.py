@@ -1,25 +1,26 @@
-"""The same listing again or concurrently: one row, one outbox row, and nothing written."""
+"""The same listing again or at once writes nothing; ingestions, merges and splits in any order keep every invariant."""
 
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, insert, select, text, update
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
 from ingestion_pipeline.series.chapter_plan import SourceListing
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.lookup import series_assignments
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline_tests.series.series_harness import (
-    SOLO,
-    SeriesHarness,
-    ingest,
-    ingest_in_own_transaction,
-    releases,
-    wait_until_blocked,
-)
+from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, series
+from ingestion_pipeline_tests.builders import a_release
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 pytestmark = pytest.mark.both_databases
 
@@ -32,8 +33,7 @@ def all_rows(harness: SeriesHarness) -> tuple[Any, ...]:
 
 def test_the_same_listing_three_times_is_ingested_once(harness: SeriesHarness, clock: FixedClock) -> None:
     """T15."""
-    harness.add_source()
-    harness.sync(releases(1))
+    harness.add_source(listing=releases(1))
     harness.sync(releases(1, 2))
     before = all_rows(harness)
 
@@ -50,13 +50,12 @@ def test_the_same_listing_three_times_is_ingested_once(harness: SeriesHarness, c
 @pytest.mark.slow
 def test_the_same_listing_in_eight_threads_is_ingested_once(harness: SeriesHarness) -> None:
     """T15: a claim that was taken over, eight times, and every worker writes."""
-    harness.add_source()
-    harness.sync(releases(1))
+    harness.add_source(listing=releases(1))
     source, start = harness.source(), threading.Barrier(8)
     listed = releases(*range(1, 40))
 
     with ThreadPoolExecutor(8) as pool:
-        futures = [pool.submit(ingest_in_own_transaction, harness, source, listed, start) for _ in range(8)]
+        futures = [pool.submit(harness.ingest_in_own_transaction, source, listed, start) for _ in range(8)]
         new = sorted(future.result(60)[0].new for future in futures)
 
     assert new == [0] * 7 + [38]
@@ -64,22 +63,19 @@ def test_the_same_listing_in_eight_threads_is_ingested_once(harness: SeriesHarne
     assert len(harness.announced_numbers()) == 38
 
 
-def test_two_concurrent_transactions_with_the_same_chapter_create_and_announce_it_once(
-    harness: SeriesHarness, store: Store
-) -> None:
+def test_two_concurrent_transactions_with_the_same_chapter_create_and_announce_it_once(harness: SeriesHarness) -> None:
     """Trap 21: the second begins while the first has written and not committed."""
     for source in (SOLO, OTHER):
-        harness.add_source(source)
-        harness.sync(releases(1), by=source)
+        harness.add_source(source, listing=releases(1))
     first, second = harness.source(SOLO), harness.source(OTHER)
     start = threading.Barrier(2)
 
     with ThreadPoolExecutor(1) as pool:
-        with store.begin() as connection:
-            first_results = ingest(harness, connection, first, releases(1, 2))
-            waiting = pool.submit(ingest_in_own_transaction, harness, second, releases(1, 2), start)
+        with harness.store.begin() as connection:
+            first_results = harness.ingest(connection, first, releases(1, 2))
+            waiting = pool.submit(harness.ingest_in_own_transaction, second, releases(1, 2), start)
             start.wait(20)
-            wait_until_blocked(store)
+            harness.wait_until_blocked()
         second_results = waiting.result(60)
 
     assert [first_results[0].new, second_results[0].new] == [1, 1]
@@ -156,7 +152,7 @@ def test_unchanged_listings_write_no_wal_records_for_chapters(harness: SeriesHar
         with store.begin() as connection:
             since = connection.execute(text("SELECT pg_current_wal_insert_lsn()")).scalar_one()
             for source_id, records in listed.items():
-                ingest(harness, connection, harness.source(source_id), records)
+                harness.ingest(connection, harness.source(source_id), records)
         with store.read() as connection:
             return wal_bytes(connection, since)
 
@@ -167,14 +163,13 @@ def test_unchanged_listings_write_no_wal_records_for_chapters(harness: SeriesHar
 
 def test_one_changed_release_writes_one_row(harness: SeriesHarness, store: Store) -> None:
     """Proves that `traces`, which the test above relies on, detects a single row."""
-    harness.add_source()
-    harness.sync(releases(*range(1, 51)))
+    harness.add_source(listing=releases(*range(1, 51)))
     source = harness.source()
     changed = releases(*range(1, 50)) + releases(50, scanlation_group="B")
 
     with store.begin() as connection:
         before = write_traces(connection)
-        [result] = ingest(harness, connection, source, changed)
+        [result] = harness.ingest(connection, source, changed)
         after = write_traces(connection)
 
     assert result.outcome == "1 updated"
@@ -186,12 +181,11 @@ def test_one_changed_release_writes_one_row(harness: SeriesHarness, store: Store
 
 def test_a_failed_ingestion_can_be_retried_at_once(harness: SeriesHarness, store: Store) -> None:
     """Trap 24."""
-    harness.add_source()
-    harness.sync(releases(1))
+    harness.add_source(listing=releases(1))
 
     def fail_after_writing() -> None:
         with store.begin() as connection:
-            ingest(harness, connection, harness.source(), releases(1, 2))
+            harness.ingest(connection, harness.source(), releases(1, 2))
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -200,3 +194,142 @@ def test_a_failed_ingestion_can_be_retried_at_once(harness: SeriesHarness, store
 
     assert harness.sync(releases(1, 2)).new == 1
     assert (harness.keys(), harness.announced_numbers()) == (["1", "2"], ["2"])
+
+
+SOURCES = [f"series:{name}" for name in "abcd"]
+STEPS = 30
+
+
+@dataclass(slots=True)
+class Simulation:
+    """A random simulation: what sources list, and which chapters each recipient must be notified of."""
+
+    harness: SeriesHarness
+    random: Random
+    listed: dict[str, set[int]] = field(default_factory=dict[str, set[int]])
+    owed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def begin(self) -> None:
+        for position, source in enumerate(SOURCES):
+            self.listed[source] = set(range(position + 1, position + 9))
+            self.harness.add_source(source, series_id=f"s{position % 3}")
+            self.poll(source)
+        for name, followed in {"ann": ["s0"], "ben": ["s0", "s1"], "cat": ["s2"]}.items():
+            self.harness.follow(name, *followed)
+
+    def step(self) -> None:
+        self.harness.clock.advance(minutes=10)
+        choice = self.random.choice(["publish", "drop", "notify", "merge", "merge", "split"])
+        getattr(self, choice)()
+
+    def publish(self) -> None:
+        for source in self.random.sample(SOURCES, self.random.randint(1, 3)):
+            self.listed[source].add(max(self.listed[source]) + self.random.randint(1, 2))
+            self.poll(source)
+
+    def drop(self) -> None:
+        source = self.random.choice(SOURCES)
+        self.listed[source].remove(self.random.choice(sorted(self.listed[source])))
+        self.poll(source)
+        self.poll(source)
+
+    def poll(self, source: str) -> None:
+        earlier = {row["id"] for row in self.harness.rows(outbox)}
+        self.harness.sync([self.release(source, number) for number in self.listed[source]], by=source)
+        with self.harness.store.read() as connection:
+            followers = connection.execute(select(follows.c.recipient_id, follows.c.series_id)).all()
+        self.owed |= {
+            (recipient, row["payload"]["number"])
+            for row in self.harness.rows(outbox)
+            for recipient, series_id in followers
+            if row["id"] not in earlier and series_id == row["payload"]["series_id"]
+        }
+
+    @staticmethod
+    def release(source: str, number: int) -> Release:
+        own = f"{source}/{number}"
+        is_oneshot = number == 5
+        return a_release(
+            number=None if is_oneshot else Decimal(number),
+            title="Interlude" if is_oneshot else None,
+            source_chapter_id=own,
+            url=f"https://a.test/{own}",
+        )
+
+    def notify(self) -> None:
+        """Turn outbox rows into notices, one per recipient and chapter for ever, some sent at once."""
+        with self.harness.store.begin() as connection:
+            query = select(outbox).where(outbox.c.handled_at.is_(None))
+            for row in connection.execute(query).mappings().all():
+                subject = (row["subject_kind"], row["subject_id"])
+                notified = select(notices.c.recipient).where(
+                    notices.c.subject_kind == subject[0], notices.c.subject_id == subject[1]
+                )
+                pending_followers = select(follows.c.recipient_id).where(
+                    follows.c.series_id == row["payload"]["series_id"], follows.c.recipient_id.not_in(notified)
+                )
+                for recipient in connection.execute(pending_followers).scalars().all():
+                    connection.execute(
+                        insert(notices).values(
+                            recipient=recipient,
+                            subject_kind=subject[0],
+                            subject_id=subject[1],
+                            status=self.random.choice(["sent", "pending"]),
+                            mode="immediate",
+                            series_id=row["payload"]["series_id"],
+                            payload=row["payload"],
+                            created_at=self.harness.clock.at,
+                        )
+                    )
+            connection.execute(update(outbox).values(handled_at=self.harness.clock.at))
+
+    def merge(self) -> None:
+        if len(self.live()) > 1:
+            self.harness.merge(*self.random.sample(self.live(), 2))
+
+    def split(self) -> None:
+        with self.harness.store.read() as connection:
+            series_by_source = {
+                source_id: assignment.series_id
+                for source_id, assignment in series_assignments(connection, SOURCES).items()
+            }
+        old = self.random.choice(sorted(set(series_by_source.values())))
+        members = [source_id for source_id in SOURCES if series_by_source[source_id] == old]
+        leaving = self.random.sample(members, self.random.randint(1, len(members)))
+        merged = [row["id"] for row in self.harness.rows(series) if row["merged_into"] == old]
+        others = [series_id for series_id in self.live() if series_id != old]
+        new = self.random.choice([*merged, *merged, *others, f"n{len(self.harness.rows(series))}"])
+        self.harness.split(old, new, *leaving)
+        for position, source in enumerate(SOURCES):  # their files are imported again
+            self.harness.add_source(source, series_id=f"s{position % 3}")
+
+    def live(self) -> list[str]:
+        return [row["id"] for row in self.harness.rows(series) if row["merged_into"] is None]
+
+    def check(self) -> None:
+        self.harness.check_invariants()
+        with self.harness.store.read() as connection:
+            query = select(chapters.c.id, chapters.c.key)
+            keys = {str(row.id): row.key for row in connection.execute(query)}
+        notified = [(row["recipient"], row["subject_id"]) for row in self.harness.rows(notices)]
+        assert max(Counter(notified).values(), default=1) == 1
+        assert {subject for _, subject in notified} <= keys.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_any_sequence_of_ingestions_merges_and_splits_keeps_every_invariant(
+    store: Store, clock: FixedClock, settings: Settings, seed: int
+) -> None:
+    simulation = Simulation(SeriesHarness(store, clock, settings, Random(seed)), Random(seed))
+    simulation.begin()
+    for _ in range(STEPS):
+        simulation.step()
+        simulation.check()
+    simulation.notify()
+
+    numbers = {str(row["id"]): row["key"] for row in simulation.harness.chapters()}
+    rows = simulation.harness.rows(notices)
+    notified = {(row["recipient"], numbers[row["subject_id"]]) for row in rows}
+    assert simulation.owed
+    assert {(recipient, number) for recipient, number in simulation.owed if number is not None} <= notified

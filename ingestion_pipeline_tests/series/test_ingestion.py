@@ -107,8 +107,7 @@ def test_a_first_sync_of_three_hundred_announces_nothing_and_one_new_chapter_is_
 
 
 def test_a_second_sources_first_sync_announces_nothing(harness: SeriesHarness) -> None:
-    harness.add_source()
-    harness.sync(releases(1, 2))
+    harness.add_source(listing=releases(1, 2))
     harness.add_source(OTHER)
 
     harness.sync(releases(1, 2, 3), by=OTHER)
@@ -122,8 +121,7 @@ def test_a_second_sources_first_sync_announces_nothing(harness: SeriesHarness) -
 
 def test_a_chapter_of_a_first_sync_is_announced_once_when_another_source_lists_it(harness: SeriesHarness) -> None:
     third = "series:third"
-    harness.add_source()
-    harness.sync(releases(1, 2))
+    harness.add_source(listing=releases(1, 2))
     harness.add_source(OTHER)
     harness.add_source(third)
     harness.sync(releases(1, "1.5", 2, 3), by=OTHER)
@@ -141,23 +139,18 @@ def test_a_chapter_of_a_first_sync_is_announced_once_when_another_source_lists_i
 
 
 def test_the_backlog_of_a_series_is_not_announced_when_another_source_lists_it(harness: SeriesHarness) -> None:
-    harness.add_source()
-    harness.sync(releases(1, 2, 3))
-    harness.add_source(OTHER)
-    harness.sync(releases(3), by=OTHER)
+    harness.add_source(listing=releases(1, 2, 3))
+    harness.add_source(OTHER, listing=releases(3))
 
     harness.sync(releases(1, 2, 3), by=OTHER)
 
     assert harness.announced_numbers() == []
 
 
-def test_a_first_sync_announces_chapters_published_since_the_series_was_added(
-    harness: SeriesHarness, clock: FixedClock
-) -> None:
+def test_a_first_sync_announces_chapters_published_since_the_series_was_added(harness: SeriesHarness) -> None:
     """Otherwise a chapter that only the second source ever has would never be announced."""
-    harness.add_source()
-    harness.sync(releases(1, 2))
-    later = clock.advance(days=9)
+    harness.add_source(listing=releases(1, 2))
+    later = harness.clock.advance(days=9)
     harness.add_source(OTHER)
     dated = releases("1.5", 3, published_at=later - DAY)
     undated = releases(4, published_at=None)
@@ -175,8 +168,7 @@ def test_a_first_sync_announces_chapters_published_since_the_series_was_added(
 def test_a_moved_source_announces_its_new_chapter_and_not_its_backlog(
     harness: SeriesHarness, clock: FixedClock, change: dict[str, Any]
 ) -> None:
-    harness.add_source()
-    harness.sync(releases(8, 9, 10, None, published_at=NOON - DAY))
+    harness.add_source(listing=releases(8, 9, 10, None, published_at=NOON - DAY))
     later = clock.advance(days=1)
     with harness.store.begin() as connection:
         moved = a_definition(id=SOLO, url="https://solo.test/feed", series="solo")
@@ -195,16 +187,12 @@ def test_a_moved_source_announces_its_new_chapter_and_not_its_backlog(
     assert harness.announced_numbers() == ["11", None, "0.5"]
 
 
-def test_a_moved_source_announces_a_chapter_of_another_sources_first_sync(
-    harness: SeriesHarness, clock: FixedClock
-) -> None:
-    harness.add_source()
-    harness.sync(releases(1, 2))
-    harness.add_source(OTHER)
-    harness.sync(releases(1, 2, 3), by=OTHER)
+def test_a_moved_source_announces_a_chapter_of_another_sources_first_sync(harness: SeriesHarness) -> None:
+    harness.add_source(listing=releases(1, 2))
+    harness.add_source(OTHER, listing=releases(1, 2, 3))
     with harness.store.begin() as connection:
         moved = a_definition(id=SOLO, url="https://moved.test/feed", series="solo")
-        register(connection, [moved], now=clock.advance(hours=1))
+        register(connection, [moved], now=harness.clock.advance(hours=1))
 
     harness.sync(releases(1, 2, 3))
 
@@ -214,8 +202,7 @@ def test_a_moved_source_announces_a_chapter_of_another_sources_first_sync(
 def test_two_sources_of_one_batch_add_a_chapter_once(harness: SeriesHarness) -> None:
     """Trap 21."""
     for source in (SOLO, OTHER):
-        harness.add_source(source)
-        harness.sync(releases(1), by=source)
+        harness.add_source(source, listing=releases(1))
 
     results = harness.sync_together({SOLO: releases(1, 2), OTHER: releases(1, 2)})
 
@@ -226,8 +213,7 @@ def test_two_sources_of_one_batch_add_a_chapter_once(harness: SeriesHarness) -> 
 
 
 def test_a_chapter_that_is_also_in_a_first_sync_of_its_batch_is_announced(harness: SeriesHarness) -> None:
-    harness.add_source(OTHER)
-    harness.sync(releases(1), by=OTHER)
+    harness.add_source(OTHER, listing=releases(1))
     harness.add_source()
 
     harness.sync_together({SOLO: releases(1, 2), OTHER: releases(1, 2)})
@@ -236,19 +222,16 @@ def test_a_chapter_that_is_also_in_a_first_sync_of_its_batch_is_announced(harnes
     assert (row["payload"]["number"], row["payload"]["source_id"]) == ("2", OTHER)
 
 
-def test_the_latest_chapter_and_its_date_are_raised_and_never_lowered(
-    harness: SeriesHarness, clock: FixedClock
-) -> None:
+def test_the_latest_chapter_and_its_date_are_raised_and_never_lowered(harness: SeriesHarness) -> None:
     """Trap 22, T16."""
-    harness.add_source()
-    harness.sync(releases(9, published_at=NOON - 9 * DAY))
+    harness.add_source(listing=releases(9, published_at=NOON - 9 * DAY))
     assert harness.latest() == (Decimal(9), NOON - 9 * DAY)
 
-    twelfth = clock.advance(hours=1)
+    twelfth = harness.clock.advance(hours=1)
     harness.sync(releases(9, 12, published_at=NOON - 9 * DAY))
     assert harness.latest() == (Decimal(12), twelfth)
 
-    clock.advance(hours=1)
+    harness.clock.advance(hours=1)
     result = harness.sync(releases(9, 10, 12, published_at=NOON - 9 * DAY))
     assert result.new == 1
     assert harness.latest() == (Decimal(12), twelfth)
@@ -274,8 +257,7 @@ def test_a_first_sync_is_as_new_as_its_newest_release(harness: SeriesHarness) ->
 
 
 def test_only_a_new_chapter_sets_last_new_at(harness: SeriesHarness, clock: FixedClock) -> None:
-    harness.add_source()
-    harness.sync(releases(1, published_at=NOON - 30 * DAY))
+    harness.add_source(listing=releases(1, published_at=NOON - 30 * DAY))
     clock.advance(hours=1)
 
     assert harness.sync(releases(1, title="Renamed")).newest_at is None
@@ -320,13 +302,10 @@ def test_the_sources_of_one_batch_share_title_and_date(harness: SeriesHarness) -
     assert (new["title"], new["published_at"]) == ("Named", NOON)
 
 
-def test_a_changed_release_updates_its_link_and_keeps_its_detection_time(
-    harness: SeriesHarness, clock: FixedClock
-) -> None:
-    harness.add_source()
-    harness.sync(releases(1, volume="1", language="en", scanlation_group="A"))
+def test_a_changed_release_updates_its_link_and_keeps_its_detection_time(harness: SeriesHarness) -> None:
+    harness.add_source(listing=releases(1, volume="1", language="en", scanlation_group="A"))
     [before] = harness.links()
-    clock.advance(hours=1)
+    harness.clock.advance(hours=1)
 
     result = harness.sync(releases(1, volume="2", language="de", scanlation_group="B"))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ingestion_pipeline.store.tables import outbox
-from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, chapter_id, merge_now, releases
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 OTHER = "series:other"
 
@@ -11,10 +11,8 @@ OTHER = "series:other"
 @pytest.fixture
 def harness(harness: SeriesHarness) -> SeriesHarness:
     """Two synced sources: one has 1 and 2 in English, the other 1 in German."""
-    harness.add_source()
-    harness.sync(releases(1, 2))
-    harness.add_source(OTHER)
-    harness.sync(releases(1, language="de"), by=OTHER)
+    harness.add_source(listing=releases(1, 2))
+    harness.add_source(OTHER, listing=releases(1, language="de"))
     return harness
 
 
@@ -34,7 +32,7 @@ def test_a_new_language_of_a_chapter_is_announced_once_across_sources(harness: S
     harness.sync(releases(1, 2, language="de"), by=OTHER)
 
     [row] = harness.rows(outbox)
-    chapter = chapter_id(harness, "solo", "2")
+    chapter = harness.chapter_id("solo", "2")
     assert (row["subject_kind"], row["subject_id"]) == ("chapter_language", f"{chapter}:de")
     assert row["payload"] == {
         "series_id": "solo",
@@ -71,8 +69,8 @@ def test_a_language_announcement_moves_with_its_chapter_on_a_merge(harness: Seri
     harness.sync(releases(2), by="series:third")
     harness.sync(releases(1, 2, language="de"), by=OTHER)
 
-    merge_now(harness, "solo", "third")
+    harness.merge("solo", "third")
 
     [row] = harness.rows(outbox)
-    assert row["subject_id"] == f"{chapter_id(harness, 'third', '2')}:de"
+    assert row["subject_id"] == f"{harness.chapter_id('third', '2')}:de"
     assert (row["payload"]["series_id"], row["payload"]["language"]) == ("third", "de")

@@ -8,16 +8,7 @@ from ingestion_pipeline.series import checks, series_reports
 from ingestion_pipeline.series.series_changes import Rejection, UnknownChapter, restore, withdraw
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import notices, outbox
-from ingestion_pipeline_tests.series.series_harness import (
-    SOLO,
-    SeriesHarness,
-    add_notice,
-    audit_entries,
-    chapter_id,
-    check_invariants,
-    follow,
-    releases,
-)
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 OTHER = "series:other"
 
@@ -25,8 +16,7 @@ OTHER = "series:other"
 @pytest.fixture
 def harness(harness: SeriesHarness, clock: FixedClock) -> SeriesHarness:
     """One source with chapters 1, 2 and, announced an hour later, 99."""
-    harness.add_source()
-    harness.sync(releases(1, 2))
+    harness.add_source(listing=releases(1, 2))
     clock.advance(hours=1)
     harness.sync(releases(1, 2, 99))
     return harness
@@ -60,18 +50,17 @@ def test_a_withdrawn_chapter_is_not_the_latest_and_makes_no_gap(harness: SeriesH
 
     assert rejection == Rejection(key="99", is_changed=True)
     assert (harness.latest()[0], gaps(harness), available(harness)) == (Decimal(2), [], 2)
-    action, subject, detail = audit_entries(harness)[-1]
+    action, subject, detail = harness.audit_entries()[-1]
     assert (action, subject) == ("chapter.withdraw", "solo")
     assert (detail["chapter"], detail["reason"]) == ("99", "a joke")
     assert withdraw_now(harness).is_changed is False
-    assert len(audit_entries(harness)) == 1
+    assert len(harness.audit_entries()) == 1
 
 
 def test_no_source_restores_a_withdrawn_chapter(harness: SeriesHarness) -> None:
     withdraw_now(harness)
     harness.sync(releases(1, 2, 99))
-    harness.add_source(OTHER)
-    harness.sync(releases(1), by=OTHER)
+    harness.add_source(OTHER, listing=releases(1))
 
     harness.sync(releases(1, 3, 99, language="de"), by=OTHER)  # new to it, and in a new language
     for numbers in ((1, 2), (1, 2), (1, 2, 99)):
@@ -80,23 +69,21 @@ def test_no_source_restores_a_withdrawn_chapter(harness: SeriesHarness) -> None:
     assert harness.latest()[0] == Decimal(3)
     assert harness.announced_numbers() == ["99", "3"]
     languages = [row["subject_id"] for row in harness.rows(outbox) if ":" in row["subject_id"]]
-    assert languages == [f"{chapter_id(harness, 'solo', '1')}:de"]
+    assert languages == [f"{harness.chapter_id('solo', '1')}:de"]
     check_no_language_is_announced(harness)
 
 
 def check_no_language_is_announced(harness: SeriesHarness) -> None:
-    assert not any(
-        row["subject_id"].startswith(f"{chapter_id(harness, 'solo', '99')}:") for row in harness.rows(outbox)
-    )
+    assert not any(row["subject_id"].startswith(f"{harness.chapter_id('solo', '99')}:") for row in harness.rows(outbox))
 
 
 def test_withdrawing_mutes_pending_notices_and_restoring_reverts_exactly_those(harness: SeriesHarness) -> None:
-    wrong, right = chapter_id(harness, "solo", "99"), chapter_id(harness, "solo", "2")
-    follow(harness, "ann", "solo")
-    add_notice(harness, "ann", wrong, "pending", series_id="solo")
-    add_notice(harness, "ann", right, "pending")
-    add_notice(harness, "ben", wrong, "sent")
-    add_notice(harness, "cat", wrong, "muted")
+    wrong, right = harness.chapter_id("solo", "99"), harness.chapter_id("solo", "2")
+    harness.follow("ann", "solo")
+    harness.add_notice("ann", wrong, "pending", series_id="solo")
+    harness.add_notice("ann", right, "pending")
+    harness.add_notice("ben", wrong, "sent")
+    harness.add_notice("cat", wrong, "muted")
     before = harness.rows(notices)
 
     assert withdraw_now(harness).notices == 1
@@ -109,9 +96,9 @@ def test_withdrawing_mutes_pending_notices_and_restoring_reverts_exactly_those(h
     assert harness.rows(notices) == before
     assert [row["handled_at"] for row in harness.rows(outbox)] == [None]
     assert (harness.latest()[0], available(harness)) == (Decimal(99), 3)
-    assert audit_entries(harness)[-1][0] == "chapter.restore"
+    assert harness.audit_entries()[-1][0] == "chapter.restore"
     assert restore_now(harness).is_changed is False
-    check_invariants(harness)
+    harness.check_invariants()
 
 
 def test_a_chapter_withdrawn_before_its_notices_is_announced_under_its_corrected_number(

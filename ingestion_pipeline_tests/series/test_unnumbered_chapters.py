@@ -7,7 +7,7 @@ import pytest
 
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline_tests.builders import NOON, a_release
-from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, check_invariants, releases, split_now
+from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 OTHER = "series:other"
 HOURS = timedelta(hours=1)
@@ -17,8 +17,7 @@ HOURS = timedelta(hours=1)
 def harness(harness: SeriesHarness) -> SeriesHarness:
     """Two synced sources of one series."""
     for source in (SOLO, OTHER):
-        harness.add_source(source)
-        harness.sync(releases(1), by=source)
+        harness.add_source(source, listing=releases(1))
     return harness
 
 
@@ -37,7 +36,7 @@ def test_a_oneshot_of_two_sources_with_one_title_within_three_days_is_announced_
     assert harness.keys() == ["1", f"{SOLO}#x"]
     assert [row["source_id"] for row in harness.links()] == [SOLO, OTHER, SOLO, OTHER]
     assert harness.announced_numbers() == [None]
-    check_invariants(harness)
+    harness.check_invariants()
 
 
 def test_a_oneshot_of_two_sources_in_one_batch_is_one_chapter(harness: SeriesHarness) -> None:
@@ -81,10 +80,10 @@ def test_a_recognised_oneshot_keeps_its_identity_under_a_new_title_and_in_anothe
 ) -> None:
     harness.sync([*releases(1), oneshot()])
     harness.sync([*releases(1), oneshot("y")], by=OTHER)
-    split_now(harness, "solo", "two", OTHER)
+    harness.split("solo", "two", OTHER)
 
     result = harness.sync([*releases(1), oneshot("y", "Night, Long")], by=OTHER)
 
     assert (result.outcome, result.withdrawn) == ("1 updated", 0)
     assert len(harness.available(OTHER)) == 2
-    check_invariants(harness)
+    harness.check_invariants()

@@ -46,6 +46,12 @@ class PollHarness:
                 connection, ClaimFilter(kind="poll"), owner="worker", now=self.clock.at, lease=HOUR, limit=10
             )
 
+    def claim_new(self, **changes: Any) -> Task:
+        """Add the source and claim its poll."""
+        self.add_source(**changes)
+        [task] = self.claim()
+        return task
+
     def source(self) -> Source:
         with self.store.read() as connection:
             [source] = sources_by_id(connection, [SOLO]).values()
@@ -102,8 +108,7 @@ def by_tiers(settings: Settings) -> Settings:
 
 def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: PollHarness) -> None:
     polls.settings = by_tiers(polls.settings)
-    polls.add_source(failure_count=3, status_reason="x", last_error_class="transient")
-    [task] = polls.claim()
+    task = polls.claim_new(failure_count=3, status_reason="x", last_error_class="transient")
 
     polls.succeed(
         task,
@@ -146,8 +151,7 @@ def test_an_unchanged_poll_leaves_change_sync_and_content_alone(polls: PollHarne
 
 
 def test_an_accepted_drop_lasts_until_a_listing_is_ingested(polls: PollHarness) -> None:
-    polls.add_source(accepts_drop=True)
-    [task] = polls.claim()
+    task = polls.claim_new(accepts_drop=True)
     polls.succeed(task)
     assert polls.source().accepts_drop
 
@@ -158,8 +162,7 @@ def test_an_accepted_drop_lasts_until_a_listing_is_ingested(polls: PollHarness) 
 
 
 def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: PollHarness) -> None:
-    polls.add_source()
-    [task] = polls.claim()
+    task = polls.claim_new()
     before = polls.source()
     with polls.store.begin() as connection:
         connection.execute(update(sources).values(tier="cold", tier_pinned=True))
@@ -196,8 +199,7 @@ def test_a_transient_failure_is_tried_three_times_and_counts_as_one_failure(poll
 
 
 def test_a_permanent_failure_is_dead_lettered_at_once(polls: PollHarness) -> None:
-    polls.add_source()
-    [task] = polls.claim()
+    task = polls.claim_new()
 
     failed = polls.fail(task, Permanent("410 Gone", code="http_410"), stack="the stack")
 
@@ -248,8 +250,7 @@ def test_an_open_breaker_allows_one_probe_and_a_failed_probe_waits_again(polls: 
 
 
 def test_a_successful_probe_closes_the_breaker(polls: PollHarness) -> None:
-    polls.add_source(status="open", status_reason="breaker open", failure_count=5)
-    [task] = polls.claim()
+    task = polls.claim_new(status="open", status_reason="breaker open", failure_count=5)
 
     polls.succeed(task)
 
@@ -279,8 +280,7 @@ def test_a_failure_that_is_not_the_sources_fault_is_never_counted(polls: PollHar
 
 
 def test_a_rate_limited_poll_waits_until_the_limit_ends(polls: PollHarness) -> None:
-    polls.add_source()
-    [task] = polls.claim()
+    task = polls.claim_new()
 
     polls.fail(task, Resource("429", until=NOON + HOUR, code="rate_limited"))
 
@@ -289,8 +289,7 @@ def test_a_rate_limited_poll_waits_until_the_limit_ends(polls: PollHarness) -> N
 
 
 def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: PollHarness) -> None:
-    polls.add_source(kind=Kind.JOB_BOARD, failure_count=4)
-    [task] = polls.claim()
+    task = polls.claim_new(kind=Kind.JOB_BOARD, failure_count=4)
 
     polls.fail(task, Permanent("410 Gone", code="http_410"))
 
@@ -303,8 +302,7 @@ def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: PollHarnes
 
 
 def test_an_error_with_invalid_characters_is_cleaned_and_stored(polls: PollHarness) -> None:
-    polls.add_source()
-    [task] = polls.claim()
+    task = polls.claim_new()
     quoted = "no listing: 'a\0b\ud800' " + "x" * 9_000
 
     polls.fail(task, Permanent(quoted, code="c" * 99), stack=f"Traceback: {quoted}")
@@ -351,8 +349,7 @@ def test_a_lost_claim_rolls_everything_back(polls: PollHarness, now: datetime) -
 def test_a_blocked_page_disables_its_source_at_once_and_is_not_counted(
     polls: PollHarness, kind: Kind, code: str
 ) -> None:
-    polls.add_source(kind=kind, failure_count=2)
-    [task] = polls.claim()
+    task = polls.claim_new(kind=kind, failure_count=2)
 
     failed = polls.fail(task, Permanent("a.test keeps robots out", code=code))
 

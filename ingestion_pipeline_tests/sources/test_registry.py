@@ -1,20 +1,29 @@
-"""The rows of `sources` and their poll tasks: declared, re-declared, enabled and disabled."""
+"""Rows of `sources` and their polls: declared, re-declared, enabled and disabled; unchanged ones are not written."""
 
 import dataclasses
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
-from sqlalchemy import RowMapping, func, select, update
+from sqlalchemy import Connection, RowMapping, func, select, text, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
-from ingestion_pipeline.sources.registry import BY_FILE, Registered, SourceExists
+from ingestion_pipeline.sources.registry import (
+    BY_FILE,
+    Registered,
+    SourceExists,
+    StoredSource,
+    is_unchanged,
+    random_ids,
+    register,
+)
 from ingestion_pipeline.sources.scheduling.change_model import ChangeModel
-from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier
+from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, sources, tasks
 from ingestion_pipeline.tasks import claims
@@ -30,7 +39,7 @@ HOUR = timedelta(hours=1)
 SOLO = "series:solo"
 
 
-def register(store: Store, *definitions: Definition) -> Registered:
+def register_now(store: Store, *definitions: Definition) -> Registered:
     with store.begin() as connection:
         return registry.register(connection, definitions, now=store.clock.now(connection))
 
@@ -77,7 +86,7 @@ def audit_entries(store: Store) -> list[tuple[str, str, str]]:
 
 
 def test_a_new_source_has_its_row_and_one_poll_that_is_due_now(store: Store, now: datetime) -> None:
-    assert register(store, a_definition()) == Registered(added=1, updated=0, unchanged=0)
+    assert register_now(store, a_definition()) == Registered(added=1, updated=0, unchanged=0)
 
     source, poll = source_row(store), poll_row(store)
     assert (source["status"], source["tier"], source["tier_pinned"]) == ("active", "warm", False)
@@ -100,7 +109,7 @@ def test_a_poll_created_before_its_disabled_source_does_not_run(store: Store, no
 
 def test_an_unchanged_declaration_changes_nothing(store: Store, clock: FixedClock) -> None:
     definition = a_definition(config={"b": 1, "a": [2, {"c": None}]}, name="Solo")
-    register(store, definition)
+    register_now(store, definition)
     task = claim_poll(store)
     pause = clock.at + 3 * HOUR
     with store.begin() as connection:  # it waits for a retry, as the server asked
@@ -110,7 +119,7 @@ def test_an_unchanged_declaration_changes_nothing(store: Store, clock: FixedCloc
 
     reordered = dataclasses.replace(definition, config={"a": [2, {"c": None}], "b": 1})
 
-    assert register(store, reordered) == Registered(added=0, updated=0, unchanged=1)
+    assert register_now(store, reordered) == Registered(added=0, updated=0, unchanged=1)
     assert source_row(store) == source
     assert poll_row(store) == poll
 
@@ -120,7 +129,7 @@ def test_a_changed_declaration_resets_the_validators_and_is_fetched_at_once(
     store: Store, clock: FixedClock, settings: Settings, random: Random
 ) -> None:
     definition = a_definition()
-    register(store, definition)
+    register_now(store, definition)
     for change in (
         {"url": "https://a.test/other"},
         {"url": "https://b.test/other"},
@@ -133,7 +142,7 @@ def test_a_changed_declaration_resets_the_validators_and_is_fetched_at_once(
         definition = dataclasses.replace(definition, **change)
         later = clock.advance(minutes=5)
 
-        assert register(store, definition).updated == 1
+        assert register_now(store, definition).updated == 1
 
         source, poll = source_row(store), poll_row(store)
         assert (source["etag"], source["last_modified"]) == (None, None)
@@ -146,10 +155,10 @@ def test_a_changed_declaration_resets_the_validators_and_is_fetched_at_once(
 def test_a_running_poll_of_the_old_url_loses_its_claim(
     store: Store, clock: FixedClock, settings: Settings, random: Random
 ) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     running = claim_poll(store)
 
-    register(store, a_definition(url="https://b.test/feed"))
+    register_now(store, a_definition(url="https://b.test/feed"))
 
     with pytest.raises(LostClaim):
         finish(store, running, settings, random)
@@ -160,10 +169,10 @@ def test_a_running_poll_of_the_old_url_loses_its_claim(
 
 
 def test_a_source_that_moves_to_another_series_is_read_again_as_a_first_sync(store: Store, clock: FixedClock) -> None:
-    register(store, a_definition(series="sloo"))
+    register_now(store, a_definition(series="sloo"))
     set_source(store, content_hash="h", synced_at=NOON, record_count=9, change_model={"last": 7})
 
-    register(store, a_definition(series="solo"))
+    register_now(store, a_definition(series="solo"))
 
     source = source_row(store)
     assert (source["series_id"], source["content_hash"]) == ("solo", None)
@@ -171,11 +180,11 @@ def test_a_source_that_moves_to_another_series_is_read_again_as_a_first_sync(sto
 
 
 def test_a_changed_name_is_written_without_a_fetch(store: Store, clock: FixedClock) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     set_source(store, etag="e", content_hash="h", next_check_at=NOON + HOUR)
     clock.advance(minutes=5)
 
-    assert register(store, a_definition(name="Solo")).updated == 1
+    assert register_now(store, a_definition(name="Solo")).updated == 1
 
     source = source_row(store)
     assert (source["name"], source["etag"], source["content_hash"]) == ("Solo", "e", "h")
@@ -183,43 +192,43 @@ def test_a_changed_name_is_written_without_a_fetch(store: Store, clock: FixedClo
 
 
 def test_a_tier_is_pinned_and_unpinned_by_the_declaration(store: Store) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     set_source(store, tier="cold")
 
-    register(store, a_definition(tier=Tier.HOT))
+    register_now(store, a_definition(tier=Tier.HOT))
     assert (source_row(store)["tier"], source_row(store)["tier_pinned"]) == ("hot", True)
     assert poll_row(store)["priority"] == 1
 
-    register(store, a_definition(tier=None))
+    register_now(store, a_definition(tier=None))
     assert (source_row(store)["tier"], source_row(store)["tier_pinned"]) == ("hot", False)
-    assert register(store, a_definition()).unchanged == 1
+    assert register_now(store, a_definition()).unchanged == 1
 
 
 def test_a_file_disables_and_enables_its_source(store: Store, clock: FixedClock) -> None:
-    register(store, a_definition(enabled=False))
+    register_now(store, a_definition(enabled=False))
     with store.read() as connection:
         assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 0
     assert source_row(store)["status_reason"] == BY_FILE
 
-    register(store, a_definition())
+    register_now(store, a_definition())
     assert (source_row(store)["status"], source_row(store)["status_reason"]) == ("active", None)
     assert poll_row(store)["status"] == "PENDING"
 
-    register(store, a_definition(enabled=False))
+    register_now(store, a_definition(enabled=False))
     assert (source_row(store)["status"], poll_row(store)["status"]) == ("disabled", "SKIPPED")
 
     later = clock.advance(hours=1)
-    register(store, a_definition())
+    register_now(store, a_definition())
     assert (poll_row(store)["status"], poll_row(store)["not_before"]) == ("PENDING", later)
 
 
 def test_an_operators_disable_survives_a_new_import(store: Store, now: datetime) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     with store.begin() as connection:
         registry.disable(connection, SOLO, actor="ann", reason="too slow", now=now)
 
-    register(store, a_definition())
-    register(store, a_definition(url="https://b.test/feed"))
+    register_now(store, a_definition())
+    register_now(store, a_definition(url="https://b.test/feed"))
 
     source = source_row(store)
     assert (source["status"], source["status_reason"]) == ("disabled", "ann: too slow")
@@ -229,7 +238,7 @@ def test_an_operators_disable_survives_a_new_import(store: Store, now: datetime)
 def test_a_disabled_poll_loses_its_claim_and_its_results(
     store: Store, now: datetime, settings: Settings, random: Random
 ) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     running = claim_poll(store)
     with store.begin() as connection:
         registry.disable(connection, SOLO, actor="ann", reason="too slow", now=now)
@@ -244,7 +253,7 @@ def test_a_disabled_poll_loses_its_claim_and_its_results(
 
 
 def test_enabling_resets_the_failures_and_makes_the_source_due(store: Store, clock: FixedClock) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     set_source(store, status="open", status_reason="breaker open", failure_count=5)
     with store.begin() as connection:
         connection.execute(update(tasks).values(not_before=NOON + 24 * HOUR))
@@ -278,7 +287,7 @@ def test_every_status_change_and_every_new_source_is_audited(store: Store, now: 
 
 
 def test_an_existing_id_cannot_be_added_and_an_unknown_one_cannot_be_changed(store: Store, now: datetime) -> None:
-    register(store, a_definition())
+    register_now(store, a_definition())
     before = source_row(store)
 
     with pytest.raises(SourceExists, match="'series:solo' exists already"), store.begin() as c:
@@ -298,7 +307,108 @@ def test_more_definitions_than_fit_a_batch_are_registered_in_one_call(store: Sto
         for number in range(registry.REGISTER_BATCH + 1)
     ]
 
-    assert register(store, *many).added == len(many)
-    assert register(store, *many).unchanged == len(many)
+    assert register_now(store, *many).added == len(many)
+    assert register_now(store, *many).unchanged == len(many)
     with store.read() as connection:
         assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == len(many)
+
+
+DECLARED = a_definition(url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT)
+STORED = StoredSource(
+    id=DECLARED.id,
+    url=DECLARED.url,
+    name=DECLARED.name,
+    platform=DECLARED.platform,
+    series_id=DECLARED.series,
+    company_id=DECLARED.company,
+    origin=DECLARED.origin,
+    host="a.test",
+    shard=shard_of("a.test"),
+    config={"n": 1},
+    tier="hot",
+    tier_pinned=True,
+    status="active",
+    status_reason=None,
+    version=1,
+    poll_status="PENDING",
+    poll_ended_at=None,
+    poll_shard=shard_of("a.test"),
+    poll_priority=Tier.HOT.priority,
+    poll_url=DECLARED.url,
+)
+OFF = {"status": "disabled", "poll_status": "SKIPPED", "poll_ended_at": NOON}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {},
+        {"poll_status": "PROCESSING", "poll_url": "https://a.test/old"},
+        {"status": "open", "status_reason": "5 failures"},
+        OFF | {"status_reason": "ops: too slow"},
+        OFF | {"poll_status": None},
+    ],
+    ids=["as declared", "running", "breaker open", "disabled by an operator", "never polled"],
+)
+def test_a_source_that_matches_its_declaration_is_unchanged(stored: dict[str, Any]) -> None:
+    assert is_unchanged(DECLARED, STORED._replace(**stored))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *({name: "other"} for name in ("url", "name", "platform", "origin", "host")),
+        *({name: "other"} for name in ("series_id", "company_id", "tier", "poll_url")),
+        *({name: 32_768} for name in ("shard", "poll_shard", "poll_priority")),
+        {"config": {}},
+        {"config": {"n": True}},
+        {"config": {"n": 1.0}},
+        {"tier_pinned": False},
+        {"version": None},
+        {"poll_status": None},
+        {"poll_status": "FAILED"},
+        {"poll_status": "SKIPPED"},
+        OFF | {"status_reason": BY_FILE},
+        OFF | {"poll_status": "PENDING", "poll_ended_at": None},
+    ],
+    ids=str,
+)
+def test_any_difference_from_the_declaration_is_a_change(stored: dict[str, Any]) -> None:
+    assert not is_unchanged(DECLARED, STORED._replace(**stored))
+
+
+def test_a_disabled_declaration_matches_a_disabled_source_only() -> None:
+    off = dataclasses.replace(DECLARED, enabled=False)
+
+    assert not is_unchanged(off, STORED)
+    assert is_unchanged(off, STORED._replace(**OFF, status_reason=BY_FILE))
+
+
+def test_registering_unchanged_sources_writes_and_locks_nothing(store: Store) -> None:
+    definitions = [dataclasses.replace(DECLARED, id=f"series:{n}", series=f"s{n}") for n in range(3)]
+    off = dataclasses.replace(DECLARED, id="series:off", series="off", enabled=False)
+    with store.begin() as connection:
+        register(connection, [*definitions, off], now=NOON)
+
+    with store.begin() as connection:
+        before = write_marker(connection)
+        registered = register(connection, [*definitions, off], now=NOON)
+
+        assert write_marker(connection) == before
+    assert registered == Registered(added=0, updated=0, unchanged=4)
+
+
+def write_marker(connection: Connection) -> object:
+    """Return a value that changes when a row is written or, on PostgreSQL, locked."""
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.dbapi_connection
+        return driver.total_changes
+    return connection.execute(text("SELECT pg_current_xact_id_if_assigned()::text")).scalar_one()
+
+
+def test_ids_are_random_uuid4() -> None:
+    ids = random_ids(100)
+
+    assert len(set(ids)) == 100
+    assert all(str(UUID(id_)) == id_ and UUID(id_).version == 4 for id_ in ids)
+    assert {UUID(id_).variant for id_ in ids} == {UUID(int=0x8 << 60).variant}

@@ -1,13 +1,34 @@
+"""The status of sources and polls with its reason; the health in each case, and which changes of it are alerted."""
+
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy import update
 
-from ingestion_pipeline.sources import Source, SourceStatus
+from ingestion_pipeline.settings.groups import HealthLimits as Limits
+from ingestion_pipeline.sources import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, disable, register
-from ingestion_pipeline.sources.status import Poll, Watched, reason, totals, watched_source, watched_sources
+from ingestion_pipeline.sources.status import (
+    NEVER_REPORTED,
+    Alert,
+    Facts,
+    Health,
+    HealthState,
+    HealthStatus,
+    Poll,
+    ReportedHealth,
+    Watched,
+    health_of,
+    next_state,
+    reason,
+    totals,
+    watched_source,
+    watched_sources,
+)
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, claim
@@ -34,77 +55,18 @@ def reason_of(source: Source, poll: Poll | None) -> str:
     return reason(source, poll, now=NOON, max_attempts=3)
 
 
-RESOURCE = {"error_class": "resource", "error": "quota used up"}
-TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "answered 503"}
+REASONS = yaml.safe_load((Path(__file__).parent / "expected" / "status_reasons.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("source", "poll", "expected"),
-    [
-        pytest.param({}, {}, "never polled; waiting until 12:15:00 UTC", id="new"),
-        pytest.param({"last_outcome": "unchanged"}, {}, "unchanged; waiting until 12:15:00 UTC", id="waiting"),
-        pytest.param(
-            {"last_outcome": "unchanged"}, {"not_before": EARLIER}, "unchanged; due since 11:45:00 UTC", id="due"
-        ),
-        pytest.param(
-            {"last_outcome": "unchanged"},
-            {"not_before": NOON + timedelta(days=1)},
-            "unchanged; waiting until 2026-03-02 12:00 UTC",
-            id="another day",
-        ),
-        pytest.param(
-            {}, TRANSIENT | {"attempts": 1}, "retrying, attempt 2/3 at 12:15:00 UTC: answered 503", id="retrying"
-        ),
-        pytest.param(
-            {},
-            TRANSIENT | {"attempts": 2, "not_before": EARLIER},
-            "retrying, attempt 3/3 now: answered 503",
-            id="retry due",
-        ),
-        pytest.param(
-            {},
-            RESOURCE | {"error_code": "host_busy"},
-            "host busy (another run has its lease) until 12:15:00 UTC",
-            id="host busy",
-        ),
-        pytest.param(
-            {}, RESOURCE | {"error_code": "rate_limited"}, "rate limited until 12:15:00 UTC", id="rate limited"
-        ),
-        pytest.param(
-            {},
-            RESOURCE | {"error_code": "slice_over", "not_before": NOON},
-            "the last run's time was over; due since 12:00:00 UTC",
-            id="run time over",
-        ),
-        pytest.param({}, RESOURCE | {"error_code": "budget"}, "quota used up until 12:15:00 UTC", id="other resource"),
-        pytest.param(
-            {"status": SourceStatus.OPEN, "failure_count": 5, "last_outcome": "failed: gone"},
-            {},
-            "breaker open until 12:15:00 UTC after 5 failed polls; last: failed: gone",
-            id="breaker",
-        ),
-        pytest.param(
-            {},
-            {"status": TaskStatus.PROCESSING, "attempts": 1, "lease_until": LATER},
-            "being polled since 12:00:00 UTC (attempt 1)",
-            id="running",
-        ),
-        pytest.param(
-            {},
-            {"status": TaskStatus.PROCESSING, "lease_until": EARLIER, "stage": "fetched"},
-            "its worker was lost at 11:45:00 UTC, fetched; the next run takes over",
-            id="lost worker",
-        ),
-        pytest.param(
-            {},
-            {"status": TaskStatus.FAILED, "error": "boom"},
-            "not polled: its poll task is FAILED (boom); `ingest sources enable series:solo` requeues it",
-            id="failed task",
-        ),
-    ],
-)
-def test_every_status_has_a_reason(source: dict[str, Any], poll: dict[str, Any], expected: str) -> None:
-    assert reason_of(a_source(**source), a_poll(**poll)) == expected
+@pytest.mark.parametrize("name", REASONS)
+def test_every_status_has_a_reason(name: str) -> None:
+    source: dict[str, Any] = {"status": SourceStatus.ACTIVE} | REASONS[name].get("source", {})
+    poll: dict[str, Any] = {"status": TaskStatus.PENDING} | REASONS[name].get("poll", {})
+    statuses = SourceStatus(source.pop("status")), TaskStatus(poll.pop("status"))
+
+    reason = reason_of(a_source(**source, status=statuses[0]), a_poll(**poll, status=statuses[1]))
+
+    assert reason == REASONS[name]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -208,3 +170,94 @@ def test_neither_a_running_nor_a_disabled_source_is_made_due(store: Store, now: 
 def _register(store: Store, *ids: str, now: datetime) -> None:
     with store.begin() as connection:
         register(connection, [a_definition(id=source_id) for source_id in ids], now=now)
+
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+DISABLED, OPEN = SourceStatus.DISABLED, SourceStatus.OPEN
+PENDING, PROCESSING = TaskStatus.PENDING, TaskStatus.PROCESSING
+LIMITS = Limits()
+
+
+def facts(**changes: Any) -> Facts:
+    values: dict[str, Any] = {
+        "id": "series:solo",
+        "kind": Kind.SERIES,
+        "tier": Tier.WARM,
+        "status": SourceStatus.ACTIVE,
+        "status_reason": None,
+        "failure_count": 0,
+        "error_class": None,
+        "last_outcome": "unchanged",
+        "last_success_at": NOON - HOUR,
+        "created_at": NOON - 9 * DAY,
+        "interval": 4 * HOUR,
+        "patience": 12 * HOUR,
+        "poll": PENDING,
+        "due_at": NOON + HOUR,
+        "lease_until": None,
+        "held_by": None,
+    }
+    return Facts(**(values | changes))
+
+
+def health_status(reported: ReportedHealth = NEVER_REPORTED, **changes: Any) -> HealthStatus:
+    return health_of(facts(**changes), reported=reported, now=NOON, limits=LIMITS)
+
+
+HEALTH = yaml.safe_load((Path(__file__).parent / "expected" / "health.yaml").read_text())
+
+
+@pytest.mark.parametrize(("health", "changes", "reason"), HEALTH["health"])
+def test_every_case_has_its_health_and_reason(health: str, changes: dict[str, Any], reason: str) -> None:
+    types = {"status": SourceStatus, "poll": TaskStatus, "interval": lambda hours: hours * HOUR}
+    typed = {name: types[name](value) if value and name in types else value for name, value in changes.items()}
+
+    status = health_status(**typed)
+
+    assert status.health is Health(health)
+    assert reason in status.reason
+
+
+def test_a_source_is_healthy_again_only_after_a_newer_success() -> None:
+    reported = ReportedHealth(state=HealthState.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY)
+
+    assert health_status(reported, last_success_at=NOON - DAY).health is Health.WAITING
+    assert health_status(reported, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
+
+
+def test_a_source_that_just_recovered_is_tolerated_longer() -> None:
+    reported = ReportedHealth(state=HealthState.WELL, since=NOON - HOUR, changes=2)
+    failing = {"error_class": "permanent"}
+
+    healths = [health_status(reported, failure_count=count, **failing).health for count in (1, 3, 4)]
+    later = health_status(
+        ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2), failure_count=1, **failing
+    )
+
+    assert healths == [Health.UNSTEADY, Health.UNSTEADY, Health.DEGRADED]
+    assert later.health is Health.DEGRADED
+
+
+@pytest.mark.parametrize(("state", "health", "next_health_state", "alert"), HEALTH["alerts"])
+def test_changes_are_alerted_and_states_are_not(
+    state: str, health: str, next_health_state: str, alert: str | None
+) -> None:
+    expected = (HealthState(next_health_state), Alert(alert) if alert else None)
+
+    assert next_state(HealthState(state), Health(health)) == expected
+
+
+def test_a_flapping_source_is_alerted_once() -> None:
+    reported, alerts = NEVER_REPORTED, []
+    for hour in range(24):  # fails permanently every other time
+        now = NOON + hour * HOUR
+        failures = (hour + 1) % 2
+        success = now - HOUR * failures
+        observed = facts(failure_count=failures, error_class="permanent", last_success_at=success)
+        health = health_of(observed, reported=reported, now=now, limits=LIMITS).health
+        state, alert = next_state(reported.state, health)
+        if state is not reported.state:
+            reported = ReportedHealth(state=state, since=now, changes=reported.changes + 1, success_before=success)
+        alerts += [alert] if alert else []
+
+    assert alerts == [Alert.DEGRADED, Alert.RECOVERED]

@@ -1,18 +1,40 @@
-"""Tiers: when a source is checked next, backoff, the breaker and staleness."""
+"""When a source is checked next: tiers, backoff, breaker, staleness; change model and request cost in the budget."""
 
+from collections import Counter
 from datetime import datetime, timedelta
+from heapq import heapify, heapreplace
 from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
 
+from benchmarks.polling.comparison import compare
+from benchmarks.polling.families import FAMILIES, synthetic
 from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.sources import registry
 from ingestion_pipeline.sources.scheduling import tiers
-from ingestion_pipeline.sources.scheduling.tiers import after_strike, after_success, is_stale, tier_for
+from ingestion_pipeline.sources.scheduling import tiers as polling_budget
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
+from ingestion_pipeline.sources.scheduling.tiers import (
+    PollingBudget,
+    SchedulingInputs,
+    adjusted_request_cost,
+    after_strike,
+    after_success,
+    current_budget,
+    expectation,
+    initial_request_cost,
+    is_stale,
+    prior_rate,
+    tier_for,
+)
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
-from ingestion_pipeline_tests.builders import NOON, a_checked_source
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources
+from ingestion_pipeline_tests.builders import NOON, a_checked_source, a_definition
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 DEFAULTS = load_settings({})
@@ -212,3 +234,231 @@ def test_sources_that_were_checked_together_drift_apart() -> None:
 )
 def test_a_source_is_stale_when_three_checks_should_have_succeeded(changes: dict[str, Any], expected: bool) -> None:
     assert is_stale(a_checked_source(**changes), now=NOON, settings=DEFAULTS) is expected
+
+
+def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> ChangeModel:
+    """Return a model of a change a week, the last one so long ago."""
+    moments = [(NOON - last - number * 7 * DAY).timestamp() for number in reversed(range(changes))]
+    return with_changes(ChangeModel(), [(at, at) for at in moments])
+
+
+def state_after_success(
+    change_model: ChangeModel, *, settings: Settings = EXACT, followers: int = 0, **changes: Any
+) -> tiers.PollState:
+    inputs = SchedulingInputs(
+        change_model=change_model,
+        request_cost=initial_request_cost(Kind.SERIES, settings),
+        prior_rate=prior_rate(Kind.SERIES),
+    )
+    return after_success(
+        a_checked_source(**changes),
+        last_new_at=NOON - 2 * DAY,
+        now=NOON,
+        settings=settings,
+        random=Random(7),
+        followers=followers,
+        inputs=inputs,
+    )
+
+
+def test_a_pinned_tier_is_checked_at_its_interval_whatever_is_expected() -> None:
+    for tier, interval in ((Tier.HOT, 15 * MINUTE), (Tier.COLD, DAY)):
+        state = state_after_success(weekly(), tier=tier, tier_pinned=True)
+
+        assert state.next_check_at == NOON + interval
+        assert state.checks_per_day is None
+
+
+def test_an_adaptive_source_is_checked_when_a_change_is_expected() -> None:
+    by_tier = after_success(a_checked_source(), last_new_at=NOON - 2 * DAY, now=NOON, settings=EXACT, random=Random(7))
+    soon, late = state_after_success(weekly(last=7 * DAY - HOUR / 4)), state_after_success(weekly(last=60 * HOUR))
+
+    assert soon.next_check_at - NOON < HOUR < late.next_check_at - NOON
+    assert (soon.tier, late.tier) == (by_tier.tier, by_tier.tier)
+    assert (soon.priority, late.priority) == (Tier.HOT.priority, Tier.WARM.priority)
+    assert soon.changes_per_day == pytest.approx(1 / 7, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(
+            {"change_model": weekly(1), "settings": load_settings({"INGESTION_POLLING__ADAPTIVE_GAPS": "1"})},
+            id="one change where two are required",
+        ),
+        pytest.param({"kind": Kind.WEBSITE}, id="a kind that is not adaptive"),
+        pytest.param({"settings": load_settings({"INGESTION_POLLING__ADAPTIVE": "false"})}, id="disabled"),
+    ],
+)
+def test_the_tier_decides_where_no_change_can_be_expected(changes: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {"change_model": weekly()} | changes
+    state = state_after_success(arguments.pop("change_model"), **arguments)
+
+    assert (state.urgency, state.checks_per_day) == (None, None)
+
+
+@pytest.mark.parametrize("change_model", [ChangeModel(), weekly(1)], ids=["nothing known", "one change"])
+def test_a_source_without_history_is_checked_by_the_prior_rate(change_model: ChangeModel) -> None:
+    state = state_after_success(change_model, created_at=NOON - DAY)
+
+    assert state.changes_per_day == pytest.approx(1 / 7, rel=0.4)
+    assert 15 * MINUTE < state.next_check_at - NOON < 3 * HOUR
+
+
+def test_a_source_without_any_change_is_checked_less_and_less() -> None:
+    intervals = [
+        state_after_success(ChangeModel(), created_at=NOON - age * DAY).next_check_at - NOON
+        for age in (0, 7, 30, 90, 365)
+    ]
+
+    assert intervals == sorted(intervals)
+    assert intervals[-1] > 4 * intervals[0]
+
+
+def test_a_source_with_many_followers_waits_no_longer_than_a_hot_one() -> None:
+    assert state_after_success(weekly(), followers=101).next_check_at <= NOON + 15 * MINUTE
+
+
+def test_a_source_is_not_stale_while_it_is_checked_as_seldom_as_planned() -> None:
+    rare = {"tier": Tier.HOT, "last_success_at": NOON - 5 * HOUR, "checks_per_day": 4.0}
+
+    assert is_stale(a_checked_source(**rare), now=NOON, settings=DEFAULTS) is False
+    assert is_stale(a_checked_source(**rare | {"checks_per_day": None}), now=NOON, settings=DEFAULTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_is_detected_later_than_by_tiers_at_the_same_cost(family: str) -> None:
+    """The limit is 5 %; each is far better (benchmarks/polling)."""
+    histories = synthetic(family, count=3, days=80)
+    result = compare(histories, days=80, settings=DEFAULTS, rules=("ours",), near=0.15)
+
+    assert result["ours"].mean <= 1.05 * result["tiers"].mean
+
+
+@pytest.mark.parametrize(("planned", "direction"), [(200.0, 1), (100.0, 0), (50.0, -1), (0.0, 0)], ids=str)
+def test_the_request_cost_follows_the_planned_checks(planned: float, direction: int) -> None:
+    cost = adjusted_request_cost(10.0, planned=planned, budget=100.0, sources=10, elapsed=HOUR)
+
+    assert (cost > 10) - (cost < 10) == direction
+
+
+def test_the_request_cost_adjusts_fully_once_every_source_was_planned_again() -> None:
+    """Checks follow the root of the cost: a tenth too many of them is a fifth of the cost."""
+    cost = adjusted_request_cost(10.0, planned=110.0, budget=100.0, sources=10, elapsed=DAY)
+
+    assert cost == pytest.approx(12.1)
+
+
+def test_the_request_cost_converges_to_the_budget() -> None:
+    """Each source is planned by the request cost, and again only when it is checked."""
+    rates, cost, wait = ([1 / (number * 86_400) for number in range(1, 41)], 500.0, list[float]())
+    due = [0.0] * len(rates)
+    wait = [86_400.0] * len(rates)
+    for minute in range(0, 30 * 24 * 60, 30):
+        for number, rate in enumerate(rates):
+            if due[number] <= minute * 60:
+                wait[number] = (2 * cost / rate) ** 0.5
+                due[number] = minute * 60 + wait[number]
+        planned = sum(86_400 / number for number in wait)
+        cost = adjusted_request_cost(cost, planned=planned, budget=800.0, sources=len(rates), elapsed=HOUR / 2)
+
+    assert sum(86_400 / number for number in wait) == pytest.approx(800, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("tiers", "share", "budget"),
+    [
+        pytest.param(["hot", "hot", "warm"], "1", 2 * 96 + 6, id="two hot, one warm"),
+        pytest.param(["warm", "warm", "cold"], "1", 2 * 6 + 1, id="two warm, one cold"),
+        pytest.param(["warm", "warm", "cold"], "0.5", 6.5, id="half of that"),
+    ],
+)
+def test_the_budget_is_what_the_tiers_of_the_sources_would_spend(
+    store: Store, tiers: list[str], share: str, budget: float
+) -> None:
+    settings = load_settings({"INGESTION_POLLING__BUDGET_SHARE": share})
+    definitions = [a_definition(id=f"series:{number}") for number in range(len(tiers))]
+    first = initial_request_cost(Kind.SERIES, settings)
+
+    def cost_after(planned: float) -> float:
+        with store.begin() as connection:
+            registry.register(connection, definitions, now=NOON)
+            for definition, tier in zip(definitions, tiers, strict=True):
+                row = {"tier": tier, "checks_per_day": planned / len(tiers)}
+                is_source = sources.c.id == definition.id
+                connection.execute(update(sources).where(is_source).values(row))
+            polling_budget.adjust_request_costs(connection, settings, NOON)
+            cost = current_budget(connection, settings).request_cost(Kind.SERIES)
+            connection.rollback()
+        return cost
+
+    assert cost_after(budget) == pytest.approx(first)
+    assert cost_after(budget * 1.1) > first * 1.0001
+    assert cost_after(budget / 1.1) < first / 1.0001
+
+
+def test_the_request_cost_is_stored_and_a_platforms_rate_is_its_prior(store: Store) -> None:
+    definitions = [a_definition(id=f"series:{number}", platform="rss") for number in range(20)]
+    with store.begin() as connection:
+        registry.register(connection, definitions, now=NOON)
+        connection.execute(update(sources).values(changes_per_day=2.0, checks_per_day=96.0, tier="warm"))
+        polling_budget.adjust_request_costs(connection, DEFAULTS, NOON)
+        budget = current_budget(connection, DEFAULTS)
+
+    assert budget.request_cost(Kind.SERIES) > initial_request_cost(Kind.SERIES, DEFAULTS)  # the budget is six a day
+    assert budget.prior_rate(Kind.SERIES, "rss") == pytest.approx(2 / 86_400)
+    assert budget.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES)
+    assert budget.request_cost(Kind.CATALOG) == initial_request_cost(Kind.CATALOG, DEFAULTS)
+
+
+def simulate_polls(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Counter[Tier]]:
+    """Return polls by minute and by tier: pinned sources, each first polled at a random moment."""
+    random, minutes, tiers = Random(7), Counter[int](), Counter[Tier]()
+    interval = {each_tier: timedelta(seconds=DEFAULTS.interval_seconds("series", each_tier)) for each_tier in Tier}
+    queue = [
+        (NOON + random.random() * interval[tier], n, tier) for tier, count in per_tier.items() for n in range(count)
+    ]
+    heapify(queue)
+    source = {tier: a_checked_source(tier=tier, tier_pinned=True) for tier in per_tier}
+    while queue[0][0] < NOON + days * DAY:
+        at, n, tier = queue[0]
+        minutes[int((at - NOON) / MINUTE)] += 1
+        tiers[tier] += 1
+        state = after_success(source[tier], last_new_at=at, now=at, settings=DEFAULTS, random=random)
+        heapreplace(queue, (state.next_check_at, n, tier))
+    return minutes, tiers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("days", "scale"), [(2, 1), pytest.param(30, 2, marks=pytest.mark.soak)], ids=["days", "month"]
+)
+def test_every_tier_is_polled_at_its_interval_and_never_in_bursts(days: float, scale: int) -> None:
+    per_tier = {Tier.HOT: 450 * scale, Tier.WARM: 600 * scale, Tier.COLD: 800 * scale}
+
+    minutes, tiers = simulate_polls(days, per_tier)
+
+    for tier, count in per_tier.items():
+        expected = count * days * 86_400 / DEFAULTS.interval_seconds("series", tier)
+        assert tiers[tier] == pytest.approx(expected, rel=0.05)
+    assert max(minutes.values()) <= 2 * sum(minutes.values()) / (days * 24 * 60)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"tier_pinned": True}, "WARM, which is pinned", id="pinned"),
+        pytest.param({"change_model": None}, "no two of its own are known in", id="unknown"),
+        pytest.param({"kind": Kind.WEBSITE}, "as every source of its kind", id="a website"),
+        pytest.param({}, "about every 7", id="weekly"),
+        pytest.param({}, "mostly Fri at 11-13 h UTC", id="its day and hour"),
+        pytest.param({"change_model": weekly(last=10 * DAY).to_json()}, "longer than ever", id="late"),
+    ],
+)
+def test_the_time_of_the_next_check_is_explained(changes: dict[str, Any], message: str) -> None:
+    source = a_checked_source(**{"change_model": weekly().to_json()} | changes)
+    facts = expectation(source, PollingBudget({}, DEFAULTS), now=NOON)
+
+    assert message in facts["checked_when"]
+    assert (facts["change_confidence"] > 0.5) == (source.change_model is not None)

@@ -6,8 +6,10 @@ Numbers of a feed come from the titles of its entries.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import MappingProxyType
+from importlib import resources
 from typing import TypeVar
+
+import yaml
 
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link, absolute_links
@@ -245,83 +247,17 @@ class Theme:
 
     marks: str
     items: str
-    fields: Mapping[str, tuple[str, ...]]
-    next: str | None = None
+    fields: Mapping[str, Sequence[str]]
 
 
+_THEMES_FILE = resources.files("ingestion_pipeline.series.platforms") / "themes.yaml"
 # In the order in which a page is compared with them.
-THEMES: Mapping[str, Theme] = MappingProxyType(
-    {
-        # WordPress with Madara: a new chapter has its date in a title, an old one as text. Many
-        # sites fill the holder by a script, and then the page as it is fetched lists nothing.
-        "madara": Theme(
-            marks="li.wp-manga-chapter, #manga-chapters-holder",
-            items="li.wp-manga-chapter",
-            fields={
-                "label": ("a",),
-                "title": ("a",),
-                "url": ("a@href",),
-                "published_at": (".chapter-release-date a@title", ".chapter-release-date"),
-            },
-        ),
-        # WordPress with MangaStream, by Themesia.
-        "mangastream": Theme(
-            marks="#chapterlist li[data-num], #chapterlist .eph-num",
-            items="#chapterlist li:has(a[href])",
-            fields={
-                "label": (".chapternum", "a", "@data-num"),
-                "title": (".chapternum", "a"),
-                "url": (".eph-num a@href", "a@href"),
-                "published_at": (".chapterdate",),
-            },
-        ),
-        # My Manga Reader CMS: the name of the series stands before the number.
-        "mmrcms": Theme(
-            marks=".chapters .chapter-title-rtl",
-            items=".chapters > li:has(.chapter-title-rtl a)",
-            fields={
-                "label": (".chapter-title-rtl a",),
-                "title": (".chapter-title-rtl em", ".chapter-title-rtl a"),
-                "url": (".chapter-title-rtl a@href",),
-                "published_at": (".date-chapter-title-rtl",),
-            },
-        ),
-        # MangaBox, as Manganato and Mangakakalot have it: the whole date is in a title.
-        "mangabox": Theme(
-            marks=".row-content-chapter .chapter-name, .chapter-list .row span a",
-            items=".row-content-chapter li:has(a), .chapter-list .row:has(span a)",
-            fields={
-                "label": ("a",),
-                "title": ("a",),
-                "url": ("a@href",),
-                "published_at": (".chapter-time@title", "span:last-child@title", ".chapter-time", "span:last-child"),
-            },
-        ),
-        # FoOlSlide: its date is half a sentence, which no selector reaches.
-        "foolslide": Theme(
-            marks=".list .element .meta_r",
-            items=".list .element:has(.title a)",
-            fields={
-                "label": (".title a",),
-                "title": (".title a",),
-                "url": (".title a@href",),
-                "scanlation_group": (".meta_r a",),
-            },
-        ),
-        # The latest chapters stand above the table and mostly again in it, there with their dates.
-        "mangareader": Theme(
-            marks="#mangaproperties, #latestchapters",
-            items="#mangaproperties ul li:has(a), #latestchapters li:has(a), #listing tr:has(a),"
-            " #mangaproperties ~ table tr:has(a)",
-            fields={"label": ("a",), "title": ("a",), "url": ("a@href",), "published_at": ("td:last-child",)},
-        ),
-    }
-)
+THEMES: Mapping[str, Theme] = {
+    name: Theme(**selectors) for name, selectors in yaml.safe_load(_THEMES_FILE.read_text()).items()
+}
 
 # Matches the page of one chapter in these layouts: people give its address by mistake.
 CHAPTER_PAGE = "#imgholder, #ci, .reading-content, #readerarea, .container-chapter-reader"
-
-
 EXAMPLE = '{"items": "li.chapter", "fields": {"label": "a", "url": "a@href"}}'
 
 
@@ -371,9 +307,6 @@ def _no_theme(page: HtmlPage) -> Permanent:
     )
 
 
-NO_THEME = Theme(marks="", items="", fields={})
-
-
 def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
     """Build the feed from `items` and `fields`; a theme fills in what is left out.
 
@@ -396,12 +329,11 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
         selectors = {**theme.fields, **fields}
         if not (items or theme.items):
             reader.reject("items", "needed beside fields: a CSS selector, or a theme that has one")
-        next_link = following or theme.next
         return HtmlReader(
             items=css("items", items or theme.items) if items or theme.items else "",
             fields={key: [field(f"fields.{key}", text) for text in texts] for key, texts in selectors.items()},
             required=naming_field(list(selectors), reader),
-            next=css("next", next_link) if next_link else None,
+            next=css("next", following) if following else None,
             may_be_empty=may_be_empty,
         )
 
@@ -410,14 +342,12 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
     else:
         if name is not None and name not in THEMES:
             reader.refuse("theme", name, ", ".join(THEMES))
-        item_reader = html_reader(THEMES.get(name or "", NO_THEME))
+        item_reader = html_reader(THEMES.get(name or "", Theme(marks="", items="", fields={})))
     reader.finish()
     return ListedFeed(accept="text/html, application/xhtml+xml, */*;q=0.5", defaults=defaults, reader=item_reader)
 
 
 HTML = SeriesPlatform(name="html", version=2, rate=None, honours_robots=True, configure=configure_html)
-
-
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
 
 

@@ -1,13 +1,18 @@
+"""Lists in HTML, by selectors and by themes; the bodies of themes are written by hand after each theme's markup."""
+
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+import yaml
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
 from ingestion_pipeline.series.platforms.chapter_lists import THEMES
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.builders import a_release
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/manga/salt/"
@@ -38,14 +43,11 @@ def read(body: bytes, **config: object) -> ParsedFeed[Release]:
 def test_an_element_is_a_release() -> None:
     (release, _) = read(LIST, **SELECTORS, language="en").records
 
-    assert release == Release(
+    assert release == a_release(
         number=Decimal(2),
         title="Chapter 2",
         url="https://a.test/manga/salt/2/",
-        language="en",
-        scanlation_group=None,
         source_chapter_id="c2",
-        volume=None,
         published_at=datetime(2026, 3, 9, tzinfo=UTC),
     )
 
@@ -216,3 +218,77 @@ def test_a_numeric_date_is_parsed_in_the_order_of_the_sources_language(language:
     (_, release) = read(body, **SELECTORS, **({"language": language} if language else {})).records
 
     assert release.published_at == datetime(2014, month, day, tzinfo=UTC)
+
+
+BODIES: dict[str, str] = yaml.safe_load((Path(__file__).parents[1] / "expected" / "theme_pages.yaml").read_text())
+UNDATED = {"foolslide"}
+GROUPED = {"foolslide"}
+
+
+def read_page(body: str, **config: object) -> ParsedFeed[Release]:
+    feed = platform("html").configure(URL, {"series_title": "Salt", **config})
+    return feed.read([f"<html><body>{body}</body></html>".encode()], content_types=[None], now=NOW)
+
+
+def test_every_theme_has_a_body_here() -> None:
+    assert BODIES.keys() == THEMES.keys()
+
+
+@pytest.mark.parametrize("theme", BODIES)
+def test_a_theme_is_recognised_by_its_marks_and_named(theme: str) -> None:
+    parsed = read_page(BODIES[theme])
+
+    assert parsed.notes == [f"read as theme {theme}"]
+    assert parsed.problems == []
+    dates = [datetime(2026, 3, 10, 9, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
+    assert [(release.number, release.url, release.published_at) for release in parsed.records] == [
+        (Decimal(number), f"{URL}chapter-{number}/", None if theme in UNDATED else date)
+        for number, date in zip((2, 1), dates, strict=True)
+    ]
+    assert {release.scanlation_group for release in parsed.records} == {"North" if theme in GROUPED else None}
+
+
+@pytest.mark.parametrize("theme", BODIES)
+def test_a_configured_theme_parses_the_same(theme: str) -> None:
+    configured = read_page(BODIES[theme], theme=theme)
+
+    assert configured.records == read_page(BODIES[theme]).records
+    assert configured.notes == []
+
+
+@pytest.mark.parametrize("theme", BODIES)
+def test_no_theme_matches_the_page_of_another(theme: str) -> None:
+    for other in THEMES.keys() - {theme}:
+        with pytest.raises(Permanent, match="nothing on the page matches"):
+            read_page(BODIES[theme], theme=other)
+
+
+def test_a_page_that_fits_no_theme_names_them_and_the_config_to_write() -> None:
+    with pytest.raises(Permanent) as failure:
+        read_page("<title>Just a moment...</title><h1>Checking</h1><a href=/>home</a>")
+
+    assert failure.value.code == "no_theme"
+    for part in (*THEMES, "Just a moment...", "Checking", '"items": "li.chapter"'):
+        assert part in str(failure.value)
+
+
+def test_the_page_of_a_single_chapter_is_named_in_the_error() -> None:
+    with pytest.raises(Permanent, match=r"the page of one chapter.*give the address of the series"):
+        read_page("<h1>Salt 2</h1><div class='reading-content'><img src=1.png></div>")
+
+
+def test_a_list_that_a_script_fills_is_an_error_and_no_empty_listing() -> None:
+    with pytest.raises(Permanent, match=r"nothing on the page matches 'li\.wp-manga-chapter'"):
+        read_page('<div id="manga-chapters-holder" data-id="7"></div>')
+
+
+def test_a_themes_list_may_have_more_pages_and_may_be_empty_if_configured() -> None:
+    body = f'{BODIES["madara"]}<a class=older href="?page=2">older</a>'
+    feed = platform("html").configure(URL, {"next": "a.older"})
+
+    following = feed.next_request(body.encode(), url=URL)
+
+    assert following is not None
+    assert following.url == f"{URL}?page=2"
+    assert platform("html").configure(URL, {}).next_request(body.encode()) is None
+    assert read_page('<div id="manga-chapters-holder"></div>', may_be_empty=True).records == []

@@ -1,11 +1,22 @@
-"""From a mapping to a definition: what is accepted, filled in and refused."""
+"""From a mapping to a definition: what is accepted, filled in and refused; platforms recognised by the URL alone."""
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ingestion_pipeline.series.platforms import PLATFORMS
 from ingestion_pipeline.sources.declarations import definition_of
+from ingestion_pipeline.sources.platforms import READERS, Platform, platforms, recognize_platform
 from ingestion_pipeline.sources.source import Definition, Kind, Tier, shard_of
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.samples import sample
+
+EXPECTED = yaml.safe_load((Path(__file__).parent / "expected" / "declarations.yaml").read_text())
 
 
 def declaration(**changes: Any) -> dict[str, Any]:
@@ -20,19 +31,7 @@ def accepted(**changes: Any) -> Definition:
 
 
 def test_missing_fields_are_filled_in() -> None:
-    assert accepted() == Definition(
-        id="series:solo",
-        kind=Kind.SERIES,
-        url="https://a.test/feed",
-        name=None,
-        platform="rss",
-        tier=None,
-        config={},
-        enabled=True,
-        series="solo",
-        company=None,
-        origin="row",
-    )
+    assert accepted() == a_definition(origin="row", config={}, enabled=True)
 
 
 @pytest.mark.parametrize(
@@ -58,40 +57,7 @@ def test_a_declared_platform_overrides_the_url() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "message"),
-    [
-        pytest.param({"id": None}, "id", "is missing", id="no id"),
-        pytest.param({"url": None}, "url", "is missing", id="no url"),
-        pytest.param({"kind": None}, "kind", "is missing", id="no kind"),
-        pytest.param({"id": 7}, "id", "must be text, not int", id="number as id"),
-        pytest.param({"id": "solo"}, "id", "write kind:name", id="no kind in id"),
-        pytest.param({"id": "series:a,b"}, "id", "write kind:name", id="comma"),
-        pytest.param({"id": "series:Ä"}, "id", "write kind:name", id="beyond ascii"),
-        pytest.param({"id": "series:a\n"}, "id", "write kind:name", id="newline"),
-        pytest.param({"id": "series:" + "a" * 114}, "id", "at most 120", id="121 characters"),
-        pytest.param({"id": "catalog:a"}, "id", "must begin with its kind", id="other kind"),
-        pytest.param({"kind": "comic"}, "kind", "'comic' is no kind; there are:", id="kind"),
-        pytest.param({"tier": "tepid"}, "tier", "'tepid' is no tier; there are: hot", id="tier"),
-        pytest.param({"enabled": "no"}, "enabled", "must be true or false", id="enabled"),
-        pytest.param({"series": "A B"}, "series", "is no series id", id="series"),
-        pytest.param({"company": "A B"}, "company", "is no company id", id="company"),
-        pytest.param({"company": "a" * 121}, "company", "at most 120", id="long company"),
-        pytest.param({"url": "/feed"}, "url", "is no web address", id="relative url"),
-        pytest.param({"url": "http://"}, "url", "no usable host", id="no host"),
-        pytest.param({"url": "https://a.test/a b"}, "url", "space", id="space in url"),
-        pytest.param({"platform": "mangadx"}, "platform", "mangadex, rss", id="platform"),
-        pytest.param({"url": "https://a.test/"}, "platform", "does not show it", id="unrecognised"),
-        pytest.param({"config": "a"}, "config", "must be a mapping, not str", id="text config"),
-        pytest.param({"config": {"a": {1, 2}}}, "config", "must be plain data", id="set"),
-        pytest.param({"config": {"a": float("nan")}}, "config", "plain data", id="nan"),
-        pytest.param({"config": {1: "a", "b": 2}}, "config", "keys must be text", id="mixed keys"),
-        pytest.param({"config": {"a": [{2: 3}]}}, "config", "keys must be text", id="inner key"),
-        pytest.param({"config": {"a": ["x\0"]}}, "config", "NUL", id="NUL in config"),
-        pytest.param({"config": {"\ud800": 1}}, "config", "half a character", id="half in config"),
-        pytest.param({"name": "So\0lo"}, "name", "NUL", id="NUL in name"),
-        pytest.param({"name": "\ud800"}, "name", "half a character", id="half a character"),
-        pytest.param({"colour": "red"}, "colour", "unknown key; there are: id, kind", id="key"),
-    ],
+    ("changes", "field", "message"), [pytest.param(*values, id=name) for name, *values in EXPECTED["refused_fields"]]
 )
 def test_a_refused_field_says_what_is_accepted(changes: dict[str, Any], field: str, message: str) -> None:
     definition, problems = definition_of(declaration(**changes))
@@ -157,3 +123,73 @@ def test_a_wrong_kind_or_url_is_not_also_reported_as_a_missing_platform() -> Non
 
 def test_the_shard_of_a_host_is_the_same_in_every_process() -> None:
     assert [shard_of(host) for host in ("a.test", "b.test")] == [19753, 16263]
+
+
+MANGA = "a1c7c817-4e59-43b7-9365-09675a149a6f"
+
+
+def test_a_series_may_be_declared_with_every_platform_that_has_an_adapter() -> None:
+    assert set(READERS[Kind.SERIES]) == set(PLATFORMS)
+
+
+@pytest.mark.parametrize(("url", "name", "token"), EXPECTED["platform_urls"])
+def test_a_platform_is_recognised_by_its_url(url: str, name: str | None, token: str | None) -> None:
+    assert recognize_platform(url) == (Platform(name, token) if name else None)
+
+
+@given(url=st.text() | st.text().map("https://".__add__))
+def test_any_text_is_parsed_without_an_error(url: str) -> None:
+    recognized = recognize_platform(url)
+
+    assert recognized is None or recognized.name in {"mangadex", "rss", *platforms()}
+
+
+JOB_BOARD_URLS = yaml.safe_load((Path(__file__).parent / "expected" / "job_board_urls.yaml").read_text())
+BOARDS: dict[str, list[dict[str, Any]]] = JOB_BOARD_URLS["boards"]
+NOT_BOARDS: list[str] = [
+    *JOB_BOARD_URLS["not_boards"],
+    "https://xn--\udc80.lever.co/a",
+]  # a lone surrogate, which no file can hold
+
+
+@pytest.mark.parametrize(
+    ("url", "platform"),
+    [
+        (url, Platform(name, group["token"]))
+        for name, groups in BOARDS.items()
+        for group in groups
+        for url in group["urls"]
+    ],
+)
+def test_a_board_is_recognised_with_its_token(url: str, platform: Platform) -> None:
+    assert recognize_platform(url) == platform
+
+
+@pytest.mark.parametrize("url", NOT_BOARDS)
+def test_a_vendors_own_page_or_a_look_alike_is_not_a_board(url: str) -> None:
+    assert recognize_platform(url) is None
+
+
+def test_every_board_platform_has_expected_urls() -> None:
+    assert set(BOARDS) == set(platforms())
+
+
+@given(
+    host=st.sampled_from(["jobs.lever.co", "boards.greenhouse.io", "a.wd1.myworkdayjobs.com", "ats.rippling.com"]),
+    rest=st.text(max_size=60),
+)
+def test_any_path_on_a_boards_host_is_parsed_without_an_error(host: str, rest: str) -> None:
+    recognized = recognize_platform(f"https://{host}/{rest}")
+
+    assert recognized is None or recognized.token is None or "/" not in recognized.token
+
+
+def test_every_board_of_the_sample_is_recognised_with_a_token() -> None:
+    with sample("jobs/board_urls/ats_urls.csv").open() as file:
+        rows = list(csv.DictReader(file))
+
+    recognized = [(row, recognize_platform(row["url"])) for row in rows]
+
+    missed = [row["url"] for row, platform in recognized if platform is None or platform.name != row["platform"]]
+    assert (len(rows), missed) == (480, [])
+    assert all(platform is not None and platform.token for _, platform in recognized)

@@ -1,15 +1,19 @@
-"""Reports to Dagster: changes since the last report, each once."""
+"""Reports to Dagster, each change once; and checks of data that is wrong although every run succeeded."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from ingestion_pipeline.series import checks, series_reports
 from ingestion_pipeline.series.series_reports import SHOWN_CHAPTERS, ListedChapter, SourceReport
 from ingestion_pipeline.sources import Kind, poll_results, status
 from ingestion_pipeline.sources.poll_results import PollFailure
+from ingestion_pipeline.sources.status import Finding, summary
 from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
@@ -53,8 +57,7 @@ def test_a_source_is_reported_after_each_change_and_not_in_between(harness: Seri
 
 def test_the_oldest_change_is_reported_first_up_to_the_limit(harness: SeriesHarness, clock: FixedClock) -> None:
     harness.add_source()
-    harness.add_source(OTHER)
-    harness.sync(releases(1), by=OTHER)
+    harness.add_source(OTHER, listing=releases(1))
     clock.advance(hours=1)
     harness.sync(releases(1))
 
@@ -63,8 +66,7 @@ def test_the_oldest_change_is_reported_first_up_to_the_limit(harness: SeriesHarn
 
 
 def test_a_quarantined_listing_is_no_change(harness: SeriesHarness, clock: FixedClock) -> None:
-    harness.add_source()
-    harness.sync(releases(1))
+    harness.add_source(listing=releases(1))
     mark_reported(harness, SOLO)
     clock.advance(hours=1)
 
@@ -76,27 +78,22 @@ def test_a_quarantined_listing_is_no_change(harness: SeriesHarness, clock: Fixed
 def test_a_report_of_a_source_that_was_never_polled_is_empty(harness: SeriesHarness) -> None:
     harness.add_source()
 
+    zero: dict[str, Any] = dict.fromkeys(("polls", "changes", "new", "updated", "withdrawn", "total"), 0)
     assert report(harness) == SourceReport(
         source_id=SOLO,
         series_title=SOLO,
         url="https://solo.test/feed",
         tier="warm",
         outcome="not polled yet",
-        polls=0,
-        changes=0,
-        new=0,
-        updated=0,
-        withdrawn=0,
-        total=0,
         latest_chapter=None,
         newest=[],
         delay_minutes=None,
+        **zero,
     )
 
 
 def test_a_report_counts_what_happened_since_the_last_one(harness: SeriesHarness, clock: FixedClock) -> None:
-    harness.add_source()
-    harness.sync(releases(1, 2, "2.5"))
+    harness.add_source(listing=releases(1, 2, "2.5"))
     first = report(harness)
     assert (first.polls, first.changes, first.new, first.total) == (1, 1, 3, 3)
     mark_reported(harness, SOLO)
@@ -180,8 +177,7 @@ def test_the_delay_is_the_median_of_new_dated_chapters(
 
 def test_a_report_counts_only_its_own_source(harness: SeriesHarness) -> None:
     harness.add_source()
-    harness.add_source(OTHER)
-    harness.sync(releases(1, 2), by=OTHER)
+    harness.add_source(OTHER, listing=releases(1, 2))
     harness.sync(releases(1))
 
     assert report(harness).total == 1
@@ -200,3 +196,88 @@ def test_chapter_numbers_are_those_that_some_source_still_has(harness: SeriesHar
             "solo": [Decimal(1), Decimal("9.5"), Decimal(10)],
             "other": [Decimal(7)],
         }
+
+
+def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(harness: SeriesHarness) -> None:
+    listed = {
+        "whole": releases(1, 2, "2.5", 3),
+        "gap": releases(1, 2, 5, "5.5"),
+        "late": releases(500, 501, 503),
+        "zero": releases(0, 2),
+        "half": releases("0.5", 2),
+        "oneshot": releases(None),
+        "far": releases(1, 200),
+        "extras": releases(1, "2.99", 3, "7.98", "9.97"),
+        "only-extras": releases("5.99", "9.99"),
+    }
+    for name in listed:
+        harness.add_source(f"series:{name}", series_id=name)
+    harness.sync_together({f"series:{name}": messages for name, messages in listed.items()})
+
+    with harness.store.read() as connection:
+        messages = {finding.subject: finding.message for finding in checks.gaps(connection)}
+
+    many = ", ".join(str(number) for number in range(2, 22))
+    assert messages == {
+        "gap": "missing: 3, 4",
+        "late": "missing: 502",
+        "zero": "missing: 1",
+        "half": "missing: 1",
+        "far": f"missing: {many}, ...",
+        "extras": "missing: 2",
+    }
+
+
+def test_a_withdrawn_chapter_is_a_gap(harness: SeriesHarness) -> None:
+    harness.add_source()
+    for numbers in ((1, 2, 3), (1, 3), (1, 3)):
+        harness.sync(releases(*numbers))
+
+    with harness.store.read() as connection:
+        assert checks.gaps(connection) == [Finding(subject="solo", message="missing: 2")]
+
+
+def test_a_quarantine_is_a_finding_until_a_listing_is_ingested_again(harness: SeriesHarness) -> None:
+    harness.add_source(listing=releases(1))
+    harness.sync([])
+    with harness.store.read() as connection:
+        [finding] = checks.quarantined(connection)
+    assert finding.subject == SOLO
+    assert finding.message.startswith("quarantined: lists nothing, 1 chapters are known")
+
+    harness.sync(releases(1))
+    with harness.store.read() as connection:
+        assert checks.quarantined(connection) == []
+
+
+def test_a_source_is_stale_after_three_intervals_without_success(harness: SeriesHarness, clock: FixedClock) -> None:
+    harness.add_source(tier="hot", tier_pinned=True)  # every quarter of an hour
+    harness.sync(releases(1))
+    harness.add_source("series:new")
+
+    def stale() -> list[Finding]:
+        with harness.store.read() as connection:
+            return checks.stale(connection, now=clock.at, settings=harness.settings)
+
+    clock.advance(minutes=45)
+    assert stale() == []
+
+    clock.advance(minutes=1)
+    message = "last success 2026-03-01 12:00 UTC; first sync: 1 new"
+    assert stale() == [Finding(subject=SOLO, message=message)]
+
+    clock.advance(hours=12)
+    with harness.store.begin() as connection:
+        connection.execute(update(sources).where(sources.c.id == SOLO).values(status="disabled"))
+    never_polled = Finding(subject="series:new", message="never succeeded; not polled yet")
+    assert stale() == [never_polled]
+
+
+@pytest.mark.parametrize(("count", "last"), [(20, "s19: m"), (21, "and 1 more")])
+def test_a_summary_writes_out_the_first_twenty(count: int, last: str) -> None:
+    findings = [Finding(subject=f"s{number}", message="m") for number in range(count)]
+
+    lines = summary(findings).splitlines()
+
+    assert (lines[0], lines[-1]) == ("s0: m", last)
+    assert len(lines) == count

@@ -1,4 +1,4 @@
-"""Due polls: the shards for which a tick, a retry or a new source requests a run."""
+"""Due polls: the shards for which a tick, a retry or a new source requests a run; how many runs share them."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,6 +8,14 @@ from sqlalchemy import bindparam, event, select, text, update
 
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import poll_tasks, registry
+from ingestion_pipeline.sources.poll_tasks import (
+    claim_size,
+    known_pace,
+    measured_pace,
+    run_size,
+    shard_count,
+    shards_of,
+)
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
@@ -34,7 +42,7 @@ def add_source(store: Store, name: str, *, tier: Tier = Tier.WARM, **poll: Any) 
 
 def due_shards(store: Store, tier: Tier, now: datetime = NOON) -> list[int]:
     with store.read() as connection:
-        return poll_tasks.due_shards(connection, tier, now=now, shards=SHARDS)
+        return shards_of(poll_tasks.due_counts(connection, tier, now=now), SHARDS)
 
 
 def test_a_tick_requests_the_shards_of_its_tier_that_have_a_due_source(store: Store) -> None:
@@ -147,7 +155,7 @@ def query_plan(store: Store, *, tier: Tier) -> str:
 
     event.listen(store.engine, "before_cursor_execute", record)
     with store.read() as connection:
-        poll_tasks.due_shards(connection, tier, now=NOON, shards=SHARDS)
+        poll_tasks.due_counts(connection, tier, now=NOON)
     event.remove(store.engine, "before_cursor_execute", record)
     statement, parameters = statements[-1]  # on SQLite BEGIN comes first
     explain = "EXPLAIN QUERY PLAN" if store.engine.dialect.name == "sqlite" else "EXPLAIN"
@@ -176,3 +184,57 @@ def test_a_tick_among_twenty_thousand_sources_reads_the_index_of_what_is_due(sto
 
     assert "ix_tasks_due" in query_plan(store, tier=Tier.HOT)
     assert due_shards(store, Tier.HOT) == [0]
+
+
+DOZEN = 12
+LIMITS = load_settings({}).polling
+
+
+@pytest.mark.parametrize(
+    ("due", "pace", "shards"),
+    [
+        pytest.param(0, None, 2, id="nothing"),
+        pytest.param(2_000, None, 2, id="as many as the settings say"),
+        pytest.param(12_000, 40.0, 5, id="a minute each"),
+        pytest.param(80_000, 100.0, 14, id="many"),
+        pytest.param(100_000, 1.0, 16, id="never more than the maximum"),
+        pytest.param(500, 0.01, 10, id="no run is too small"),
+    ],
+)
+def test_a_run_gets_about_a_minute_of_work(due: int, pace: float | None, shards: int) -> None:
+    assert shard_count(due, pace=pace, limits=LIMITS) == shards
+
+
+@pytest.mark.parametrize("pace", [None, 0.1, 10.0, 40.0, 200.0])
+def test_a_hundred_thousand_due_sources_need_at_most_48_runs_at_any_pace(pace: float | None) -> None:
+    by_tier = (10_000, 60_000, 30_000)
+
+    assert sum(shard_count(due, pace=pace, limits=LIMITS) for due in by_tier) <= 4 * DOZEN
+
+
+def test_a_slow_run_claims_no_more_than_it_can_process() -> None:
+    assert [claim_size(pace, LIMITS) for pace in (0.1, 2.0, 500.0)] == [50, 120, 500]
+    assert run_size(500.0, LIMITS) == 30_000
+
+
+def test_a_tier_uses_its_own_pace_and_before_it_has_one_the_best() -> None:
+    measurements = {"pace:hot": 40.0, "pace:cold": 2.0, "request_cost:series": 900.0}
+
+    assert known_pace(measurements, "cold") == 2.0
+    assert known_pace(measurements, "warm") == known_pace(measurements, None) == 40.0
+    assert known_pace({"request_cost:series": 900.0}, "hot") is None
+
+
+def test_the_pace_follows_recent_runs_and_ignores_tiny_ones() -> None:
+    assert measured_pace(None, polls=600, seconds=60) == 10
+    assert measured_pace(10.0, polls=1_200, seconds=60) == pytest.approx(13)
+    assert measured_pace(10.0, polls=3, seconds=60) == 10
+    assert measured_pace(None, polls=600, seconds=0) is None
+
+
+def test_a_host_is_in_one_shard_however_many_there_are() -> None:
+    due = {7: 100, 12: 1, 19: 5}
+
+    assert shards_of(due, 1) == [0]
+    assert shards_of(due, 4) == [0, 3]
+    assert shards_of({}, 4) == []

@@ -1,4 +1,4 @@
-"""Notices of kinds other than chapters: sent once to the recipients that subscribe to the kind."""
+"""Who gets which notices: by kind, and by the follows declared in files."""
 
 import json
 from typing import Any
@@ -9,9 +9,12 @@ from sqlalchemy import insert, select, update
 from ingestion_pipeline.notices import subscriptions
 from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, message_of, write_notice
 from ingestion_pipeline.notices.queries import is_work_waiting
+from ingestion_pipeline.notices.subscriptions import DeclaredRecipients
 from ingestion_pipeline.registry import replay
+from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.declarations import recipient_of
-from ingestion_pipeline.sources.recipients import Recipient
+from ingestion_pipeline.sources.source import Follow, Mode, Recipient
+from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, notices, outbox
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, SECRET, NoticeHarness
 
@@ -37,8 +40,7 @@ def test_each_finished_extraction_notifies_its_subscribers_once_and_nobody_else(
     assert (write(harness), write(harness)) == (True, False)
     with harness.store.read() as connection:
         assert is_work_waiting(connection, now=harness.clock.at)
-    harness.clock.advance(minutes=1)
-    harness.deliver()
+    harness.deliver_after(minutes=1)
     write(harness)
     harness.deliver()
 
@@ -67,8 +69,7 @@ def test_a_job_match_notifies_its_subscribers_once(harness: NoticeHarness) -> No
     add_operator(harness, "ops", "extraction")
 
     assert (write(harness, "9", JOB_MATCH), write(harness, "9", JOB_MATCH)) == (True, False)
-    harness.clock.advance(minutes=1)
-    harness.deliver()
+    harness.deliver_after(minutes=1)
 
     [request] = harness.requests_to("me")
     assert json.loads(request.body)["events"][0]["kind"] == "job_match"
@@ -109,9 +110,8 @@ def test_a_broken_notice_is_dead_lettered_and_the_others_are_sent(
     with harness.store.begin() as connection:
         connection.execute(insert(outbox).values(payload=broken, **row))
     write(harness, "8")
-    harness.clock.advance(minutes=1)
 
-    delivered = harness.deliver()
+    delivered = harness.deliver_after(minutes=1)
 
     assert (delivered.messages, delivered.sent, delivered.failed) == (1, 2, 1)
     [request] = harness.requests_to("ops")
@@ -134,9 +134,8 @@ def test_a_broken_outbox_row_of_a_chapter_does_not_affect_the_others(
         first = select(outbox.c.id).limit(1).scalar_subquery()
         connection.execute(update(outbox).where(outbox.c.id == first).values(payload=broken))
     harness.publish(2)
-    harness.clock.advance(minutes=1)
 
-    harness.deliver()
+    harness.deliver_after(minutes=1)
 
     assert harness.delivered_chapters("ann") == [["1", "2"]]
 
@@ -152,8 +151,7 @@ def test_a_repaired_notice_is_replayed_under_its_own_key(
     with harness.store.begin() as connection:
         is_bad = notices.c.subject_kind == RECIPE
         connection.execute(update(notices).where(is_bad).values(payload={}))
-    harness.clock.advance(minutes=1)
-    harness.deliver()
+    harness.deliver_after(minutes=1)
 
     with harness.store.begin() as connection:
         connection.execute(update(notices).where(is_bad).values(payload=intact))
@@ -189,3 +187,76 @@ def test_a_recipient_file_lists_kinds_and_defaults_to_chapters() -> None:
     assert subscribed.kinds == ("extraction", "recipe")
     assert bad[0].message.startswith("must be a list of: chapter, extraction, recipe, job_match")
     assert "budget" in bad[0].message
+
+
+def declare(
+    harness: NoticeHarness, *follows: Follow, mode: Mode = Mode.IMMEDIATE, hook: str = "ann"
+) -> DeclaredRecipients:
+    recipient = Recipient(id="ann", address=HOOK.format(hook), mode=mode, follows=follows, origin="who.yaml")
+    with harness.store.begin() as connection:
+        return subscriptions.declare(connection, [recipient], now=harness.clock.at)
+
+
+SOLO, OTHER = Follow(series="solo"), Follow(series="other")
+
+
+@pytest.mark.parametrize(
+    ("follows", "mode"),
+    [
+        ([OTHER], Mode.IMMEDIATE),
+        ([Follow(series="solo", mode=Mode.MUTED), OTHER], Mode.IMMEDIATE),
+        ([SOLO, Follow(series="other", mode=Mode.IMMEDIATE)], Mode.MUTED),
+    ],
+    ids=["no longer followed", "the follow is muted", "the recipient is muted"],
+)
+def test_a_removed_or_muted_follow_mutes_its_pending_notices_only(
+    harness: NoticeHarness, follows: list[Follow], mode: Mode
+) -> None:
+    harness.web.routes["/ann"] = 200
+    declare(harness, SOLO, OTHER)
+    harness.publish(1)
+    harness.publish(2, series_id="other")
+    harness.deliver()
+
+    assert declare(harness, *follows, mode=mode) == DeclaredRecipients(updated=1)
+    harness.deliver_after(seconds=15)
+
+    assert harness.delivered_chapters() == [["2"]]
+    assert sorted(harness.states()) == ["muted", "sent"]
+
+
+def test_a_recipient_file_with_a_merged_series_follows_the_new_one(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.web.routes["/ann"] = 200
+    harness.publish(1)
+    harness.publish(2, series_id="other")
+    clock.advance(hours=1)
+    declare(harness, SOLO)
+    clock.advance(hours=1)
+    harness.apply(merge, "solo", "other")
+    harness.publish(3, series_id="other")
+    clock.advance(seconds=15)
+
+    assert declare(harness, SOLO) == DeclaredRecipients(unchanged=1)
+    harness.deliver()
+
+    assert harness.delivered_chapters() == [["3"]]
+    followed = harness.apply(subscriptions.follow, "ann", SOLO)
+    assert not followed
+
+
+@pytest.mark.slow
+def test_a_new_address_does_not_wait_out_the_pause_of_the_old_one(harness: NoticeHarness, clock: FixedClock) -> None:
+    harness.web.routes |= {"/ann": 410, "/new": 200}
+    declare(harness, SOLO, OTHER)
+    harness.publish(1)
+    clock.advance(seconds=15)
+    harness.publish(2, series_id="other")
+    harness.deliver()
+    harness.deliver_after(seconds=15)
+    assert harness.states() == ["failed", "pending"]
+
+    declare(harness, SOLO, OTHER, hook="new")
+    harness.deliver()
+
+    assert harness.states() == ["failed", "sent"]
+    assert harness.delivered_chapters("new") == [["2"]]
