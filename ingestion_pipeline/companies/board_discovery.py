@@ -21,6 +21,7 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     plain_name,
     site_label,
 )
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
 from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE
 from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
@@ -46,16 +47,10 @@ RSS = "rss"
 GENERIC = "generic"
 MAX_BOARDS = 5  # of one company; more are the boards of its customers, or of a job portal
 _NO_BOARDS = frozenset({"mangadex"})
-_JOB_WORDS = re.compile(
-    r"(?<![a-z])(?:jobs?|careers?|vacanc(?:y|ies)|openings|positions|karriere|stellen\w*|hiring"
-    r"|empleos?|emplois?|recrutement)(?![a-z])",
-    re.IGNORECASE,
-)
+_PHRASES = phrases_of("ingestion_pipeline.companies")
+_JOB_WORDS = re.compile(_PHRASES["job_words"], re.IGNORECASE)
 _BEFORE_NAME = re.compile(r"^(?:get|join|try|the|weare|hello|team|use|with|my)(?=[a-z0-9]{4})")
-_AFTER_NAME = re.compile(
-    r"(?<=[a-z0-9]{4})(?:inc|llc|ltd|gmbh|ag|corp|co|com|io|ai|app|hq|group|labs?|tech|technologies"
-    r"|software|global|international|careers?|jobs|hiring|team|eu|us|uk|de|[0-9])$"
-)
+_AFTER_NAME = re.compile(_PHRASES["after_name"])
 _MARKS = re.compile(r"[^a-z0-9]+")
 
 

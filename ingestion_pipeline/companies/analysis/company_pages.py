@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, STACK, is_placeholder_text, stated_company
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms.job_board import one_line
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
 from ingestion_pipeline.reading.html.links import base_of, linked_page
@@ -79,31 +80,8 @@ class PageToFetch:
     named_by: str
 
 
-# The last path segment or the whole link text, in lower case and without punctuation.
-_NAMES: dict[Role, str] = {
-    Role.CAREERS: (
-        "career careers jobs job-openings job-board open-positions open-roles current-openings"
-        " openings positions vacancies join-us join-our-team join-the-team work-with-us work-for-us"
-        " we-re-hiring we-are-hiring hiring karriere jobs-karriere karriere-jobs stellenangebote"
-        " offene-stellen stellen carrieres carriere recrutement nous-rejoindre emplois"
-        " offres-emploi empleo empleos trabaja-con-nosotros trabalhe-conosco lavora-con-noi"
-        " carriera werken-bij"
-        " vacatures karriar lediga-jobb jobb kariera rekrutacja"
-    ),
-    Role.CULTURE: (
-        "culture our-culture culture-and-values values our-values company-values life how-we-work"
-        " working-here why-us people-and-culture kultur unternehmenskultur werte unsere-werte"
-        " nos-valeurs valeurs cultura valores valori"
-    ),
-    Role.ABOUT: (
-        "about about-us aboutus about-company about-the-company company our-company the-company"
-        " who-we-are our-story story our-mission mission what-we-do uber-uns ueber-uns unternehmen"
-        " wir-uber-uns a-propos qui-sommes-nous notre-entreprise entreprise sobre sobre-nosotros"
-        " quienes-somos nosotros empresa sobre-nos quem-somos chi-siamo azienda over-ons om-oss"
-        " om-os o-nas o-firmie"
-    ),
-}
-_ROLE_OF = {name: role for role, names in _NAMES.items() for name in names.split()}
+_PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
+_ROLE_OF = {name: role for role in (Role.CAREERS, Role.CULTURE, Role.ABOUT) for name in _PHRASES.each(f"{role}_pages")}
 _LIFE_AT = re.compile(r"life-at-[a-z0-9-]+|working-at-[a-z0-9-]+")
 _WORK_AT = re.compile(r"(?:careers|jobs|work)-(?:at|bei|with)-[a-z0-9-]+|[a-z0-9]+-careers")
 _EXTENSION = re.compile(r"\.(?:html?|php|aspx?|jsp)$")
@@ -447,16 +425,8 @@ _WORDS = {
     if technology.as_word
 }
 _BETWEEN = re.compile(r"[\s,/&|;:\u00b7\u2022()+*-]{1,6}(?:(?:and|or|und|oder|et|y)\s)?")
-_LEADING_IN = re.compile(
-    r"\b(?:written|built|coded?|coding|develop\w*|programm\w*|implemented|backends?|services|stack"
-    r"|experience|expert\w*|proficien\w*|fluen\w*|skill\w*|engineers?)\b[^.!?\n]{0,40}"
-    r"\b(?:in|with|using|of|on)\s$"
-)
-_NAMED_FOR = re.compile(
-    r"\s(?:developers?|engineers?|programmers?|programming|services?|microservices?|backends?"
-    r"|back-end|frontends?|front-end|code(?:base)?|language|SDK|librar(?:y|ies)|components?"
-    r"|applications?|modules?|compiler|hooks)\b"
-)
+_LEADING_IN = re.compile(_PHRASES["leading_in"])
+_NAMED_FOR = re.compile(_PHRASES["named_for"])
 _MAX_CHARACTERS_BETWEEN = 10
 
 

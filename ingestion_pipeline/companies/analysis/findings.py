@@ -28,6 +28,7 @@ from ingestion_pipeline.companies.analysis.company_pages import (
 )
 from ingestion_pipeline.companies.board_discovery import FoundBoard, boards_in
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, canonical_name, clean_company_name
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import Completeness
 from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.html.links import base_of, feeds_of, linked_page, title_of
@@ -170,93 +171,17 @@ def tier_of(points: int) -> str:
 MIN_PARAGRAPH_CHARACTERS = 60  # characters; shorter lines are menus, buttons and captions
 MAX_PARAGRAPHS = 4
 
-_NUMBER = r"[0-9]{1,3}(?:[.,\u2019' ][0-9]{3}){1,4}+(?![0-9])|[0-9]++"
-_MANY = rf"(?:{_NUMBER})(?:\s?[kK]\b)?(?:\s*+(?:-|\u2013|to|bis)\s*+(?:{_NUMBER})(?:\s?[kK]\b)?|\+)?"
-_THEN = r"(?:\s*+:|[^\S\n]*+\n)\s*+"  # a colon or the end of the line
-_PEOPLE = (
-    r"employees|team ?members|staff members|colleagues|teammates|staff|Mitarbeiter(?:innen"
-    r"|:innen|\*innen)?(?:nde)?|Mitarbeitende|collaborateurs|salari\u00e9s|empleados|dipendenti"
-)
-_SIZES = (
-    # "250 people" may be anybody; "a team of 250 people" is a head count
-    re.compile(
-        rf"\b(?:over|more than|about|around|nearly|some|\u00fcber|rund|plus de)?+\s*+({_MANY})"
-        rf"\s++(?:[a-z]++\s)?(?:{_PEOPLE})\b"
-    ),
-    re.compile(
-        rf"\b(?:team|company|workforce|group|crew) of (?:over |more than |about |around )?"
-        rf"({_MANY})(?:\s+(?:{_PEOPLE}|people|professionals|engineers|experts))?"
-    ),
-    re.compile(
-        rf"\b(?:company size|employees|head ?count|team size|Mitarbeiterzahl){_THEN}"
-        rf"({_MANY})(?:\s+(?:{_PEOPLE}|people))?",
-        re.IGNORECASE,
-    ),
-)
-# Words of a name have no dot, so that a name ends with its sentence; except "D.C." and "St.".
-_WORD = r"(?:(?:St|Ft|Mt)\. )?[A-Z\u00c0-\u00de][\w'\u2019-]*+"
-_PLACE = (
-    r"((?:the )?(?:(?:[A-Z]\.){2,4}"
-    rf"|{_WORD}(?:[ ](?:{_WORD}|of|de|la|am|an der|upon|do|del)(?![\w'\u2019-]))*+)"
-    # after a comma "Acme builds" starts the next clause
-    rf"(?:,[ ](?:(?:[A-Z]\.){{2,4}}|{_WORD}(?:[ ]{_WORD})*+)"
-    r"(?![ ](?!(?:and|with|where|but|or|since|is|are|has|have|und|mit)\b)[a-z])){0,2})"
-)
-_SEATS = (
-    re.compile(rf"\b[Hh]eadquarter(?:ed|s are|s is|s)?(?: is| are)?(?: located)? (?:in|at) {_PLACE}"),
-    re.compile(
-        rf"\b(?:[Hh]ead(?:quarters| office)|HQ|Hauptsitz|Firmensitz|Si\u00e8ge(?: social)?)"
-        rf"{_THEN}{_PLACE}"
-    ),
-    re.compile(rf"\b(?:[Ww]e are|[Ww]e're|is|are|[Cc]ompany|[Ss]tart-?up|[Tt]eam) based in {_PLACE}"),
-    re.compile(rf"\b(?:mit )?Sitz in {_PLACE}"),
-)
-_FOUNDED = re.compile(
-    r"\b(?:[Ff]ounded|[Ee]stablished|[Ss]tarted|[Ii]ncorporated|[Ll]aunched|[Gg]egr\u00fcndet|[Ff]ond\u00e9e?"
-    r"|[Ff]undada|[Ff]ondata|[Ff]ounding year|[Gg]r\u00fcndung(?:sjahr)?)\b"
-    r"(?:[^.!?\n]{0,40}?\b(?:in|im|en|nel|back in|year|Jahr)|\s*+:|[^\S\n]*+\n"
-    r"|\s++by\b[^.!?\n]{0,60}?\bin)?"
-    r"\s*+(?:the year |Jahre? )?(1[6-9][0-9]{2}|20[0-9]{2})\b(?![0-9])"
-)
-_INDUSTRY = re.compile(rf"^(?:industry|sector|branche|secteur){_THEN}([^\n]{{2,80}})$", re.I | re.M)
-_MISSION = re.compile(
-    r"((?:[Oo]ur|[Tt]he company's|[Uu]nsere) (?:[Mm]ission|[Pp]urpose)(?: is| ist|:)\s"
-    r"[^.!?\n]{10,400}[.!?]?"
-    r"|(?:We are|We're) on a mission to [^.!?\n]{10,400}[.!?]?)"
-)
-_HEADINGS = {
-    "mission": re.compile(
-        r"(?:(?:our|the|unsere|notre|la nostra) )?(?:mission|purpose|why we exist)(?: statement)?"
-        r"(?: (?:and|&) vision)?",
-        re.I,
-    ),
-    "culture": re.compile(
-        r"\A.*\b(?:culture|values|life at|how we work|what we believe|working (?:at|here)|kultur"
-        r"|werte|valeurs|valores|what it's like|why (?:join|work)|perks|benefits)\b.*",
-        re.I,
-    ),
-    "about": re.compile(
-        r"(?:about(?: us| the company| .{2,30})?|who we are|our (?:story|company)|what we do"
-        r"|\u00fcber uns|wer wir sind|qui sommes-nous|\u00e0 propos.*|chi siamo"
-        r"|qui\u00e9nes somos)",
-        re.I,
-    ),
-}
-_REMOTE_FIRST = re.compile(
-    r"\b(?:remote[- ]first|fully[- ]remote|100 ?% remote|all[- ]remote|remote[- ]only"
-    r"|remote[- ]native|(?:fully |globally )?distributed (?:team|company|organi[sz]ation)"
-    r"|work(?:ing)? from anywhere)\b",
-    re.IGNORECASE,
-)
+_PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
+_SIZES = [re.compile(statement) for statement in _PHRASES.each("sizes")]
+_SEATS = [re.compile(statement) for statement in _PHRASES.each("seats")]
+_FOUNDED = re.compile(_PHRASES["founded"])
+_INDUSTRY = re.compile(rf"^(?:industry|sector|branche|secteur){_PHRASES['then']}([^\n]{{2,80}})$", re.I | re.M)
+_MISSION = re.compile(_PHRASES["mission"])
+_HEADINGS = {field: re.compile(heading, re.I) for field, heading in _PHRASES.by_name("headings").items()}
+_REMOTE_FIRST = re.compile(_PHRASES["remote_first"], re.IGNORECASE)
 _NOT_REMOTE = re.compile(r"\b(?:not|no longer|never|isn't|aren't|nicht)\W+(?:\w+\W+){0,3}$", re.I)
-_LEGAL = re.compile(
-    r"cookie|privacy|terms of|all rights reserved|\u00a9|copyright|subscribe|newsletter|javascript"
-    r"|datenschutz|impressum",
-    re.IGNORECASE,
-)
-_OFFICE = re.compile(
-    r"\b(?:offices?|headquarter\w*|HQ|located|based|B\u00fcros?|Standorte?|Sitz|hubs?)\b", re.IGNORECASE
-)
+_LEGAL = re.compile(_PHRASES["legal"], re.IGNORECASE)
+_OFFICE = re.compile(_PHRASES["office"], re.IGNORECASE)
 
 
 def text_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms.linked_pages import NO_ITEMS, ListedPage, PageReader
 from ingestion_pipeline.reading.html.cleaning import parse_html, visible_tree
 from ingestion_pipeline.reading.html.links import absolute_link, next_page, shows_a_part
@@ -32,48 +33,13 @@ MIN_SHARE = 0.6  # of a group's links must look like jobs
 MAX_TITLE_CHARACTERS = 150
 MAX_PART_CHARACTERS = 80  # characters of a place or a kind of employment; longer is running text
 
-_JOB_TITLE = re.compile(
-    r"(?<![a-z])(?=[a-z])(?:engineer|developer|programmer|architect|scientist"
-    r"|analyst|manager|designer|director|lead|head of|specialist|consultant|coordinator|assistant"
-    r"|administrator|technician|operator|officer|representative|executive|associate|intern"
-    r"|internship|trainee|apprentice|recruiter|accountant|controller|nurse|teacher|driver|mechanic"
-    r"|electrician|welder|cook|chef|cashier|clerk|buyer|planner|writer|editor|researcher|advisor"
-    r"|counsel|attorney|paralegal|supervisor|worker|support|agent|barista|baker|carpenter|painter"
-    r"|entwickler(?:in)?|ingenieur(?:in)?|leiter(?:in)?|berater(?:in)?|mitarbeiter(?:in)?"
-    r"|sachbearbeiter(?:in)?|fachkraft|werkstudent(?:in)?|praktikant(?:in)?|praktikum|ausbildung"
-    r"|kaufmann|kauffrau|techniker(?:in)?|verkäufer(?:in)?|ingénieure?|développeu(?:r|se)"
-    r"|responsable|chargée?|stage|alternance|vendeu(?:r|se)|ingeniero|desarrollador|gerente"
-    r"|analista|técnico|prácticas|sviluppatore|ingegnere|impiegato|addetto|desenvolvedor"
-    r"|engenheiro|medewerker|ontwikkelaar|stagiair|utvecklare|ingenjör|udvikler|kehittäjä)(?:s|en)?"
-    r"(?![a-z])|\((?:m|w|f|d|x|h)(?:\s?/\s?(?:m|w|f|d|x|h|gn|div)){1,3}\)|/-?in\b",
-    re.IGNORECASE,
-)
-_JOB_ADDRESS = re.compile(
-    r"(?:^|[/_?&=.-])(?:jobs?|job[-_]?id|job[-_]?details?|careers?|positions?|openings?|vacanc(?:y|ies)"
-    r"|vacatures?|requisitions?|roles?|stellen?|stellenangebote?|karriere|offre|offres|emploi|empleos?"
-    r"|vagas?|lavora|posting|postings|req)(?=$|[/_?&=.-])",
-    re.IGNORECASE,
-)
-_NO_JOB = re.compile(
-    r"^(?:apply(?: now| here)?|learn more|read more|more|details?|view(?: job| details| all.*)?"
-    r"|see.*|all (?:jobs|openings|positions)|search|home|about.*|contact.*|blog|log ?in"
-    r"|sign (?:in|up)"
-    r"|next|previous|back|share|jobs?|careers?|benefits|our (?:team|values|culture)|culture|teams?"
-    r"|privacy.*|cookie.*|imprint|impressum|bewerben|mehr(?: erfahren)?|en savoir plus|postuler"
-    r"|[0-9]+)$",
-    re.IGNORECASE,
-)
-_PLACE = re.compile(
-    r"(?:^|[_\s-])(?:job-?)?(?:location|locations|city|place|office|ort|standort|lieu|ubicacion|region)"
-    r"(?:$|[_\s-])",
-    re.IGNORECASE,
-)
+_PHRASES = phrases_of("ingestion_pipeline.companies.platforms")
+_JOB_TITLE = re.compile(_PHRASES["job_title"], re.IGNORECASE)
+_JOB_ADDRESS = re.compile(_PHRASES["job_address"], re.IGNORECASE)
+_NO_JOB = re.compile(_PHRASES["no_job"], re.IGNORECASE)
+_PLACE = re.compile(_PHRASES["place"], re.IGNORECASE)
 _DEPARTMENT = re.compile(r"department|team|category|abteilung|bereich", re.IGNORECASE)
-_EMPLOYMENT = re.compile(
-    r"^(?:full[\s-]?time|part[\s-]?time|contract(?:or)?|permanent|temporary|internship|freelance"
-    r"|vollzeit|teilzeit|befristet|unbefristet|cdi|cdd|temps plein|tiempo completo)\b",
-    re.IGNORECASE,
-)
+_EMPLOYMENT = re.compile(_PHRASES["employment"], re.IGNORECASE)
 _COUNTED = re.compile(r"(?:(?<![0-9])[0-9]++|[-_]?(?:odd|even|first|last))$", re.IGNORECASE)  # row1, row-odd
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 _ASIDE = "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo]"
