@@ -7,7 +7,7 @@ spelling on a board. Companies and listings share one list of technologies, each
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -23,10 +23,6 @@ from ingestion_pipeline.reading.text.plain_text import clean_text, without_refer
 from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking, without_secrets
 
 _PHRASES = phrases_of("ingestion_pipeline.companies")
-LANGUAGES = "languages"
-FRONTEND = "frontend"
-INFRASTRUCTURE = "infrastructure"
-DATABASES = "databases"
 MACHINE_LEARNING = "machine_learning"
 
 
@@ -250,12 +246,7 @@ class Salary:
 
 def salary_as_dict(salary: Salary) -> Mapping[str, Any]:
     """Return plain values; amounts as text, since they are decimals."""
-    return {
-        "minimum": None if salary.minimum is None else str(salary.minimum),
-        "maximum": None if salary.maximum is None else str(salary.maximum),
-        "currency": salary.currency,
-        "period": salary.period,
-    }
+    return {name: str(value) if isinstance(value, Decimal) else value for name, value in asdict(salary).items()}
 
 
 def stated_salary(

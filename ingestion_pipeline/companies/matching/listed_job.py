@@ -5,12 +5,11 @@ first, which takes a microsecond a page; its context is examined only where it o
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache, cached_property, lru_cache
-from importlib import resources
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,7 +20,7 @@ from ingestion_pipeline.companies.job_listing import (
     salary_as_dict,
     salary_in_description,
 )
-from ingestion_pipeline.companies.phrases import phrases_of
+from ingestion_pipeline.companies.phrases import phrases_of, read_yaml
 
 # Names that are also everyday words, as is every single letter: they count if the spelling is the
 # name's own and the context is a list or about technology.
@@ -196,7 +195,6 @@ def _decimal(value: object) -> Decimal | None:
         return None
 
 
-FILE = "places.yaml"
 _DAY_HOURS = 24
 
 
@@ -264,9 +262,7 @@ def _names(name: str, text: Text) -> bool:
 
 @cache
 def _known() -> Mapping[str, Any]:
-    import yaml
-
-    raw: dict[str, Any] = yaml.safe_load(resources.files(__package__ or "").joinpath(FILE).read_text())
+    raw = read_yaml("ingestion_pipeline.companies.matching", "places.yaml")
     flat = {
         kind: {name: zone for zone, names in raw[kind].items() for name in names}
         for kind in ("abbreviations", "cities", "regions", "countries")
@@ -314,7 +310,7 @@ def work_mode_in(text: str) -> Remote | None:
     return Remote.REMOTE if is_remote else Remote.ON_SITE
 
 
-def _lines_with(words: tuple[str, ...], text: str) -> str:
+def _lines_with(words: Sequence[str], text: str) -> str:
     """Return the lines that have one of the words; patterns are applied only to these."""
     lines = text[:MAX_CHARACTERS].split("\n")
     return "\n".join(line for line in lines if any(word in line.lower() for word in words))
