@@ -23,8 +23,7 @@ from ingestion_pipeline.companies.analysis.company_pages import (
 )
 from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
-from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE
-from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
+from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE, recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import Confidence, company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
 from ingestion_pipeline.pages.politeness.host_leases import PacedFetch

@@ -3,7 +3,7 @@
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, platform
-from ingestion_pipeline.companies.platforms.recognition import recognised_jobs
+from ingestion_pipeline.companies.platforms.job_lists import recognised_jobs
 from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://acme.test/careers"
