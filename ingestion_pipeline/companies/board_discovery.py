@@ -18,6 +18,7 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     CompanyPage,
     Role,
     is_same_site,
+    page_key,
     plain_name,
     site_label,
 )
@@ -290,9 +291,9 @@ def find_board_source(connection: Connection, *, platform: str, url: str, token:
     query = select(sources.c.id, sources.c.url, sources.c.platform, sources.c.config).where(
         sources.c.kind == Kind.JOB_BOARD.value
     )
-    requested_url = _canonical_or_none(url)
+    requested_url = page_key(url)
     for row in connection.execute(query.order_by(sources.c.created_at, sources.c.id)):
-        if _canonical_or_none(row.url) == requested_url:
+        if page_key(row.url) == requested_url:
             return row.id
         if token and row.platform == platform and _token(row.url, platform, row.config) == token:
             return row.id
@@ -304,13 +305,6 @@ def _token(url: str, platform: str, config: Mapping[str, Any]) -> str | None:
         return named
     recognized = recognize_platform(url)
     return recognized.token if recognized is not None and recognized.name == platform else None
-
-
-def _canonical_or_none(url: str) -> str:
-    try:
-        return canonical_url(url).rstrip("/")
-    except BadUrl:
-        return url
 
 
 _ODD = re.compile(r"[^a-z0-9._-]+")

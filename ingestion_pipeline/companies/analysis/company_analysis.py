@@ -23,6 +23,7 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     guessed_pages,
     missing_roles,
     named_pages,
+    page_key,
     role_of,
 )
 from ingestion_pipeline.companies.analysis.findings import CompanyEvaluation, Findings, parse_company_page
@@ -43,7 +44,7 @@ from ingestion_pipeline.tasks.claims import set_progress
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.queue import Refusal, spawn
 from ingestion_pipeline.tasks.task import NewTask, Task
-from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
+from ingestion_pipeline.urls import host_of
 
 FETCHED = "fetched"  # the stage of a task while its pages are fetched
 MAX_SITEMAP_PAGES = 200
@@ -94,7 +95,7 @@ class CompanyCrawl:
             self.state = self.state | {"failed": [*self.state.get("failed", ()), failed]}
             await asyncio.to_thread(self._save_progress)
             return []
-        return [] if _is_same_page(page.url, home) else [page]
+        return [] if page_key(page.url) == page_key(home) else [page]
 
     def _is_dispensable(self, error: WorkError) -> bool:
         """Return whether to continue without it: missing, forbidden, or out of attempts."""
@@ -209,13 +210,6 @@ class CompanyCrawl:
 
     def _page_entries(self) -> list[Mapping[str, Any]]:
         return list(self.state.get("pages", ()))
-
-
-def _is_same_page(first: str, second: str) -> bool:
-    try:
-        return canonical_url(first).rstrip("/") == canonical_url(second).rstrip("/")
-    except BadUrl:
-        return False
 
 
 # Columns whose change is news; the others say how a value was found.

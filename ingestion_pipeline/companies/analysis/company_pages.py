@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, STACK, is_placeholder_text, stated_company
 from ingestion_pipeline.companies.phrases import phrases_of
@@ -148,14 +148,14 @@ def named_pages(
     links: Iterable[SiteLink], *, home: str, named_by: str, existing: Iterable[PageToFetch] = ()
 ) -> list[PageToFetch]:
     """Return the site's pages that the links name, those with the shortest paths up to each role's limit."""
-    seen = {_key(home), *(_key(page.url) for page in existing)}
+    seen = {page_key(home), *(page_key(page.url) for page in existing)}
     room = {role: most - sum(page.role is role for page in existing) for role, most in PAGES_PER_ROLE.items()}
     matches: list[PageToFetch] = []
     for link in links:
         role = role_of(link.url, link.text)
-        if role is None or _key(link.url) in seen or not is_same_site(link.url, home):
+        if role is None or page_key(link.url) in seen or not is_same_site(link.url, home):
             continue
-        seen.add(_key(link.url))
+        seen.add(page_key(link.url))
         matches.append(PageToFetch(url=link.url, role=role, named_by=named_by))
     shortest = sorted(matches, key=lambda page: len(_segments(page.url)))
     taken: list[PageToFetch] = []
@@ -186,21 +186,23 @@ def _role_named(text: str) -> Role | None:
     return Role.CULTURE if _LIFE_AT.fullmatch(name) else None
 
 
-def _segments(url: str) -> list[str]:
+def _parts(url: str) -> SplitResult:
     try:
-        return [segment for segment in urlsplit(url).path.split("/") if segment]
+        return urlsplit(url)
     except ValueError:
-        return []
+        return urlsplit("")
+
+
+def _segments(url: str) -> list[str]:
+    return [segment for segment in _parts(url).path.split("/") if segment]
 
 
 def _host(url: str) -> str:
-    try:
-        return (urlsplit(url).netloc or "").lower().rpartition("@")[2]
-    except ValueError:
-        return ""
+    return _parts(url).netloc.lower().rpartition("@")[2]
 
 
-def _key(url: str) -> str:
+def page_key(url: str) -> str:
+    """Return the canonical URL without a trailing slash; text that is no URL stays as it is."""
     try:
         return canonical_url(url).rstrip("/")
     except BadUrl:
@@ -251,11 +253,7 @@ class Fact:
     def as_evidence(self) -> dict[str, object]:
         """Return the evidence as it is stored beside the value."""
         grounding = self.grounding
-        evidence: dict[str, object] = {
-            "page": self.page,
-            "method": self.method.value,
-            "status": grounding.status.value,
-        }
+        evidence: dict[str, object] = {"page": self.page, "method": self.method.value, "status": grounding.status.value}
         if grounding.start is not None:
             evidence |= {"start": grounding.start, "end": grounding.end}
         return evidence
@@ -389,8 +387,8 @@ def _has_other_site(thing: Thing, home: str) -> bool:
         return True
     if is_called_like(_name(thing) or "", home):
         return False
-    same_as = [value for value in listed(thing.get("sameAs")) if isinstance(value, str)]
-    return any(_is_address(site) and not is_same_site(site, home) and not is_profile(site) for site in same_as)
+    same_as = _addresses(thing, "sameAs")
+    return any(not is_same_site(site, home) and not is_profile(site) for site in same_as)
 
 
 def _is_home(site: str, home: str) -> bool:
@@ -404,14 +402,7 @@ def _sites(thing: Thing) -> list[str]:
 
 def _addresses(thing: Thing, key: str) -> list[str]:
     values = listed(thing.get(key))
-    return [value for value in values if isinstance(value, str) and _is_address(value)]
-
-
-def _is_address(value: str) -> bool:
-    try:
-        return urlsplit(value).scheme in {"http", "https"}
-    except ValueError:
-        return False
+    return [value for value in values if isinstance(value, str) and _parts(value).scheme in {"http", "https"}]
 
 
 MAX_CHARACTERS = 400_000  # of one text; the rest is ignored

@@ -58,7 +58,7 @@ def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> No
 
     report = board_report(boards)
     assert (report.new, report.updated, report.closed, report.found) == (1, 1, 0, 3)
-    assert [listing.is_new for listing in report.newest] == [True, False, False]
+    assert [listing["is_new"] for listing in report.newest] == [True, False, False]
 
 
 @pytest.mark.slow
