@@ -178,7 +178,6 @@ def _mark(connection: Connection, outcome: Failed[CompanyWork], *, now: datetime
 
 
 def _finish(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
-    """Return a move that finishes the task with its details in its state."""
     move = finished(task, status=status)
     is_skipped = status is TaskStatus.SKIPPED
     return replace(
@@ -424,7 +423,6 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
 
 
 async def _analyze(run: WorkRun) -> WorkReport:
-    """Analyse waiting companies, or the requested ones, and discover their boards."""
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     rotated = 0
     if keys is None:
@@ -484,7 +482,6 @@ def _requested_failure(
 
 
 async def _judge(run: WorkRun) -> WorkReport:
-    """Evaluate every waiting listing, or those of the requested boards."""
     ctx, keys = run.ctx, run.scope.source_ids
     done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
     board_ids = (sorted(done.boards) if keys is None else keys)[: ctx.settings.polling.reported_events]

@@ -382,7 +382,6 @@ def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
 
 
 def _embedded_urls(tree: "LexborHTMLParser", url: str) -> list[str]:
-    """Return the URLs that the page embeds, each once."""
     base = base_of(tree, url)
     names = ("src", "data-src", "data", "action")
     stated = (next(filter(None, map(node.attrs.get, names)), "") for node in tree.css(_SOURCES))

@@ -204,7 +204,6 @@ def _is_unanalysed(work: ListingWork, identified: IdentifiedCompanies) -> bool:
 
 
 def _under_way(connection: Connection, company_ids: Collection[str]) -> set[str]:
-    """Return those of these companies that have an active analysis task."""
     if not company_ids:
         return set()
     is_theirs = tasks.c.dedupe_key.in_(list(company_ids))

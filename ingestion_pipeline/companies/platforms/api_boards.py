@@ -84,7 +84,6 @@ class Greenhouse(ApiBoard):
 
 
 def _metadata(item: ListingFields, *names: str) -> str | None:
-    """Return the value of the company's own field with one of the names."""
     named = (entry for entry in item.each("metadata") if entry.text("name") in names)
     return next((next(iter(entry.texts("value")), None) for entry in named), None)
 

@@ -169,7 +169,6 @@ def _around(node: LexborNode) -> Iterator[str]:
 
 
 def _folder(address: str) -> tuple[str, str]:
-    """Return the host and the first folder of the URL."""
     parts = urlsplit(address)
     first, _, rest = parts.path.strip("/").partition("/")
     return parts.netloc, first if rest else ""
@@ -258,7 +257,6 @@ def _field(node: LexborNode) -> str | None:
 
 
 def _parts(node: LexborNode) -> Iterator[str]:
-    """Yield the text parts of the element, in order."""
     for line in node.text(separator="\n").split("\n"):
         if (text := clean_text(line)) is not None:
             yield text
@@ -425,7 +423,6 @@ def _selected(reader: ConfigReader, *, has_paging: bool, may_be_empty: bool) -> 
 def _checked_fields(
     reader: ConfigReader, fields: Mapping[str, Sequence[str]], parse: Callable[[str], T]
 ) -> dict[str, list[T]]:
-    """Return the paths or selectors of each field."""
     parsed = {
         name: [checked(reader, f"fields.{name}", text, parse) for text in texts] for name, texts in fields.items()
     }

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.companies.boards.board_polls import ListingToEvaluate, spawn_jobs
+from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.boards.listing_rows import close_expired
+from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.sources.files import accept_drop
 from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
@@ -346,13 +347,10 @@ def test_a_second_board_fills_missing_fields_and_overwrites_nothing(boards: Boar
 
 def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
     boards.add()
-    board_listing = boards.board_listing(ACME, [])
-    parent = replace(board_listing.task, spawn_depth=10)
+    board_listing = boards.board_listing(ACME, [Listing(external_id="1", title="Engineer", url="https://a.test/1")])
+    too_deep = replace(board_listing, task=replace(board_listing.task, spawn_depth=10))
     with boards.store.begin() as connection:
-        evaluation = ListingToEvaluate(
-            parent=parent, source=boards.source(), listing_id=1, url="https://a.test/1", is_new=True
-        )
-        spawn_jobs(connection, [evaluation], now=boards.clock.at, settings=boards.ctx.settings)
+        ingest_boards(connection, [too_deep], now=boards.clock.at, settings=boards.ctx.settings)
         query = select(audit_log).where(audit_log.c.action == "spawn.refused")
         (audit_row,) = connection.execute(query).all()
 
