@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.store.tables import job_listings, job_matches, model_calls, tasks
 from ingestion_pipeline_tests.companies.matching.listings import PLAIN_PAGE, PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -28,10 +29,10 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def scripted_model(listings: Listings, reply: Reply | None = None) -> ScriptedModel:
+def scripted_model(listings: Listings, reply: ModelReply | None = None) -> ScriptedModel:
     """Return a model that always gives this reply, or a valid answer for each call site."""
 
-    def script(request: ModelRequest) -> Reply:
+    def script(request: ModelRequest) -> ModelReply:
         name = request.form["name"]
         answers: Mapping[str, Any] = {
             "listing_match": ANSWER,
