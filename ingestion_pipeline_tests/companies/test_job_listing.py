@@ -22,29 +22,10 @@ from ingestion_pipeline.companies.job_listing import (
     url_key,
 )
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
+from ingestion_pipeline_tests.companies.cases import with_cases
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Acme, Inc.", "Acme"),
-        ("Acme Corp", "Acme"),
-        ("Müller GmbH & Co. KG", "Müller"),
-        ("Zalando SE", "Zalando"),
-        ("Foo Pty Ltd", "Foo"),
-        ("Allegro Sp. z o.o.", "Allegro"),
-        ("Acme Careers", "Acme"),
-        ("Acme Inc. | Jobs", "Acme"),
-        ("Acme is hiring!", "Acme"),
-        ("Careers at Acme", "Acme"),
-        ("  Acme \n Labs ", "Acme Labs"),
-        ("Cosmo", "Cosmo"),
-        ("Jobs", "Jobs"),
-        ("Inc", "Inc"),
-        ("Sega", "Sega"),
-        ("Incubator Co", "Incubator"),
-    ],
-)
+@with_cases("name", "expected")
 def test_legal_forms_and_hiring_phrases_are_removed_from_a_company_name(name: str, expected: str) -> None:
     assert clean_company_name(name) == expected
 
@@ -105,27 +86,7 @@ def test_path_case_and_job_parameters_change_the_key(other: str) -> None:
     assert url_key(other) != url_key("https://jobs.test/acme/1")
 
 
-@pytest.mark.parametrize(
-    ("text", "low", "high", "currency", "period"),
-    [
-        ("$151K \u2013 $231K • Offers Equity", 151_000, 231_000, "USD", None),
-        ("$120-150k", 120_000, 150_000, "USD", None),
-        ("120,000 - 150,000 USD per year", 120_000, 150_000, "USD", "year"),
-        ("€60.000 - €75.000", 60_000, 75_000, "EUR", None),
-        ("60.000 € pro Jahr", 60_000, None, "EUR", "year"),
-        ("CHF 80'000 \u2013 90'000 p.a.", 80_000, 90_000, "CHF", "year"),
-        ("CA$90,000—CA$120,000", 90_000, 120_000, "CAD", None),
-        ("50 000 kr per month", 50_000, None, None, "month"),
-        ("$65.50 - $85/hr", "65.5", 85, "USD", "hour"),
-        ("$1.2m", 1_200_000, None, "USD", None),
-        ("Up to $90k plus bonus", None, 90_000, "USD", None),
-        ("£45k", 45_000, None, "GBP", None),
-        ("$150,000 to $120,000", 120_000, 150_000, "USD", None),
-        ("100000", 100_000, None, None, None),
-        ("$100,000 a year, 401k matching", 100_000, None, "USD", "year"),
-        ("$95,000 and a stock package", 95_000, None, "USD", None),
-    ],
-)
+@with_cases("text", "low", "high", "currency", "period")
 def test_a_salary_is_read_with_its_currency_and_period(
     text: str, low: str | int | None, high: int | None, currency: str | None, period: str | None
 ) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role
 from ingestion_pipeline.companies.analysis.findings import (
-    Completeness,
     Employees,
     Findings,
     collect_findings,
@@ -23,6 +22,7 @@ from ingestion_pipeline.companies.analysis.findings import (
 )
 from ingestion_pipeline.companies.board_discovery import boards_in
 from ingestion_pipeline.settings.groups import Company
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.samples import sample
 
 HOME = "https://www.acme.test/"
@@ -45,30 +45,7 @@ def findings_with_data(**organization: Any) -> Findings:
     return collect_findings([company_page(f"<p>{LONG}</p>", head=script)], website=HOME)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "field", "value"),
-    [
-        ("We were founded in 2009 by two friends.", "founded", 2009),
-        ("Founded by Ann Lee and Bob Ray in 2015, we grew.", "founded", 2015),
-        ("Gegründet 1998 in Graz.", "founded", 1998),
-        ("Our 250+ employees work everywhere.", "size", "250+ employees"),
-        ("We are a team of 40 people.", "size", "team of 40 people"),
-        ("Wir beschäftigen 1.200 Mitarbeiterinnen.", "size", "1.200 Mitarbeiterinnen"),
-        ("Acme is headquartered in Portland, Oregon.", "headquarters", "Portland, Oregon"),
-        ("We are based in New York City.", "headquarters", "New York City"),
-        ("Headquarters: Graz, Austria", "headquarters", "Graz, Austria"),
-        ("Acme is headquartered in Portland, Oregon. Our team is small.", "headquarters", "Portland, Oregon"),
-        ("We are based in Berlin. Founders wanted a garden.", "headquarters", "Berlin"),
-        ("Headquarters: Washington, D.C. Our doors are open.", "headquarters", "Washington, D.C."),
-        ("We are headquartered in the U.S. Our team is small.", "headquarters", "the U.S."),
-        ("Headquartered in St. Louis, Missouri! We hire.", "headquarters", "St. Louis, Missouri"),
-        ("Headquartered in Portland, Oregon, Acme builds machines.", "headquarters", "Portland, Oregon"),
-        ("We are headquartered in Graz, Austria with offices in Oslo.", "headquarters", "Graz, Austria"),
-        ("Our head office: Stratford-upon-Avon, England. Visit us.", "headquarters", "Stratford-upon-Avon, England"),
-        ("Industry: Logistics software", "industry", "Logistics software"),
-        ("We are on a mission to make parcels happy.", "mission", "We are on a mission to make parcels happy."),
-    ],
-)  # fmt: skip
+@with_cases("sentence", "field", "value")
 def test_a_sentence_states_its_fact(sentence: str, field: str, value: object) -> None:
     assert facts_of(f"<p>{sentence}</p>")[field] == value
 
@@ -353,57 +330,22 @@ def test_the_bonus_city_is_a_setting_and_matches_whole_words() -> None:
     assert points("", "anywhere") == 0
 
 
-@pytest.mark.parametrize(
-    ("about", "culture", "level"),
-    [
-        (50, 25, Completeness.THIN),
-        (51, 0, Completeness.MINIMAL),
-        (0, 26, Completeness.MINIMAL),
-        (101, 50, Completeness.MINIMAL),
-        (100, 51, Completeness.MINIMAL),
-        (101, 51, Completeness.GOOD),
-    ],
-)
-def test_completeness_follows_from_the_length_of_the_texts(about: int, culture: int, level: Completeness) -> None:
+@with_cases("about", "culture", "level")
+def test_completeness_follows_from_the_length_of_the_texts(about: int, culture: int, level: str) -> None:
     texts = {"about": "a" * about or None, "culture": "c" * culture or None}
 
-    assert completeness(name="A", website="https://a.test", **texts) is level
+    assert completeness(name="A", website="https://a.test", **texts) == level
     assert completeness(name=None, website="https://a.test", **texts) == "thin"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("51-200 employees", (51, 200)),
-        ("10,000+", (10_000, None)),
-        ("1.200 Mitarbeiter", (1_200, 1_200)),
-        ("5k employees", (5_000, 5_000)),
-        ("1k-5k", (1_000, 5_000)),
-        ("up to 50 people", (1, 50)),
-        ("about 250", (250, 250)),
-        ("many", None),
-        ("0", None),
-        ("200-51", None),
-        ("99999999999", None),
-    ],
-)
-def test_a_head_count_is_parsed_in_any_format(text: str, expected: tuple[int, int | None] | None) -> None:
+@with_cases("text", "expected")
+def test_a_head_count_is_parsed_in_any_format(text: str, expected: list[int | None] | None) -> None:
     employees = employees_in(text)
 
-    assert (employees and (employees.low, employees.high)) == expected
+    assert (employees and [employees.low, employees.high]) == expected
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "category"),
-    [
-        (10_000, None, "large"),
-        (9_999, None, "medium"),
-        (5_000, 10_000, "medium"),
-        (100, 100, "medium"),
-        (51, 99, "small"),
-        (1, 10, "small"),
-    ],
-)
+@with_cases("low", "high", "category")
 def test_large_starts_at_ten_thousand_and_small_ends_below_a_hundred(low: int, high: int | None, category: str) -> None:
     assert size_category(Employees(low=low, high=high)) == category
     assert size_category(None) is None

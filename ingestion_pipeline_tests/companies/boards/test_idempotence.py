@@ -18,6 +18,7 @@ from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.samples import sample
@@ -162,37 +163,13 @@ def listing_count(boards: Boards, first: dict[str, Any], second: dict[str, Any])
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("Berlin", "Paris"),
-        ("Berlin, Germany", "Munich, Germany"),
-        ("Portland, OR", "Portland, ME"),
-        ("Portland, Oregon", "Portland, Maine"),
-        ("Paris, TX", "Paris, France"),
-        ("London, UK", "London, Ontario"),
-        ("Remote - Berlin", "Remote - Paris"),
-        ("New York", "York"),
-    ],
-)
+@with_cases("first", "second")
 def test_the_same_text_in_two_places_is_two_listings(boards: Boards, first: str, second: str) -> None:
     assert listing_count(boards, {"location": first}, {"location": second}) == 2
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("Berlin", "berlin, Germany"),
-        ("Berlin, DE", "Berlin, Germany"),
-        ("London, UK", "London, England"),
-        ("Zürich", "Zurich, CH"),
-        ("Berlin or Munich", "Munich"),
-        ("Hybrid - Berlin", "Berlin (Germany)"),
-        ("Berlin", None),
-        ("Remote", "Berlin"),
-    ],
-)
+@with_cases("first", "second")
 def test_the_same_place_in_other_words_is_one_listing(boards: Boards, first: str, second: str | None) -> None:
     assert listing_count(boards, {"location": first}, {"location": second}) == 1
 

@@ -1,4 +1,4 @@
-"""Ingestion of a board: one listing per posting, missing twice is closed, doubtful lists are quarantined; its reports."""
+"""Ingestion of a board: one listing per posting, missing twice is closed, doubtful lists are quarantined; reports."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

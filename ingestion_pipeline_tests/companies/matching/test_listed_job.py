@@ -18,51 +18,17 @@ from ingestion_pipeline.companies.matching.profile import Allowed, WorkModes
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, a_listing, a_profile
 from ingestion_pipeline_tests.samples import sample
 
 
-@pytest.mark.parametrize(
-    ("term", "text"),
-    [
-        ("AI", "send an email to us, and maintain it"),
-        ("Go", "long ago, ready to go, go-to-market, GO to the office"),
-        ("Go", "Go beyond what is asked. We Go the extra mile"),
-        ("k", "401k, $150k, kind people"),
-        ("Java", "JavaScript alone"),
-        ("C", "C++ and C# and Series C funding, vitamin C deficiency"),
-        ("R", "R&D, HR and PR"),
-        ("R", "our R D team"),
-        ("Rust", "a city in the rust belt"),
-        ("Swift", "a swift answer"),
-        ("Node.js", "a node of ours"),
-        ("ML", "HTML pages"),
-        ("Scala", "scalable"),
-    ],
-)
+@with_cases("term", "text")
 def test_part_of_a_word_or_another_meaning_is_not_found(term: str, text: str) -> None:
     assert find(term, Text.of(text)) is None
 
 
-@pytest.mark.parametrize(
-    ("term", "text", "expected"),
-    [
-        ("AI", "AI-powered tools", "AI"),
-        ("ai", "we use AI.", "AI"),
-        ("Go", "services in Go, Python", "Go"),
-        ("Go", "- Go\n- Rust", "Go"),
-        ("Go", "Python/Go developers", "Go"),
-        ("Go", "written in golang", "golang"),
-        ("C++", "modern C++17? C++!", "C++"),
-        ("C#", "C#/.NET", "C#"),
-        (".NET", "ASP.NET", ".NET"),
-        ("R", "Python or R, and SQL", "R"),
-        ("PostgreSQL", "Postgres", "Postgres"),
-        ("Kubernetes", "k8s.", "k8s"),
-        ("machine learning", "Machine\nlearning", "Machine\nlearning"),
-        ("Node.js", "NodeJS", "NodeJS"),
-    ],
-)
+@with_cases("term", "text", "expected")
 def test_a_whole_word_is_found_at_its_position(term: str, text: str, expected: str) -> None:
     span = find(term, Text.of(text))
 
@@ -100,31 +66,7 @@ def rejected_by(text: str, profile: Any = None, **changes: Any) -> str | None:
     return filter_listing(listing, profile or a_profile(), LIMITS, at=NOON).rejected_by
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "This is an on-site position in our Chicago office.",
-        "The role is fully onsite.",
-        "Work arrangement: On-site",
-        "On-site, five days a week.",
-        "You must work in person with the team.",
-        "This is not a remote position.",
-        "Remote work is not possible for this role.",
-        "No remote.",
-        "You will be in the office 5 days a week.",
-        "Arbeitsort: vor Ort in Graz",
-        "We do not offer remote work.",
-        "This role is not eligible for remote work.",
-        "The job cannot be performed remotely.",
-        "Unfortunately we don't support remote work.",
-        "Remote not possible.",
-        "You will work from our Denver office.",
-        "You are expected in the office every day.",
-        "This is an office-based role.",
-        "Poste en présentiel.",
-        "Trabajo presencial.",
-    ],
-)
+@with_cases("text")
 def test_a_text_that_says_on_site_is_filtered(text: str) -> None:
     assert work_mode_in(text) is Remote.ON_SITE
     assert rejected_by(text) == "work_mode"
@@ -150,32 +92,9 @@ def test_a_hybrid_job_in_the_home_city_passes() -> None:
     assert rejected_by("This is a hybrid role.") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "mode"),
-    [
-        ("This role is fully remote.", Remote.REMOTE),
-        ("Remote, worldwide", Remote.REMOTE),
-        ("You can work remotely.", Remote.REMOTE),
-        ("You can work from our Denver office or from home.", None),
-        ("You build hybrid-cloud products.", None),
-        ("You can work from anywhere in Europe.", Remote.REMOTE),
-        ("Remote or on-site, as you like.", None),
-        ("Remote within Europe. Our hybrid policy: see below.", None),
-        ("We work onsite with customers.", None),
-        ("You may work from home, or on-site.", None),
-        ("We have an on-site gym and free lunch.", None),
-        ("After a call there is an on-site interview.", None),
-        ("Occasional on-site visits to customers.", None),
-        ("You work on site reliability and on sites.", None),
-        ("You build remote control systems for hybrid cars.", None),
-        ("Experience with hybrid cloud infrastructure and remote servers.", None),
-        ("You help remote teams talk to each other.", None),
-        ("Meet customers in person at events.", None),
-        ("", None),
-    ],
-)
-def test_ambiguous_words_state_no_work_mode(text: str, mode: Remote | None) -> None:
-    assert work_mode_in(text) is mode
+@with_cases("text", "mode")
+def test_ambiguous_words_state_no_work_mode(text: str, mode: str | None) -> None:
+    assert work_mode_in(text) == mode
     assert rejected_by(text) is None
 
 
@@ -188,20 +107,7 @@ def test_the_title_states_the_work_mode() -> None:
     assert rejected_by("", title="Senior Python Engineer - Hybrid, Berlin") == "work_mode"
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("Location: Berlin, Germany\nMore", "Berlin, Germany"),
-        ("This is an on-site role in our Chicago office.", "Chicago"),
-        ("This position is based in Oslo.", "Oslo"),
-        ("Hybrid in New York, NY.", "New York, NY"),
-        ("You will work from our Denver office.", "Denver"),
-        ("Work from our office in Munich.", "Munich"),
-        ("Candidates must be located in Austin, TX.", "Austin, TX"),
-        ("You work in our Data team.", None),
-        ("Acme is based in Berlin and ships everywhere.", None),
-    ],
-)
+@with_cases("text", "place")
 def test_a_text_states_the_place_of_the_job(text: str, place: str | None) -> None:
     assert next(iter(places_in_text(text)), None) == place
 
@@ -215,26 +121,7 @@ def test_an_on_site_job_passes_only_in_the_home_city() -> None:
     assert rejected_by("An on-site role in Portland.", home_city_profile, **chicago) == "work_mode"
 
 
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [
-        ("We pay $90k.", "90000"),
-        ("$90k", "90000"),
-        ("Salary: $80,000 - $95,000 a year", "95000"),
-        ("Compensation\n\n$85,000 to $90,000, 25 days of vacation", "90000"),
-        ("Pay range: USD 70,000 \u2013 80,000 annually.", "80000"),
-        ("The base salary is 80k USD.", "80000"),
-        ("We offer $35 per hour.", "35"),
-        ("Rate: $40/hr", "40"),
-        ("Salary: 80-95k", "95000"),
-        ("Compensation: 80,000 - 95,000 USD", "95000"),
-        ("The annual pay is 90000 dollars.", "90000"),
-        ("The wage is 25 dollars an hour.", "25"),
-        ("Compensation starts at $90k with a bonus of $20k.", "90000"),
-        ("Base pay of $70k-$90k plus a $20,000 signing bonus.", "90000"),
-        ("In Ohio we pay $70k to $80k; in Oregon we pay $80k to $90k.", "90000"),
-    ],
-)
+@with_cases("text", "most")
 def test_low_pay_stated_in_the_text_is_filtered(text: str, most: str) -> None:
     pay = salary_in_description(text)
 
@@ -243,23 +130,7 @@ def test_low_pay_stated_in_the_text_is_filtered(text: str, most: str) -> None:
     assert rejected_by(text) == "salary"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "We raised $90k from friends and $5M from strangers.",
-        "A $5,000 signing bonus and a $1,000 equipment budget.",
-        "We process $90,000 in payments per hour.",
-        "Our 401k plan matches 4%.",
-        "Revenue grew by $50k a year.",
-        "You handle deals worth $20k to $50k.",
-        "Founded in 2019, 90000 users.",
-        "A learning budget of 2.000 € per year.",
-        "Annual bonus of up to $15k.",
-        "Fertility benefits (up to $10,000 per year)",
-        "You handle deals with $20k to $50k.",
-        "You help 20 to 30k users.",
-    ],
-)
+@with_cases("text")
 def test_amounts_that_are_not_pay_are_ignored(text: str) -> None:
     assert salary_in_description(text) is None
     assert rejected_by(text) is None

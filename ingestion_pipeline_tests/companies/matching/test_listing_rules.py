@@ -32,6 +32,7 @@ from ingestion_pipeline.companies.matching.tasks import (
 )
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, a_listing, a_profile
 
 LIMITS = load_settings({}).filter
@@ -190,35 +191,12 @@ def test_every_undesired_technology_counts_and_only_the_first_buzzword() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "years"),
-    [
-        ("5+ years of experience", 5),
-        ("3-5 years' professional experience", 3),
-        ("2 years of SQL experience and 7 years of hands-on work", 7),
-        ("we have been in business for 30 years", None),
-        ("a company of 12 years, growing", None),
-        ("10 or more years of relevant experience", 10),
-        ("experience", None),
-        (None, None),
-    ],
-)
+@with_cases("text", "years")
 def test_the_required_years_of_experience_are_parsed(text: str | None, years: int | None) -> None:
     assert years_required(a_listing(description=text)) == years
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"company": "SPAMCO Inc."}, "stop_company"),
-        ({"url": "https://jobs.spam.test/1"}, "stop_domain"),
-        ({"url": "https://a.test/jobs/blockchain-engineer"}, "stop_keyword"),
-        ({"title": "Blockchain Engineer"}, "stop_keyword"),
-        ({"url": "https://notspam.test/1"}, None),
-        ({"title": "Engineer of blockchains"}, None),
-        ({"url": "nonsense", "company": None}, None),
-    ],
-)
+@with_cases("changes", "name")
 def test_stop_lists_check_company_domain_url_and_title(changes: dict[str, Any], name: str | None) -> None:
     stop = StopLists(companies=("spamco",), domains=("spam.test",), keywords=("blockchain",))
     listing = {"title": "Engineer", "url": "https://a.test/1", "company": "Acme"} | changes
@@ -273,20 +251,7 @@ def test_an_unknown_date_costs_ten_points() -> None:
     assert points("freshness", posted_at=None) == -10
 
 
-@pytest.mark.parametrize(
-    ("location", "expected_points"),
-    [
-        ("Seattle, WA", 5),
-        ("Denver, CO", -2),
-        ("Chicago, IL", -2),
-        ("New York, NY", -5),
-        ("London, UK", -10),
-        ("Berlin, Germany", -15),
-        ("Bengaluru", -15),
-        ("Remote", 0),
-        ("Portland", 5),
-    ],
-)
+@with_cases("location", "expected_points")
 def test_time_zone_distance_adds_or_subtracts_points(location: str, expected_points: int) -> None:
     assert points("time_zone", locations=(location,)) == expected_points
 
@@ -309,18 +274,7 @@ def test_the_first_role_of_the_title_counts() -> None:
     assert points("role", role_profile, title="Engineer") == 0
 
 
-@pytest.mark.parametrize(
-    ("location", "is_there"),
-    [
-        ("Portland, OR", True),
-        ("Portland, Oregon, United States", True),
-        ("Remote or Portland", True),
-        ("Portland, Maine", False),
-        ("South Portland, ME", False),
-        ("Salem, OR", False),
-        ("Portlandia", False),
-    ],
-)
+@with_cases("location", "is_there")
 def test_the_home_city_must_match_its_region(location: str, *, is_there: bool) -> None:
     assert is_home("Portland, OR", [location]) is is_there
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from ingestion_pipeline.companies.matching.profile import (
     Allowed,
     BadProfile,
@@ -12,6 +10,7 @@ from ingestion_pipeline.companies.matching.profile import (
     example_profile,
     load_profile,
 )
+from ingestion_pipeline_tests.companies.cases import with_cases
 
 INVALID_PROFILE = """\
 skills:
@@ -79,18 +78,7 @@ def test_each_mistake_names_the_accepted_values(tmp_path: Path) -> None:
     assert "favourite_colour: no key of a profile; there are: skills, home_city" in message
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("skills: {a: 1", "yaml"),
-        ("- Python", "file"),
-        ("", "file"),
-        ("home_city: Portland", "skills"),
-        ("skills: &a {Python: 1}\nroles: *a", "yaml"),
-        ("seniority: senior\nskills: {Go: 1}", "seniority"),
-        ("skills: {1: 1}", "skills"),
-    ],
-)
+@with_cases("text", "key")
 def test_a_document_that_is_not_a_profile_is_reported(tmp_path: Path, text: str, key: str) -> None:
     assert key in problem_lines(tmp_path, text)
 

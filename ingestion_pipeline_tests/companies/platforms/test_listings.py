@@ -1,4 +1,4 @@
-"""Listings that each platform adapter parses from bodies in fixtures/jobs, and lists recognised on pages of any layout."""
+"""Listings that each platform adapter parses from fixtures/jobs, and lists recognised on pages of any layout."""
 
 import json
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from ingestion_pipeline.companies.platforms.job_board import description_of
 from ingestion_pipeline.companies.platforms.job_lists import recognised_jobs
 from ingestion_pipeline.reading.structured.items import MAX_RECORDS
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body, parse_board
 
 
@@ -187,18 +188,7 @@ def test_a_list_of_too_many_jobs_is_cut_and_incomplete(name: str) -> None:
     assert not reading.is_complete
 
 
-@pytest.mark.parametrize(
-    ("raw", "markdown"),
-    [
-        ("<p>Pipes &amp; <b>tanks</b></p>", "Pipes & **tanks**"),
-        ("&lt;p&gt;Pipes &amp;amp; tanks&lt;/p&gt;", "Pipes & tanks"),
-        ("&amp;lt;p&amp;gt;Pipes&amp;lt;/p&amp;gt;", "Pipes"),
-        ("Pipes &amp; tanks", "Pipes & tanks"),
-        ("<p>Write &lt;b&gt; by hand</p>", "Write <b> by hand"),
-        ("", None),
-        ("<p> </p>", None),
-    ],
-)
+@with_cases("raw", "markdown")
 def test_a_description_is_converted_to_markdown_at_any_depth_of_escaping(raw: str, markdown: str | None) -> None:
     assert description_of(raw) == markdown
 
@@ -257,22 +247,7 @@ def test_a_block_gives_its_location_and_employment_type() -> None:
     assert (first["location"], first["employment_type"]) == ("Oslo", "Full-time")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<p>We are always looking for an engineer. <a href='/careers/apply'>Apply</a></p>",
-        "<ul><li><a href='/careers/benefits'>Benefits</a></li>"
-        "<li><a href='/careers/teams'>Teams</a></li>"
-        "<li><a href='/careers/life'>Life at Acme</a></li></ul>",
-        "<ul><li><a href='/blog/1'>How we rebuilt our kitchen</a></li>"
-        "<li><a href='/blog/2'>Ten years of parcels</a></li></ul>",
-        "<div class='card'><a href='/careers/1'>Data Engineer</a></div>",
-        "<a href='/careers/1'>Data Engineer</a><a href='/careers/1'>Data Engineer</a>",
-        "<div id='root'></div>",
-        "",
-    ],
-    ids=["prose", "menu", "blog", "one", "the same", "a script's", "empty"],
-)
+@with_cases("body", ids=["prose", "menu", "blog", "one", "the same", "a script's", "empty"])
 def test_an_uncertain_list_of_jobs_is_refused_and_never_empty(body: str) -> None:
     board = platform("html").configure(URL, {"recognise": True})
 

@@ -11,6 +11,7 @@ from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoar
 from ingestion_pipeline.engine.context import ChangedFeed, FetchState, fetch_feed
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import (
     CONFIGS,
     NOW,
@@ -103,18 +104,7 @@ def test_workday_is_paged_by_post_with_an_offset() -> None:
     assert request_body(second)["offset"] == 20
 
 
-@pytest.mark.parametrize(
-    ("count", "total", "following"),
-    [
-        (20, 45, 20),
-        (4, 644, 4),  # a page shorter than requested, and the total states more
-        (20, 0, 20),  # later pages state a total of 0
-        (20, 20, 20),  # the total is capped at 2,000
-        (3, 0, None),
-        (3, 3, None),
-        (0, 45, None),
-    ],
-)
+@with_cases("count", "total", "following")
 def test_workdays_total_does_not_end_the_list(count: int, total: int, following: int | None) -> None:
     workday = configured_board("workday")
     request = workday.next_request(workday_page(count, total), previous=workday.first_request())
@@ -165,21 +155,7 @@ def test_a_page_that_links_to_itself_is_the_last() -> None:
     assert configured_board("html").next_request(page, previous=Request(url=URLS["html"])) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "url"),
-    [
-        (
-            "workday",
-            "workday_list.json",
-            "https://globex.wd3.myworkdayjobs.com/wday/cxs/globex/Careers/job/Bergen/Bridge-Engineer_R-1001",
-        ),
-        (
-            "smartrecruiters",
-            "smartrecruiters.json",
-            "https://api.smartrecruiters.com/v1/companies/InitechLLC/postings/744000012345678",
-        ),
-    ],
-)
+@with_cases("name", "file", "url")
 def test_a_posting_is_fetched_where_the_list_omits_its_text(name: str, file: str, url: str) -> None:
     listing = parse_board(name, fixture_body(file)).records[0]
     request = configured_board(name).detail_request(listing)
