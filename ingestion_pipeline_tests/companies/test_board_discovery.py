@@ -32,12 +32,14 @@ from ingestion_pipeline_tests.companies.company_sites import (
     a_company,
     a_page,
     a_site,
+    add_acme,
     board_answer,
     company_row,
     poll_companies,
     process_companies,
     serve,
     tasks_of,
+    transaction,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import add_sources, rows, source_row
@@ -54,6 +56,16 @@ def discover(ctx: RunContext, web: FakeWeb, answer: object, **site: object) -> N
     add_sources(ctx.store, a_company())
     poll_companies(ctx, web)
     process_companies(ctx, web.port)
+
+
+def own_board(url: str, platform: str = "greenhouse") -> Definition:
+    """Return a board that an operator has declared."""
+    return Definition(id="job_board:mine", kind=Kind.JOB_BOARD, url=url, platform=platform, enabled=False)
+
+
+def assert_only_own_board(ctx: RunContext) -> None:
+    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
 
 
 def test_a_board_without_jobs_is_a_board(ctx: RunContext, web: FakeWeb) -> None:
@@ -89,8 +101,7 @@ def test_a_board_that_waits_for_approval_is_reported_as_waiting_and_not_stale(ct
 @pytest.mark.slow
 def test_an_approved_board_is_polled_in_the_lineage_that_discovered_it(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 404)
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
+    with transaction(ctx) as (connection, now):
         enable(connection, BOARD_ID, actor="someone", now=now)
 
     [poll] = [row for row in tasks_of(ctx.store, "poll") if row.source_id == BOARD_ID]
@@ -155,48 +166,24 @@ def test_a_careers_page_without_data_names_the_config_it_needs(ctx: RunContext, 
 
 
 def test_a_board_that_has_a_source_gets_neither_a_discovery_nor_a_second_source(ctx: RunContext, web: FakeWeb) -> None:
-    own_source = Definition(
-        id="job_board:mine",
-        kind=Kind.JOB_BOARD,
-        url="https://job-boards.greenhouse.io/acme/jobs/77",
-        platform="greenhouse",
-        enabled=False,
-    )
-    add_sources(ctx.store, own_source)
+    add_sources(ctx.store, own_board("https://job-boards.greenhouse.io/acme/jobs/77"))
 
     discover(ctx, web, board_answer("Sorter"))
 
     assert tasks_of(ctx.store, "source_discovery") == []
-    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
-    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
+    assert_only_own_board(ctx)
 
 
 def test_a_careers_page_that_has_a_source_gets_no_second_source(ctx: RunContext, web: FakeWeb) -> None:
     """A careers page has no token: it is identified by its URL."""
-    own_source = Definition(
-        id="job_board:mine", kind=Kind.JOB_BOARD, url="http://acme.test/team/careers/", platform="html", enabled=False
-    )
     serve(web, a_site(board=None))
-    add_sources(ctx.store, own_source, a_company())
+    add_sources(ctx.store, own_board("http://acme.test/team/careers/", platform="html"), a_company())
     poll_companies(ctx, web)
 
     process_companies(ctx, web.port)
 
     assert tasks_of(ctx.store, "source_discovery") == []
-    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
-    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
-
-
-def declare_own_source(ctx: RunContext) -> None:
-    """Declare the discovered board as a source, as an operator does."""
-    own_source = Definition(
-        id="job_board:mine",
-        kind=Kind.JOB_BOARD,
-        url="https://job-boards.greenhouse.io/acme",
-        platform="greenhouse",
-        enabled=False,
-    )
-    add_sources(ctx.store, own_source)
+    assert_only_own_board(ctx)
 
 
 def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_probed(ctx: RunContext, web: FakeWeb) -> None:
@@ -210,9 +197,9 @@ def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_probed(ctx:
         url=BOARD,
         payload={"company_id": "acme", "platform": "greenhouse", "token": "acme"},
     )
-    with ctx.store.begin() as connection:
-        insert_tasks(connection, [discovery], now=ctx.store.clock.now(connection))
-    declare_own_source(ctx)
+    with transaction(ctx) as (connection, now):
+        insert_tasks(connection, [discovery], now=now)
+    add_sources(ctx.store, own_board("https://job-boards.greenhouse.io/acme"))
 
     process_companies(ctx, web.port)
 
@@ -224,7 +211,7 @@ def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_probed(ctx:
 
 def test_a_board_that_got_a_source_during_its_probe_gets_no_second_source(ctx: RunContext, web: FakeWeb) -> None:
     async def declare_and_answer(writer: StreamWriter) -> None:
-        await asyncio.to_thread(declare_own_source, ctx)
+        await asyncio.to_thread(add_sources, ctx.store, own_board("https://job-boards.greenhouse.io/acme"))
         body = board_answer("Sorter").encode()
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         writer.write(f"{head}\r\nConnection: close\r\n\r\n".encode() + body)
@@ -232,25 +219,15 @@ def test_a_board_that_got_a_source_during_its_probe_gets_no_second_source(ctx: R
 
     discover(ctx, web, declare_and_answer)
 
-    assert {row.id for row in rows(ctx.store, sources)} == {"company:acme", "job_board:mine"}
-    assert company_row(ctx.store).boards[0]["source_id"] == "job_board:mine"
+    assert_only_own_board(ctx)
     assert [row.source_id for row in tasks_of(ctx.store, "poll")] == ["company:acme"]
 
 
 def test_a_token_that_contains_ours_is_another_board(ctx: RunContext) -> None:
     """A search for the token inside URLs matched other companies."""
-    other_source = Definition(
-        id="job_board:other",
-        kind=Kind.JOB_BOARD,
-        url="https://boards.greenhouse.io/acmecorp",
-        platform="greenhouse",
-        enabled=False,
-    )
-    add_sources(ctx.store, other_source)
+    add_sources(ctx.store, own_board("https://boards.greenhouse.io/acmecorp"))
     with ctx.store.read() as connection:
-        source = find_board_source(
-            connection, platform="greenhouse", url="https://boards.greenhouse.io/acme", token="acme"
-        )
+        source = find_board_source(connection, platform="greenhouse", url=BOARD, token="acme")
 
     assert source is None
 
@@ -285,8 +262,7 @@ def job_task(ctx: RunContext, url: str = JOB_URL) -> NewTask:
 
 
 def spawn_child(ctx: RunContext, parent: Task, child: NewTask) -> int | Refusal:
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
+    with transaction(ctx) as (connection, now):
         return spawn(connection, parent, child, now=now, policy=POLICY)
 
 
@@ -298,10 +274,7 @@ def load_task(store: Store, task_id: int) -> Task:
 @pytest.fixture
 def poll(ctx: RunContext, web: FakeWeb) -> Task:
     """The poll of a discovered board; its lineage is company, discovery, poll."""
-    serve(web, a_site())
-    serve(web, {API: board_answer("Sorter")}, host="api.test")
-    add_sources(ctx.store, a_company())
-    poll_companies(ctx, web)
+    add_acme(ctx, web)
     process_companies(ctx, web.port)
     [poll_row] = [row for row in tasks_of(ctx.store, "poll") if row.source_id != ACME]
     return load_task(ctx.store, poll_row.id)
@@ -410,7 +383,6 @@ def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(ctx: RunContext
 
 
 def insert_company_task(ctx: RunContext) -> Task:
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
+    with transaction(ctx) as (connection, now):
         [task_id] = insert_tasks(connection, [analysis_task("a", "http://a.test", now=now)], now=now)
         return tasks_by_id(connection, [task_id])[task_id]

@@ -33,14 +33,9 @@ from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies import company_sites
 from ingestion_pipeline_tests.companies.company_sites import (
     ACME,
-    API,
-    a_company,
-    a_site,
-    board_answer,
+    add_acme,
     company_row,
-    poll_companies,
     process_companies_job,
-    serve,
     tasks_of,
 )
 from ingestion_pipeline_tests.companies.matching.listings import (
@@ -54,7 +49,6 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import (
     WorkerJob,
     a_run_context,
-    add_sources,
     fast_settings,
     rows,
     slow_answer,
@@ -79,14 +73,6 @@ def job(database_url: str, tmp_path: Path, web: FakeWeb) -> WorkerJob:
     return WorkerJob(url=database_url, home=tmp_path / "home", port=web.port, changes=LEASES)
 
 
-def add_acme(store: Store, web: FakeWeb, job: WorkerJob) -> None:
-    serve(web, a_site())
-    serve(web, {API: board_answer("Sorter")}, host="api.test")
-    add_sources(store, a_company())
-    with job.ctx() as ctx:
-        poll_companies(ctx, web)
-
-
 def assert_one_of_each(store: Store) -> None:
     assert [row.id for row in rows(store, companies)] == ["acme"]
     boards = [row.id for row in rows(store, sources) if row.kind == "job_board"]
@@ -98,7 +84,8 @@ def assert_one_of_each(store: Store) -> None:
 
 
 def test_pages_that_a_killed_worker_fetched_are_not_fetched_again(store: Store, web: FakeWeb, job: WorkerJob) -> None:
-    add_acme(store, web, job)
+    with job.ctx() as ctx:
+        add_acme(ctx, web)
     careers_page = web.routes["acme.test/team/careers"]
     web.routes["acme.test/team/careers"] = slow_answer(b"<html></html>", 60)
     victim = Child(process_companies_job, job)
@@ -127,7 +114,8 @@ def expire_leases(store: Store) -> None:
 
 
 def test_two_concurrent_workers_make_one_company_and_one_board(store: Store, web: FakeWeb, job: WorkerJob) -> None:
-    add_acme(store, web, job)
+    with job.ctx() as ctx:
+        add_acme(ctx, web)
 
     workers = [Child(process_companies_job, job) for _ in range(2)]
     counts: Counter[str] = Counter()

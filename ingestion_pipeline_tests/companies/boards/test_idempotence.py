@@ -95,8 +95,7 @@ def test_polling_a_board_twice_adds_nothing(boards: Boards, platform: str) -> No
 
 def forget_content_hash(boards: Boards) -> None:
     """Forget the stored hash, so that an unchanged body is parsed again."""
-    with boards.store.begin() as connection:
-        connection.execute(update(sources).values(content_hash=None, etag=None))
+    boards.execute(update(sources).values(content_hash=None, etag=None))
 
 
 def a_listing(number: int, **changes: Any) -> Listing:

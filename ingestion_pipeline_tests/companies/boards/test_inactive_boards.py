@@ -53,10 +53,8 @@ def listing_statuses(boards: Boards) -> list[str]:
 
 
 def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
-    with boards.store.begin() as connection:
-        connection.execute(insert(job_matches).values(a_match(boards.listings()[0].id)))
+    boards.start(jobs(1, 2))
+    boards.execute(insert(job_matches).values(a_match(boards.listings()[0].id)))
     assert (has_inactive(boards), close_inactive(boards)) == (False, 0)
 
     disable_board(boards)
@@ -72,8 +70,7 @@ def test_jobs_of_a_board_that_an_operator_disables_are_closed_with_a_reason(boar
 
 @pytest.mark.slow
 def test_enabling_the_board_reopens_its_jobs_although_its_answer_is_unchanged(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
     disable_board(boards)
     close_inactive(boards)
 
@@ -103,8 +100,7 @@ def test_a_job_that_another_board_lists_stays_open(boards: Boards) -> None:
 
 @pytest.mark.slow
 def test_jobs_of_a_board_that_failures_disabled_stay_open_for_a_fortnight(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
     boards.serve(404)
     for _ in range(5):
         boards.poll()
@@ -131,8 +127,7 @@ def poll_failing(boards: Boards, times: int) -> None:
 
 @pytest.mark.slow
 def test_five_failed_polls_in_a_row_disable_a_board(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
 
     poll_failing(boards, 4)
     assert (boards.source_row().status, boards.source_row().failure_count) == ("active", 4)
@@ -255,8 +250,7 @@ def test_a_rotation_takes_those_scraped_longest_ago_a_few_at_a_time(boards: Boar
     assert due_boards(boards) == set(BOARDS[-BOARDS_AT_ONCE:])
     assert run_scrape_step(boards).state["taken"] == BOARDS[: -BOARDS_AT_ONCE - 1 : -1]  # not polled yet
 
-    with boards.store.begin() as connection:
-        connection.execute(update(sources).values(last_checked_at=boards.clock.at))
+    boards.execute(update(sources).values(last_checked_at=boards.clock.at))
     assert len(run_scrape_step(boards).state["taken"]) == 7
     assert run_scrape_step(boards).status is TaskStatus.SUCCESS
 
@@ -267,8 +261,7 @@ def test_a_rotation_ends_when_enough_jobs_match(boards: Boards) -> None:
     run_scrape_step(boards)
     boards.poll(jobs(1))
     match = a_match(boards.listings()[0].id) | {"created_at": boards.clock.at}
-    with boards.store.begin() as connection:
-        connection.execute(insert(job_matches), [match])
+    boards.execute(insert(job_matches).values(match))
 
     move = run_scrape_step(boards)
 

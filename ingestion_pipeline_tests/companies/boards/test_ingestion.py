@@ -21,9 +21,7 @@ pytestmark = pytest.mark.both_databases
 
 
 def test_a_first_poll_adds_listings_links_and_tasks_without_notifications(boards: Boards) -> None:
-    boards.add()
-
-    polled = boards.poll(jobs(1, 2))
+    polled = boards.start(jobs(1, 2))
 
     first, second = boards.listings()
     assert polled.counts.changed == 1
@@ -37,9 +35,7 @@ def test_a_first_poll_adds_listings_links_and_tasks_without_notifications(boards
 
 def test_a_job_task_inherits_the_lineage_of_its_poll_and_carries_its_url(boards: Boards) -> None:
     """Trap 16."""
-    boards.add()
-
-    boards.poll(jobs(7))
+    boards.start(jobs(7))
 
     parent = task_row(boards.store, ACME)
     (task,) = boards.job_tasks()
@@ -72,8 +68,7 @@ def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) ->
 
 
 def test_a_change_of_the_department_alone_is_stored_and_evaluates_nothing_again(boards: Boards) -> None:
-    boards.add()
-    boards.poll([a_job(1, departments=[{"name": "Baking"}])])
+    boards.start([a_job(1, departments=[{"name": "Baking"}])])
     before = len(boards.job_tasks())
     changed_at = boards.listings()[0].changed_at
     boards.clock.advance(hours=1)
@@ -88,8 +83,7 @@ def test_a_change_of_the_department_alone_is_stored_and_evaluates_nothing_again(
 
 
 def test_a_listing_added_after_the_first_sync_is_announced(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
 
     boards.poll(jobs(1, 2))
 
@@ -98,8 +92,7 @@ def test_a_listing_added_after_the_first_sync_is_announced(boards: Boards) -> No
 
 
 def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
     posted_at = boards.clock.advance(hours=1).isoformat()
     boards.add(a_board(config={"api_base": "http://api.test", "company": "Acme"}))
 
@@ -114,9 +107,8 @@ def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards
 def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_it(
     boards: Boards, *, is_evaluated: bool
 ) -> None:
-    boards.add()
-    boards.poll(jobs(1))
-    boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.start(jobs(1))
+    boards.add(a_board("mirror"))
     boards.serve_jobs(jobs(1, 2, 3), token="mirror")
     boards.poll()
     if is_evaluated:
@@ -134,9 +126,8 @@ def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_
 
 @pytest.mark.slow
 def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
-    boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.start(jobs(1, 2))
+    boards.add(a_board("mirror"))
     boards.serve_jobs(jobs(1), token="mirror")
     boards.poll()
     before = len(boards.job_tasks())
@@ -149,9 +140,7 @@ def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boa
 
 def test_a_board_that_starts_empty_succeeds_without_a_first_sync(boards: Boards) -> None:
     """Trap 19: zero jobs is a success."""
-    boards.add()
-
-    boards.poll([])
+    boards.start([])
 
     row = boards.source_row()
     assert (row.status, row.failure_count, row.last_outcome) == ("active", 0, "first sync: 0 found, nothing new")
@@ -159,8 +148,7 @@ def test_a_board_that_starts_empty_succeeds_without_a_first_sync(boards: Boards)
 
 
 def test_a_changed_listing_is_updated_and_evaluated_again(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
 
     boards.poll([a_job(1), a_job(2, title="Lead Engineer")])
 
@@ -171,11 +159,9 @@ def test_a_changed_listing_is_updated_and_evaluated_again(boards: Boards) -> Non
 
 
 def test_a_listing_missing_once_is_counted_and_missing_twice_is_closed(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2, 3))
+    boards.start(jobs(1, 2, 3))
     listing = boards.listings()[2]
-    with boards.store.begin() as connection:
-        connection.execute(insert(job_matches), [a_match(listing.id)])
+    boards.execute(insert(job_matches).values(a_match(listing.id)))
 
     boards.poll(jobs(1, 2))
     assert [(link.missing, link.available) for link in boards.links()][2] == (1, True)
@@ -209,8 +195,7 @@ def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: B
 
 @pytest.mark.slow
 def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2, 3))
+    boards.start(jobs(1, 2, 3))
 
     for _ in range(3):
         boards.poll([*jobs(1, 2), {"title": "no id"}])
@@ -221,8 +206,7 @@ def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
 
 @pytest.mark.slow
 def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
 
     boards.poll([])
     boards.poll([])
@@ -237,8 +221,7 @@ def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
 
 @pytest.mark.slow
 def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(*range(10)))
+    boards.start(jobs(*range(10)))
 
     boards.poll(jobs(1, 2))
     assert "8 of 10 known jobs are missing" in boards.source_row().last_outcome
@@ -251,8 +234,7 @@ def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards
 
 @pytest.mark.slow
 def test_a_renamed_field_is_quarantined_and_its_body_is_stored(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2, 3))
+    boards.start(jobs(1, 2, 3))
     before = boards.listings()
     renamed = [{**job, "body": job["content"]} for job in jobs(1, 2, 3, title="Other")]
     for job in renamed:
@@ -269,8 +251,7 @@ def test_a_renamed_field_is_quarantined_and_its_body_is_stored(boards: Boards) -
 
 
 def test_renaming_every_field_fails_the_poll_and_stores_the_body(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
 
     boards.poll([{"key": 1, "name": "Engineer"}])
 
@@ -290,16 +271,14 @@ def test_a_job_in_two_cities_on_one_board_is_two_listings(boards: Boards) -> Non
 
 
 def test_jobs_that_share_one_url_are_separate_listings_and_each_evaluated(boards: Boards) -> None:
-    boards.add()
-
-    boards.poll(jobs(1, 2, absolute_url="https://acme.test/careers"))
+    boards.start(jobs(1, 2, absolute_url="https://acme.test/careers"))
 
     assert len(boards.listings()) == len(boards.job_tasks()) == 2
     assert len({task.url for task in boards.job_tasks()}) == 2
 
 
 def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     boards.serve_jobs(jobs(1), token="acme")
     copy = a_job(99, title="Engineer 1", content=a_job(1)["content"], company_name="Acme GmbH")
     boards.serve_jobs([copy], token="other")
@@ -317,7 +296,7 @@ def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Bo
 
 @pytest.mark.slow
 def test_a_listing_is_closed_only_when_no_board_lists_it(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     shared = {"absolute_url": "https://acme.test/jobs/1?utm_source=x"}
     boards.serve_jobs([*jobs(5), a_job(1, **shared)], token="acme")
     boards.serve_jobs([*jobs(6), a_job(77, **shared)], token="other")
@@ -334,7 +313,7 @@ def test_a_listing_is_closed_only_when_no_board_lists_it(boards: Boards) -> None
 
 
 def test_a_second_board_fills_missing_fields_and_overwrites_nothing(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     boards.serve_jobs([a_job(1, location=None)], token="acme")
     shared = a_job(1)["absolute_url"]
     boards.serve_jobs([a_job(7, absolute_url=shared, title="Engineer!")], token="other")
@@ -362,8 +341,7 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
 
 
 def finish_job_tasks(boards: Boards) -> None:
-    with boards.store.begin() as connection:
-        connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
+    boards.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
 
 
 def board_report(boards: Boards, source_id: str = ACME) -> BoardReport:
@@ -376,12 +354,11 @@ def set_decision(boards: Boards, decision: str, *ids: int, rejected_by: str = "s
     rejection = {"category": "rejection", "name": rejected_by}
     filter_result = {"passed": False, "rejected_by": rejected_by, "items": [rejection]}
     values = {"decision": decision, "filter_result": filter_result}
-    with boards.store.begin() as connection:
-        connection.execute(update(job_listings).where(job_listings.c.id.in_(ids)).values(values))
+    boards.execute(update(job_listings).where(job_listings.c.id.in_(ids)).values(values))
 
 
 def test_the_funnel_of_a_board_counts_the_outcomes_of_its_jobs(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     boards.serve_jobs(jobs(1, 2, 3, 4, 5), token="acme")
     boards.serve_jobs([a_job(1), a_job(9)], token="other")
     boards.poll()
@@ -401,8 +378,7 @@ def test_the_funnel_of_a_board_counts_the_outcomes_of_its_jobs(boards: Boards) -
 
 @pytest.mark.slow
 def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
     with boards.store.begin() as connection:
         mark_reported(connection, [ACME])
 
@@ -415,8 +391,7 @@ def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> No
 
 @pytest.mark.slow
 def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
 
     boards.poll([])
     with boards.store.read() as connection:
@@ -431,8 +406,7 @@ def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
 
 
 def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
     settings = boards.ctx.settings
 
     def stale_after(days: int) -> int:
@@ -456,8 +430,7 @@ def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
 
 
 def test_a_board_whose_jobs_are_all_filtered_is_a_finding(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(*range(6)))
+    boards.start(jobs(*range(6)))
     ids = [row.id for row in boards.listings()]
 
     set_decision(boards, "filtered", *ids)

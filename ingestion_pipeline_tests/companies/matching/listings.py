@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, insert, select, update
+from sqlalchemy import Executable, Table, insert, select, update
 
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
@@ -27,7 +27,7 @@ from ingestion_pipeline.store.tables import job_listings, listing_sources
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, add_sources
 
 BOARD = "job_board:northwind"
 PROFILE = """\
@@ -158,9 +158,17 @@ class Listings:
             task = job_task(id_, row.url, row.source_id, now=now, is_unreported=is_unreported)
             insert_tasks(connection, [task], now=now)
 
-    def update(self, table: Table, id_: int, **values: Any) -> None:
+    def advance(self, **duration: float) -> None:
+        clock = self.ctx.store.clock
+        assert isinstance(clock, RunningClock)
+        clock.advance(**duration)
+
+    def execute(self, statement: Executable) -> None:
         with self.ctx.store.begin() as connection:
-            connection.execute(update(table).where(table.c.id == id_).values(values))
+            connection.execute(statement)
+
+    def update(self, table: Table, id_: int, **values: Any) -> None:
+        self.execute(update(table).where(table.c.id == id_).values(values))
 
     def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchRunResult:
         return asyncio.run(self.run_async(source_ids, **more))

@@ -16,9 +16,10 @@ from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies.boards.job_boards import Boards, a_board, a_job, jobs
+from ingestion_pipeline_tests.companies.company_sites import transaction
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, a_run_context, fast_settings, rows
+from ingestion_pipeline_tests.polling_runs import a_fetcher, a_run_context, fast_settings, rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -104,14 +105,12 @@ def test_a_partners_job_on_a_companys_board_does_not_change_the_company(listings
 def test_a_listing_waits_for_its_company_three_times_and_is_then_evaluated(listings: Listings) -> None:
     listings.add(company_website=SITE)
     waiting: list[tuple[int, str | None]] = []
-    clock = listings.ctx.store.clock
-    assert isinstance(clock, RunningClock)
 
     for _ in range(4):
         counts = listings.run().counts
         [job] = [row for row in listings.rows(tasks) if row.kind == JOB]
         waiting.append((counts.matched, job.error_code if job.status == "PENDING" else None))
-        clock.advance(minutes=2)
+        listings.advance(minutes=2)
 
     assert waiting == [(0, "company_sparse")] * 3 + [(1, None)]
     assert listings.rows(tasks)[-2].attempts <= 1
@@ -120,11 +119,8 @@ def test_a_listing_waits_for_its_company_three_times_and_is_then_evaluated(listi
 def test_a_listing_is_evaluated_once_its_company_is_analysed(listings: Listings) -> None:
     listings.add(company_website=SITE)
     listings.run()
-    with listings.ctx.store.begin() as connection:
-        connection.execute(companies.update().values(status="active", size_category="large"))
-    clock = listings.ctx.store.clock
-    assert isinstance(clock, RunningClock)
-    clock.advance(minutes=2)
+    listings.execute(companies.update().values(status="active", size_category="large"))
+    listings.advance(minutes=2)
 
     listings.run()
 
@@ -137,8 +133,7 @@ def test_a_listing_is_evaluated_once_its_company_is_analysed(listings: Listings)
 def test_a_company_in_the_lineage_is_refused_and_the_refusal_is_audited(listings: Listings) -> None:
     """The company's board led to the job: spawning the company again would be a cycle."""
     listings.add(company_website=SITE)
-    with listings.ctx.store.begin() as connection:
-        now = listings.ctx.store.clock.now(connection)
+    with transaction(listings.ctx) as (connection, now):
         root = NewTask(kind=COMPANY, dedupe_key="nw", not_before=now, url=SITE)
         [root_id] = insert_tasks(connection, [root], now=now)
         tracking_id = connection.execute(select(tasks.c.tracking_id).where(tasks.c.id == root_id)).scalar_one()
@@ -170,13 +165,10 @@ def test_a_company_without_a_website_is_analysed_once_a_listing_states_it(listin
 def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_again(listings: Listings) -> None:
     listings.add(url="http://jobs.test/1", company_website=SITE)
     listings.run()
-    with listings.ctx.store.begin() as connection:
-        connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
-    clock = listings.ctx.store.clock
-    assert isinstance(clock, RunningClock)
+    listings.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
 
     for _ in range(3):  # the listing waits for its company each time
-        clock.advance(minutes=2)
+        listings.advance(minutes=2)
         listings.run()
 
     assert len(queued_analyses(listings)) == 1
@@ -189,8 +181,7 @@ def test_another_website_does_not_start_a_second_analysis_of_the_boards_company(
     columns: dict[str, Any] = {"source_id": "job_board:other", "company_name": "Acme GmbH"}
     listings.add(url="http://other.test/1", company_website=SITE, **columns)
     listings.run()
-    with listings.ctx.store.begin() as connection:
-        connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
+    listings.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
     listings.add(url="http://other.test/2", company_website="https://southwind.test/", **columns)
 
     listings.run()
@@ -262,7 +253,7 @@ def test_a_match_is_withdrawn_with_its_posting_and_returns_without_a_notificatio
 
 @pytest.mark.slow
 def test_a_listing_that_only_the_second_board_lists_takes_its_text(boards: Boards) -> None:
-    boards.add(a_board(id=SECOND, url="https://boards.greenhouse.io/second"))
+    boards.add(a_board("second"))
     others = jobs(*range(2, 12))
     matching_posting = matching_job(boards)
     boards.serve_jobs([matching_posting], "second")

@@ -15,6 +15,7 @@ from ingestion_pipeline.store.tables import companies, dead_letters, job_listing
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.company_sites import transaction
 from ingestion_pipeline_tests.companies.matching.listings import (
     BOARD,
     MATCHING_TEXT,
@@ -25,7 +26,7 @@ from ingestion_pipeline_tests.companies.matching.listings import (
     write_outcomes,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import RunningClock, with_settings
+from ingestion_pipeline_tests.polling_runs import with_settings
 
 pytestmark = pytest.mark.both_databases
 
@@ -212,8 +213,7 @@ def test_a_worker_that_lost_its_claim_writes_nothing(listings: Listings) -> None
     [task] = worker.claim(ClaimFilter(kind=JOB), limit=9)
     with listings.ctx.store.read() as connection:
         [work] = open_listings(connection, [task], now=NOON)
-    with listings.ctx.store.begin() as connection:
-        connection.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
+    listings.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
 
     written = write_outcomes(listings.ctx, current_rules(listings), evaluated(work))
 
@@ -245,8 +245,7 @@ def test_listings_of_one_board_can_be_evaluated_on_demand_before_they_are_due(li
     listings.add(url="http://jobs.test/1")
     listings.add(url="http://other.test/1", source_id="job_board:other")
     later = NOON + timedelta(hours=5)
-    with listings.ctx.store.begin() as connection:
-        connection.execute(tasks.update().where(tasks.c.kind == JOB).values(not_before=later))
+    listings.execute(tasks.update().where(tasks.c.kind == JOB).values(not_before=later))
 
     run_result = listings.run([BOARD])
 
@@ -307,8 +306,7 @@ def test_a_job_of_a_first_sync_is_not_announced_when_another_profile_matches_it(
     later = listings.add(url="http://jobs.test/2", title="Staff Painter", description=PAINTING)
     synced_at = listings.row(job_listings, first).first_seen_at
     listings.update(job_listings, later, first_seen_at=synced_at + timedelta(hours=1))
-    with listings.ctx.store.begin() as connection:
-        connection.execute(update(sources).values(synced_at=synced_at))
+    listings.execute(update(sources).values(synced_at=synced_at))
     listings.run()
 
     listings.write_profile(PAINTER)
@@ -333,9 +331,7 @@ def test_a_reevaluated_listing_stays_in_its_lineage(listings: Listings) -> None:
 def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(listings: Listings) -> None:
     id_ = listings.add()
     listings.run()
-    clock = listings.ctx.store.clock
-    assert isinstance(clock, RunningClock)
-    clock.advance(days=20)
+    listings.advance(days=20)
 
     listings.write_profile(PROFILE.replace("Go: 7", "Go: 6"))
     listings.run()
@@ -362,8 +358,7 @@ def test_closed_listings_are_not_requeued_and_the_others_up_to_a_limit(listings:
     rules = rules_of(listings.ctx.settings)
     assert rules is not None
 
-    with listings.ctx.store.begin() as connection:
-        now = listings.ctx.store.clock.now(connection)
+    with transaction(listings.ctx) as (connection, now):
         first = requeue_outdated(connection, rules, now=now, limit=3)
         second = requeue_outdated(connection, rules, now=now)
 
@@ -426,8 +421,7 @@ def dead_lettered_id(listings: Listings, web: FakeWeb) -> int:
 
 def replay_dead_letter(listings: Listings) -> str:
     [dead_letter] = listings.rows(dead_letters)
-    with listings.ctx.store.begin() as connection:
-        now = listings.ctx.store.clock.now(connection)
+    with transaction(listings.ctx) as (connection, now):
         return replay(connection, dead_letter.id, actor="test", now=now)
 
 

@@ -36,7 +36,6 @@ from ingestion_pipeline_tests.companies.matching.listings import (
     Listings,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.polling_runs import RunningClock
 from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
 JSON_LD_PAGE = f'<html><script type="application/ld+json">{json.dumps(POSTING)}</script><p>A job</p>'
@@ -263,11 +262,9 @@ def test_an_expired_listing_is_closed_without_match_or_notification(listings: Li
 def test_a_match_is_withdrawn_when_its_listing_expires(listings: Listings) -> None:
     id_ = listings.add(valid_until=current_time(listings) + timedelta(days=2, hours=1))
     listings.run()
-    clock = listings.ctx.store.clock
-    assert isinstance(clock, RunningClock)
     before = (has_work(listings), [match.status for match in listings.rows(job_matches)])
 
-    clock.advance(days=3)
+    listings.advance(days=3)
     is_waiting = has_work(listings)
     listings.run()
 
