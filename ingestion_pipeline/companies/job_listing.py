@@ -76,16 +76,7 @@ _ANY_COMPANY = re.compile(_PHRASES["any_company"])
 _PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s(?:-|or|and|oder|und|ou)\s")
 _WORK_MODES = re.compile(r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b")
 _MAX_CODE_CHARACTERS = 3  # letters of OR, DE or USA; longer parts of a place are names
-# Codes of countries with a letter that the English name lacks.
-_FOREIGN_CODES = {
-    "germany": ("de", "deu"),
-    "switzerland": ("ch", "che"),
-    "spain": ("es", "esp"),
-    "croatia": ("hr",),
-    "serbia": ("rs",),
-    "estonia": ("ee",),
-    "south africa": ("za",),
-} | dict.fromkeys(("england", "scotland", "wales", "united kingdom"), ("uk", "gb", "gbr"))
+_FOREIGN_CODES = {country: tuple(codes.split()) for country, codes in _PHRASES.by_name("foreign_codes").items()}
 # Referrer parameters of job boards; canonical_url keeps some of them, since on other sites each of
 # them selects a page.
 _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "lever-origin"})
@@ -198,15 +189,8 @@ _SYMBOL = re.compile("|".join(map(re.escape, _CURRENCIES)))
 _CURRENCY_WORDS = {"euro": "EUR", "dollar": "USD"}
 _CURRENCY_WORD = re.compile(r"\b(euro|dollar)s?\b", re.IGNORECASE)
 _PERIODS = [(name, re.compile(words, re.IGNORECASE)) for name, words in _PHRASES.by_name("periods").items()]
-# A number and the unit right after it: a "k" belongs to one number only.
-_AMOUNT = re.compile(
-    r"(?<![\w.,])([0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?:[.,][0-9]{1,2})?(?![0-9])"
-    r"|[0-9]{1,12}(?:[.,][0-9]{1,2})?(?![0-9]))\s?(k|tsd|mio|m)?(?![\w%])",
-    re.IGNORECASE,
-)
-_BETWEEN = re.compile(
-    r"[^\w]*(?:[-\u2013\u2014]|\b(?:to|bis|and)\b)[^\w]*(?:[A-Z]{1,3}(?=[\s$])[^\w]*)?", re.IGNORECASE
-)
+_AMOUNT = re.compile(_PHRASES["amount"], re.IGNORECASE)
+_BETWEEN = re.compile(_PHRASES["between"], re.IGNORECASE)
 _UP_TO = re.compile(r"(?:up to|max(?:imum)?\.?|bis zu|jusqu'à)[^\w]*$", re.IGNORECASE)
 _PENSION = re.compile(r"\b40[13]\s?\(?[kb]\)?", re.IGNORECASE)  # American plans, not amounts
 _MIN_BARE_AMOUNT = 1_000  # without currency and period a smaller number is not a salary
@@ -220,12 +204,7 @@ TIMES_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
 MAX_DESCRIPTION = 30_000  # characters of running text that are searched
 PAY_CHARACTERS = 60  # of context around an amount
 MIN_YEARLY, MAX_YEARLY = 15_000, 2_000_000  # plausible yearly pay in the known currencies
-_FIGURES = r"[0-9][0-9.,'\u2019]{0,12}+(?:[ \u00a0\u202f][0-9]{3}(?![0-9])){0,2}+\s?k?"
-_MONEY = re.compile(
-    r"(?:(?:CA|C|AU|A|NZ|S)?[$€£]\s?|\b(?:USD|EUR|GBP|CAD|AUD|CHF)\s?)[0-9]"
-    rf"|(?<![\w.,$€£]){_FIGURES}(?:\s?(?:[-\u2013\u2014]|to|bis)\s?{_FIGURES})?\s?"
-    r"(?:[$€£]|(?:USD|EUR|GBP|CAD|AUD|CHF|(?i:euros?|dollars))\b)"
-)
+_MONEY = re.compile(_PHRASES["money"])
 _LABELLED_PAY = re.compile(_PHRASES["labelled_pay"], re.IGNORECASE)
 _CLAUSE_END = re.compile(r"[;\n]|,\s|\.\s|\.$|\s(?:plus|with|in|for|per employee)\s|\s\+\s")
 _SENTENCE_END = re.compile(r"[;\n!?]|\.\s|\.$|,\s|\s(?:plus|and)\s")

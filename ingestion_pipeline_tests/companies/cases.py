@@ -13,7 +13,7 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 @cache
-def tables(file: str) -> dict[str, list[Any]]:
+def tables(file: str) -> dict[str, Any]:
     return yaml.safe_load((FOLDER / f"{file}.yaml").read_text())
 
 

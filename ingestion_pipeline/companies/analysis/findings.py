@@ -39,6 +39,7 @@ from ingestion_pipeline.settings.groups import Company
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
+_PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
 TECH_CAP = 100  # points that technologies come to at most
 REMOTE_BONUS = 15
 MACHINE_LEARNING_BONUS = 10
@@ -90,12 +91,7 @@ def size_category(employees: Employees | None) -> str | None:
     return "small" if most < SMALL_EMPLOYEES else "medium"
 
 
-_SEPARATED = r"[0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?![0-9])"
-_RANGE = re.compile(
-    rf"(?P<low>{_SEPARATED}|[0-9]+)\s?(?P<low_k>[kK]\b)?\s*"
-    rf"(?:(?P<to>-|\u2013|\u2014|to|bis)\s*(?P<high>{_SEPARATED}|[0-9]+)\s?(?P<high_k>[kK]\b)?"
-    r"|(?P<more>\+))?"
-)
+_RANGE = re.compile(_PHRASES["head_count"])
 _FEWER = re.compile(r"\b(?:under|up to|fewer than|less than|unter|bis zu)\s*$", re.IGNORECASE)
 
 
@@ -171,7 +167,6 @@ def tier_of(points: int) -> str:
 MIN_PARAGRAPH_CHARACTERS = 60  # characters; shorter lines are menus, buttons and captions
 MAX_PARAGRAPHS = 4
 
-_PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
 _SIZES = [re.compile(statement) for statement in _PHRASES.each("sizes")]
 _SEATS = [re.compile(statement) for statement in _PHRASES.each("seats")]
 _FOUNDED = re.compile(_PHRASES["founded"])

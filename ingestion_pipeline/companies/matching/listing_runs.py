@@ -59,6 +59,7 @@ from ingestion_pipeline.companies.matching.tasks import (
     next_stage,
     open_listings,
 )
+from ingestion_pipeline.companies.phrases import read_yaml
 from ingestion_pipeline.companies.platforms import job_lists, platform
 from ingestion_pipeline.companies.records import JOB, ListingStatus, job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -244,10 +245,7 @@ SCHEMA = AnswerSchema(
 PROMPT = Prompt(
     name=CALL_SITE,
     version=1,
-    instructions="""\
-The page is the page of one job. first_words and last_words: the first and the last eight words of
-the description of the job (tasks, requirements, benefits), exactly as they stand on the page; not
-menus, other jobs or the form to apply. company, location, salary: as the page states them.""",
+    instructions=read_yaml("ingestion_pipeline.companies.matching", "prompts.yaml")[CALL_SITE]["instructions"],
 )
 
 

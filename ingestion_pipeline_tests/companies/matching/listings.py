@@ -170,6 +170,10 @@ class Listings:
     def update(self, table: Table, id_: int, **values: Any) -> None:
         self.execute(update(table).where(table.c.id == id_).values(values))
 
+    def run_with(self, profile: str) -> MatchRunResult:
+        self.write_profile(profile)
+        return self.run()
+
     def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchRunResult:
         return asyncio.run(self.run_async(source_ids, **more))
 

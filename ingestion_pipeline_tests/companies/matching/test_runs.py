@@ -5,7 +5,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, select, update
 
-from ingestion_pipeline.companies.matching.listing_runs import CLOSED, is_work_waiting, requeue_outdated, rules_of
+from ingestion_pipeline.companies.matching.listing_runs import (
+    CLOSED,
+    is_work_waiting,
+    requeue_outdated,
+    rules_of,
+)
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, Rules, open_listings
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.companies.reports import list_matches
@@ -289,11 +294,9 @@ def test_a_changed_profile_reevaluates_open_listings_and_withdraws_matches(listi
 def test_a_match_that_returns_is_not_announced_again(listings: Listings) -> None:
     id_ = listings.add()
     listings.run()
-    listings.write_profile(PAINTER)
-    listings.run()
+    listings.run_with(PAINTER)
 
-    listings.write_profile(PROFILE)
-    run_result = listings.run()
+    run_result = listings.run_with(PROFILE)
 
     assert (run_result.counts.matched, run_result.counts.new_matches, run_result.counts.told) == (1, 0, 0)
     assert match_statuses(listings) == {id_: "new"}
@@ -309,8 +312,7 @@ def test_a_job_of_a_first_sync_is_not_announced_when_another_profile_matches_it(
     listings.execute(update(sources).values(synced_at=synced_at))
     listings.run()
 
-    listings.write_profile(PAINTER)
-    run_result = listings.run()
+    run_result = listings.run_with(PAINTER)
 
     assert match_statuses(listings) == {first: "new", later: "new"}
     assert run_result.counts.told == 1
@@ -320,8 +322,7 @@ def test_a_job_of_a_first_sync_is_not_announced_when_another_profile_matches_it(
 def test_a_reevaluated_listing_stays_in_its_lineage(listings: Listings) -> None:
     id_ = listings.add()
     listings.run()
-    listings.write_profile(PAINTER)
-    listings.run()
+    listings.run_with(PAINTER)
 
     requeued_task = [row for row in listings.rows(tasks) if row.payload.get("listing_id") == id_][-1]
 
@@ -333,8 +334,7 @@ def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(listings: L
     listings.run()
     listings.advance(days=20)
 
-    listings.write_profile(PROFILE.replace("Go: 7", "Go: 6"))
-    listings.run()
+    listings.run_with(PROFILE.replace("Go: 7", "Go: 6"))
 
     assert match_statuses(listings) == {id_: "new"}
     assert listings.row(job_listings, id_).match_result["adjustments"][0]["points"] == 15
@@ -343,9 +343,8 @@ def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(listings: L
 def test_an_unchanged_profile_reevaluates_nothing(listings: Listings) -> None:
     listings.add()
     listings.run()
-    listings.write_profile(PROFILE + "# with another comment\n")
 
-    run_result = listings.run()
+    run_result = listings.run_with(PROFILE + "# with another comment\n")
 
     assert (run_result.rejudged, run_result.counts.matched) == (0, 0)
 
@@ -371,9 +370,8 @@ def test_listings_that_share_one_url_are_each_reevaluated(listings: Listings) ->
     listings.run()
     for id_ in ids[1:]:
         listings.update(job_listings, id_, url="http://jobs.test/0", url_key=None)
-    listings.write_profile(PAINTER)
 
-    run_result = listings.run()
+    run_result = listings.run_with(PAINTER)
 
     assert run_result.rejudged == len(ids)
     assert not has_work(listings)
@@ -399,9 +397,8 @@ def test_a_dead_lettered_listing_is_not_reevaluated(listings: Listings, web: Fak
     listings.add(description=None)
     listings.run()
     web.routes |= {"/1": "<html><body>a page without a word of the job</body></html>"}
-    listings.write_profile(PROFILE)
 
-    run_result = listings.run()
+    run_result = listings.run_with(PROFILE)
     listings.run()
 
     assert (run_result.rejudged, run_result.counts.failed) == (1, 1)

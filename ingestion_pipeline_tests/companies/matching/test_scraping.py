@@ -41,6 +41,14 @@ from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_m
 JSON_LD_PAGE = f'<html><script type="application/ld+json">{json.dumps(POSTING)}</script><p>A job</p>'
 
 
+def scrape(listings: Listings, web: FakeWeb, page: Any, **changes: Any) -> Any:
+    """Evaluate a listing without a description, whose own page is this; return its row."""
+    web.routes |= {"/1": page}
+    id_ = listings.add(description=None, **changes)
+    listings.run()
+    return listings.row(job_listings, id_)
+
+
 def job_task_row(listings: Listings) -> Any:
     [row] = [row for row in listings.rows(tasks) if row.kind == JOB]
     return row
@@ -73,12 +81,8 @@ def test_the_page_of_a_listing_is_stored_as_a_snapshot_of_its_board(listings: Li
 
 
 def test_a_page_without_structured_data_gives_its_main_text(listings: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN_PAGE}
-    id_ = listings.add(description=None)
+    listing = scrape(listings, web, PLAIN_PAGE)
 
-    listings.run()
-
-    listing = listings.row(job_listings, id_)
     assert "Home Jobs About" not in listing.description
     assert (listing.decision, len(listings.rows(job_matches))) == ("matched", 1)
 
@@ -184,12 +188,8 @@ def test_values_of_the_cheap_model_must_appear_on_the_page() -> None:
 
 
 def test_scraped_text_updates_the_quality_and_keys_of_a_listing(listings: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN_PAGE}
-    id_ = listings.add(description=None, quality={"missing": ["description"]})
+    row = scrape(listings, web, PLAIN_PAGE, quality={"missing": ["description"]})
 
-    listings.run()
-
-    row = listings.row(job_listings, id_)
     columns = row._asdict()
     assert row.quality["level"] == "minimal"
     assert "description" not in row.quality["missing"]
@@ -199,12 +199,8 @@ def test_scraped_text_updates_the_quality_and_keys_of_a_listing(listings: Listin
 
 
 def test_a_page_shared_by_several_listings_is_not_their_description(listings: Listings, web: FakeWeb) -> None:
-    web.routes |= {"/1": PLAIN_PAGE}
-    id_ = listings.add(description=None, url_key=None)
+    listing = scrape(listings, web, PLAIN_PAGE, url_key=None)
 
-    listings.run()
-
-    listing = listings.row(job_listings, id_)
     assert (listing.description, listing.decision is not None) == (None, True)
     assert "/1" not in web.paths
 

@@ -13,6 +13,7 @@ from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secr
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import (
+    BOARDS,
     CONFIGS,
     NOW,
     URLS,
@@ -21,20 +22,7 @@ from ingestion_pipeline_tests.companies.platform_fixtures import (
     parse_board,
 )
 
-FIRST = {
-    "greenhouse": "https://boards-api.greenhouse.io/v1/boards/northwind/jobs?content=true&pay_transparency=true",
-    "lever": "https://api.eu.lever.co/v0/postings/acme?mode=json",
-    "ashby": "https://api.ashbyhq.com/posting-api/job-board/Open%20Space%20Labs?includeCompensation=true",
-    "workday": "https://globex.wd3.myworkdayjobs.com/wday/cxs/globex/Careers/jobs",
-    "smartrecruiters": "https://api.smartrecruiters.com/v1/companies/InitechLLC/postings?limit=100&offset=0",
-    "recruitee": "https://hooli.recruitee.com/api/offers/",
-    "workable": "https://apply.workable.com/api/v1/widget/accounts/vandelay?details=true",
-    "personio": "https://tyrell.jobs.personio.com/xml",
-    "jsonld": URLS["jsonld"],
-    "rss": URLS["rss"],
-    "json": URLS["json"],
-    "html": URLS["html"],
-}
+FIRST: dict[str, str] = {name: board.get("first_request", board["url"]) for name, board in BOARDS.items()}
 APIS = [name for name in FIRST if FIRST[name] != URLS[name]]
 
 
