@@ -24,9 +24,10 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     missing_roles,
     named_pages,
     page_key,
+    parse_company_page,
     role_of,
 )
-from ingestion_pipeline.companies.analysis.findings import CompanyEvaluation, Findings, parse_company_page
+from ingestion_pipeline.companies.analysis.findings import CompanyEvaluation, Findings
 from ingestion_pipeline.companies.board_discovery import FoundBoard, find_board_source
 from ingestion_pipeline.companies.records import SOURCE_DISCOVERY, CompanyStatus, Completeness, company
 from ingestion_pipeline.engine.context import RunContext

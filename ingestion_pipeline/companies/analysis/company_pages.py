@@ -16,8 +16,9 @@ from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, STACK, is
 from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms.job_board import one_line
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
-from ingestion_pipeline.reading.html.links import base_of, linked_page
-from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.links import base_of, feeds_of, linked_page, title_of
+from ingestion_pipeline.reading.html.markdown import to_markdown, visible_page
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -28,7 +29,7 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of
 from ingestion_pipeline.reading.structured.organizations import (
     ORGANIZATION_TYPES,
     founding_year,
@@ -517,3 +518,62 @@ def _proved(answer: Answered, pages: Sequence[CompanyPage], missing: Sequence[st
         else:
             notes.append(f"unproved: {name}")
     return facts, notes
+
+
+MAX_ADDRESSES = 2_000
+MAX_SCRIPT_CHARACTERS = 300_000
+_SOURCES = "iframe[src], iframe[data-src], script[src], embed[src], object[data], form[action]"
+_IN_SCRIPTS = re.compile(r"https?:\\?/\\?/[\w.-]+\\?/[^\s\"'<>`)\]}]{1,300}")
+_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
+_MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+")
+
+
+def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
+    """Parse the page into text, sections, embedded data, links and feeds."""
+    tree = parse_html(html)
+    return CompanyPage(
+        url=url,
+        role=role,
+        title=title_of(tree),
+        embedded=embedded_of(tree),
+        anchors=tuple(anchors_of(tree, url)),
+        embedded_urls=tuple(_embedded_urls(tree, url)),
+        script_urls=tuple(_script_urls(tree)),
+        feeds=tuple(feed.url for feed in feeds_of(tree, url)),
+        text=visible_page(html, url=url).text,
+        headed=tuple(_sections(to_markdown(html, url=url))),
+    )
+
+
+def _embedded_urls(tree: "LexborHTMLParser", url: str) -> list[str]:
+    base = base_of(tree, url)
+    names = ("src", "data-src", "data", "action")
+    stated = (next(filter(None, map(node.attrs.get, names)), "") for node in tree.css(_SOURCES))
+    return list(dict.fromkeys(filter(None, (linked_page(base, url) for url in stated))))[:MAX_ADDRESSES]
+
+
+def _script_urls(tree: "LexborHTMLParser") -> list[str]:
+    """Return the URLs in inline scripts, which often insert the job board."""
+    scripts = (script.text()[:MAX_SCRIPT_CHARACTERS] for script in tree.css("script:not([src])"))
+    urls = (match[0].replace("\\/", "/") for text in scripts for match in _IN_SCRIPTS.finditer(text))
+    return list(dict.fromkeys(urls))[:MAX_ADDRESSES]
+
+
+def _sections(markdown: str) -> Iterator[tuple[str, str]]:
+    """Yield each heading with the text below it; text before the first heading comes first."""
+    heading, lines = "", list[str]()
+    for line in markdown.split("\n"):
+        match = _HEADING.match(line)
+        if match is None:
+            if plain := _plain(line):
+                lines.append(plain)
+            continue
+        if heading or lines:
+            yield heading, "\n".join(lines)
+        heading, lines = _plain(match[2]), []
+    if heading or lines:
+        yield heading, "\n".join(lines)
+
+
+def _plain(line: str) -> str:
+    return " ".join(_MARKDOWN.sub(lambda match: match[1] or "", line).replace("\\", "").split())

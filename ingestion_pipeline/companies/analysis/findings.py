@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ingestion_pipeline.companies.analysis.company_pages import (
     FIELDS,
@@ -18,7 +18,6 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     FactMethod,
     Facts,
     Role,
-    anchors_of,
     company_name,
     embedded_facts,
     head_facts,
@@ -30,14 +29,7 @@ from ingestion_pipeline.companies.board_discovery import FoundBoard, boards_in
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, canonical_name, clean_company_name
 from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import Completeness
-from ingestion_pipeline.reading.html.cleaning import parse_html
-from ingestion_pipeline.reading.html.links import base_of, feeds_of, linked_page, title_of
-from ingestion_pipeline.reading.html.markdown import to_markdown, visible_page
-from ingestion_pipeline.reading.structured.embedded import embedded_of
 from ingestion_pipeline.settings.groups import Company
-
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
 
 _PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
 TECH_CAP = 100  # points that technologies come to at most
@@ -349,62 +341,3 @@ def _facts(pages: Sequence[CompanyPage], website: str) -> dict[str, Fact]:
     for name, fact in (*from_data, *from_text, *from_head):
         facts.setdefault(name, fact)
     return facts
-
-
-MAX_ADDRESSES = 2_000
-MAX_SCRIPT_CHARACTERS = 300_000
-_SOURCES = "iframe[src], iframe[data-src], script[src], embed[src], object[data], form[action]"
-_IN_SCRIPTS = re.compile(r"https?:\\?/\\?/[\w.-]+\\?/[^\s\"'<>`)\]}]{1,300}")
-_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
-_MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+")
-
-
-def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
-    """Parse the page into text, sections, embedded data, links and feeds."""
-    tree = parse_html(html)
-    return CompanyPage(
-        url=url,
-        role=role,
-        title=title_of(tree),
-        embedded=embedded_of(tree),
-        anchors=tuple(anchors_of(tree, url)),
-        embedded_urls=tuple(_embedded_urls(tree, url)),
-        script_urls=tuple(_script_urls(tree)),
-        feeds=tuple(feed.url for feed in feeds_of(tree, url)),
-        text=visible_page(html, url=url).text,
-        headed=tuple(_sections(to_markdown(html, url=url))),
-    )
-
-
-def _embedded_urls(tree: "LexborHTMLParser", url: str) -> list[str]:
-    base = base_of(tree, url)
-    names = ("src", "data-src", "data", "action")
-    stated = (next(filter(None, map(node.attrs.get, names)), "") for node in tree.css(_SOURCES))
-    return list(dict.fromkeys(filter(None, (linked_page(base, url) for url in stated))))[:MAX_ADDRESSES]
-
-
-def _script_urls(tree: "LexborHTMLParser") -> list[str]:
-    """Return the URLs in inline scripts, which often insert the job board."""
-    scripts = (script.text()[:MAX_SCRIPT_CHARACTERS] for script in tree.css("script:not([src])"))
-    urls = (match[0].replace("\\/", "/") for text in scripts for match in _IN_SCRIPTS.finditer(text))
-    return list(dict.fromkeys(urls))[:MAX_ADDRESSES]
-
-
-def _sections(markdown: str) -> Iterator[tuple[str, str]]:
-    """Yield each heading with the text below it; text before the first heading comes first."""
-    heading, lines = "", list[str]()
-    for line in markdown.split("\n"):
-        match = _HEADING.match(line)
-        if match is None:
-            if plain := _plain(line):
-                lines.append(plain)
-            continue
-        if heading or lines:
-            yield heading, "\n".join(lines)
-        heading, lines = _plain(match[2]), []
-    if heading or lines:
-        yield heading, "\n".join(lines)
-
-
-def _plain(line: str) -> str:
-    return " ".join(_MARKDOWN.sub(lambda match: match[1] or "", line).replace("\\", "").split())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role
+from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role, parse_company_page
 from ingestion_pipeline.companies.analysis.findings import (
     Employees,
     Findings,
@@ -13,7 +13,6 @@ from ingestion_pipeline.companies.analysis.findings import (
     completeness,
     employees_in,
     is_remote_first,
-    parse_company_page,
     rank_points,
     score,
     size_category,
