@@ -17,14 +17,17 @@ from random import Random
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, exists, or_, select, update
 
 from ingestion_pipeline.companies.analysis import company_pages
-from ingestion_pipeline.companies.analysis.company_analysis import CompanyAnalysed, CompanyCrawl, save_company, summary
-from ingestion_pipeline.companies.analysis.findings import (
+from ingestion_pipeline.companies.analysis.company_analysis import (
+    CompanyAnalysed,
+    CompanyCrawl,
     Score,
     collect_findings,
     evaluate_company,
     rank_points,
+    save_company,
     score,
     scoring_hash,
+    summary,
 )
 from ingestion_pipeline.companies.board_discovery import (
     Probe,

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role, parse_company_page
-from ingestion_pipeline.companies.analysis.findings import (
+from ingestion_pipeline.companies.analysis.company_analysis import (
     Employees,
     Findings,
     collect_findings,
@@ -19,6 +18,7 @@ from ingestion_pipeline.companies.analysis.findings import (
     tech_alignment,
     tier_of,
 )
+from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role, parse_company_page
 from ingestion_pipeline.companies.board_discovery import boards_in
 from ingestion_pipeline.settings.groups import Company
 from ingestion_pipeline_tests.companies.cases import with_cases
