@@ -1,8 +1,7 @@
 """Finds the job boards of a company: on its pages, then by one request that registers the board as a source.
 
-Pages link to boards, embed them or contain them; finding them makes no requests. Confidence is high if the URL
-pattern matches and the adapter can parse the first page, medium if only the pattern matches, and low for a
-company's own page.
+Pages link to boards, embed them or contain them; finding them makes no requests. Confidence is high if the URL pattern
+matches and the adapter can parse the first page, medium if only the pattern matches, and low for a company's own page.
 """
 
 import re
@@ -78,9 +77,8 @@ class FoundBoard:
 def boards_in(pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] = ()) -> list[FoundBoard]:
     """Return the company's boards, most certain first: known platforms, else its careers page.
 
-    A board belongs to the company if its careers page links to it, one of its pages embeds it, or
-    the board's token is the company's name: other pages link to the boards of customers and
-    partners.
+    A board belongs to the company if its careers page links to it, one of its pages embeds it, or the board's token is
+    the company's name: other pages link to the boards of customers and partners.
     """
     company_names = {name for name in (*names, site_label(home)) if plain_name(name)}
     boards: dict[tuple[str, str], FoundBoard] = {}

@@ -279,8 +279,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
     def _claim_filters(self) -> list[ClaimFilter]:
         """Return filters for waiting tasks; sources requested by hand are claimed once, due or not.
 
-        After that only their due tasks are claimed, so that the same run probes the boards its
-        analyses find.
+        After that only their due tasks are claimed, so that the same run probes the boards its analyses find.
         """
         ids, is_first, self._is_first = self._source_ids, self._is_first, False
         if ids is None:

@@ -1,8 +1,7 @@
 """Pages of a company's website: which to fetch, and the facts that they state.
 
-Navigation links come first, then the sitemap; if neither names a page, common paths are tried. Facts come from
-embedded data, meta tags and technology names; the cheap model is asked for the rest, and only grounded answers
-are accepted.
+Navigation links come first, then the sitemap; if neither names a page, common paths are tried. Facts come from embedded
+data, meta tags and technology names; the cheap model is asked for the rest, and only grounded answers are accepted.
 """
 
 import re

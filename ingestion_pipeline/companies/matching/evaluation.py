@@ -171,9 +171,8 @@ def spawn_analyses(
 ) -> dict[str, int | Refusal]:
     """Spawn an analysis for each unanalysed company whose website is known and that has none.
 
-    Return by company id the task, or why there is none. The task is a child of the listing's own
-    task: the spawn guard refuses what its lineage has seen, so that a thin company, its board and
-    its jobs do not run in circles.
+    Return by company id the task, or why there is none. The task is a child of the listing's own task: the spawn guard
+    refuses what its lineage has seen, so that a thin company, its board and its jobs do not run in circles.
     """
     first = {identified.ids[work.id]: work for work in reversed(works) if _is_unanalysed(work, identified)}
     under_way = _under_way(connection, first.keys() - identified.made)
