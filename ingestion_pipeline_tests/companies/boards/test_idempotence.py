@@ -14,10 +14,9 @@ from ingestion_pipeline.companies.boards.board_plan import BoardListing
 from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.engine.context import IngestResult
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import sources
-from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, OTHER, Boards, a_board
 from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
@@ -25,7 +24,6 @@ from ingestion_pipeline_tests.samples import sample
 
 pytestmark = pytest.mark.both_databases
 
-OTHER = "job_board:other"
 API = {"api_base": "http://api.test"}
 
 
@@ -109,11 +107,6 @@ def a_listing(number: int, **changes: Any) -> Listing:
     return Listing(**(values | changes))
 
 
-def add_two_boards(boards: Boards) -> None:
-    other: Definition = a_board(id=OTHER, url="https://boards.greenhouse.io/other")
-    boards.add(a_board(), other)
-
-
 def ingest_in_own_transaction(boards: Boards, listing: BoardListing, start: threading.Barrier) -> list[IngestResult]:
     url = str(boards.ctx.settings.store_url)
     with closing(open_store(url, clock=boards.clock)) as own:
@@ -127,7 +120,7 @@ def ingest_in_own_transaction(boards: Boards, listing: BoardListing, start: thre
 def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
     boards: Boards, duplicate_key: str
 ) -> None:
-    add_two_boards(boards)
+    boards.add_two()
     start = threading.Barrier(2)
     numbers = range(20)
     copies = [
@@ -151,7 +144,7 @@ def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
 
 def listing_count(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
     """Return the number of listings made from one text that two boards list with these fields."""
-    add_two_boards(boards)
+    boards.add_two()
     settings, now = boards.ctx.settings, boards.clock.at
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
     board_listings = [boards.board_listing(ACME, [a_listing(1, **first)]), boards.board_listing(OTHER, [copy])]

@@ -30,8 +30,6 @@ from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, 
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings, poll, rows
 
-OTHER = "job_board:other"
-
 
 def close_inactive(boards: Boards) -> int:
     with boards.store.begin() as connection:
@@ -85,8 +83,7 @@ def test_enabling_the_board_reopens_its_jobs_although_its_answer_is_unchanged(bo
 
 
 def test_a_job_that_another_board_lists_stays_open(boards: Boards) -> None:
-    address = "https://boards.greenhouse.io/other"
-    boards.add(a_board(), a_board(id=OTHER, url=address))
+    boards.add_two()
     boards.serve_jobs(jobs(1), token="other")
     boards.poll(jobs(1, 2))
 

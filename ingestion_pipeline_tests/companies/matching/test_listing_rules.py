@@ -1,5 +1,6 @@
 """The filter, the score and the decision of a listing; missing data never counts against it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -32,7 +33,7 @@ from ingestion_pipeline.companies.matching.tasks import (
 )
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.companies.cases import with_cases
+from ingestion_pipeline_tests.companies.cases import tables, with_cases
 from ingestion_pipeline_tests.companies.matching.listings import MATCHING_TEXT, a_listing, a_profile
 
 LIMITS = load_settings({}).filter
@@ -43,8 +44,9 @@ def apply_filter(listing: ListedJob, profile: Profile | None = None) -> FilterRe
     return filter_listing(listing, profile or a_profile(), LIMITS, at=NOON)
 
 
-def salary(most: int, **changes: Any) -> dict[str, Any]:
-    return {"minimum": None, "maximum": str(most), "currency": "USD", "period": "year", **changes}
+def salary(most: int | None, **changes: Any) -> dict[str, Any]:
+    maximum = None if most is None else str(most)
+    return {"minimum": None, "maximum": maximum, "currency": "USD", "period": "year", **changes}
 
 
 def test_a_listing_without_data_passes_the_filter() -> None:
@@ -64,28 +66,25 @@ def strict_profile() -> Profile:
     )
 
 
-REJECTED: list[tuple[str, dict[str, Any]]] = [
-    ("job_type", {"title": "Contract Engineer"}),
-    ("job_type", {"employment_type": "CONTRACT"}),
-    ("job_type", {"description": f"{LONG} This is a contract position for a year. {LONG}"}),
-    ("seniority", {"title": "Junior Engineer"}),
-    ("company", {"company": "The Spamco Group"}),
-    ("keyword", {"description": f"{MATCHING_TEXT} An active security clearance is needed."}),
-    ("keyword", {"title": "Unpaid Engineer"}),
-    ("salary", {"salary": salary(99_999)}),
-    ("salary", {"salary": salary(45, period="hour")}),
-    ("commission", {"description": f"{MATCHING_TEXT} 100% commission."}),
-    ("work_mode", {"remote": Remote.ON_SITE}),
-    ("work_mode", {"remote": Remote.HYBRID, "locations": ("Berlin",)}),
-    ("expired", {"valid_until": NOON - timedelta(minutes=1)}),
-    ("age", {"posted_at": NOON - timedelta(days=7, minutes=1)}),
-    ("technology", {"description": f"{MATCHING_TEXT} COBOL."}),
-]
+def listing_of(changes: dict[str, Any]) -> ListedJob:
+    """Return the listing with these changes from a table, where times are relative to noon."""
+    texts = {"matching": MATCHING_TEXT, "long": LONG, "fewer_years": MATCHING_TEXT.replace("8 years", "5 years")}
+    convert: dict[str, Callable[[Any], Any]] = {
+        "description": lambda text: text.format(**texts),
+        "salary": lambda stated: salary(**stated),
+        "remote": lambda mode: mode and Remote(mode),
+        "posted_at": lambda distance: NOON + timedelta(**distance),
+        "valid_until": lambda distance: NOON + timedelta(**distance),
+    }
+    return a_listing(**{name: convert.get(name, lambda value: value)(value) for name, value in changes.items()})
+
+
+REJECTED: list[tuple[str, dict[str, Any]]] = tables("listing_rules")["rejected"]
 
 
 @pytest.mark.parametrize(("name", "changes"), REJECTED, ids=lambda value: str(value)[:40])
 def test_each_hard_rejection_rejects_with_its_reason(name: str, changes: dict[str, Any]) -> None:
-    filter_result = apply_filter(a_listing(**changes), strict_profile())
+    filter_result = apply_filter(listing_of(changes), strict_profile())
 
     assert (filter_result.passed, filter_result.rejected_by) == (False, name)
     assert filter_result.items[0].reason
@@ -96,37 +95,14 @@ def test_the_first_rejection_in_order_is_reported() -> None:
     order: list[str] = []
     for _, changes in reversed(REJECTED):
         merged |= {"title": merged.get("title", "Engineer")} | changes
-        order.insert(0, str(apply_filter(a_listing(**merged), strict_profile()).rejected_by))
+        order.insert(0, str(apply_filter(listing_of(merged), strict_profile()).rejected_by))
 
     assert order == [name for name, _ in REJECTED]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"description": f"{MATCHING_TEXT} You will write contracts with our customers. {LONG}"},
-        {"description": f"{MATCHING_TEXT} gig role"},
-        {"company": None},
-        {"description": f"{MATCHING_TEXT} prepaid cards"},
-        {"salary": salary(100_000)},
-        {"salary": salary(60_000, currency="EUR")},
-        {"salary": salary(50, period=None)},
-        {"salary": {"minimum": None, "maximum": None}},
-        {"description": f"{MATCHING_TEXT} Base salary plus commission."},
-        {"remote": Remote.REMOTE},
-        {"remote": Remote.HYBRID, "locations": ("Portland, Oregon",)},
-        {"remote": Remote.HYBRID},
-        {"remote": None, "locations": ("Berlin",)},
-        {"posted_at": NOON - timedelta(days=7)},
-        {"posted_at": NOON + timedelta(days=2)},
-        {"valid_until": NOON + timedelta(minutes=1)},
-        {"valid_until": NOON.replace(hour=0, minute=0, second=0, microsecond=0)},
-        {"description": f"{MATCHING_TEXT} cobolt mines"},
-    ],
-    ids=lambda changes: str(changes)[-40:],
-)
+@with_cases("changes")
 def test_similar_wording_is_not_rejected(changes: dict[str, Any]) -> None:
-    assert apply_filter(a_listing(**changes), strict_profile()).rejected_by is None
+    assert apply_filter(listing_of(changes), strict_profile()).rejected_by is None
 
 
 @pytest.mark.parametrize(("gap", "name"), [(49, "job_type"), (50, "job_type"), (51, None), (200, None)])
@@ -148,21 +124,9 @@ def test_a_partial_word_at_the_edge_of_the_window_is_not_the_role() -> None:
     assert apply_filter(listing, strict_profile()).rejected_by is None
 
 
-STRIKES: list[tuple[str, int, dict[str, Any]]] = [
-    ("salary", 2, {"salary": salary(149_999)}),
-    ("experience", 1, {"description": f"{MATCHING_TEXT.replace('8 years', '5 years')}"}),
-    ("seniority", 2, {"title": "Associate Engineer, mid-level"}),
-    ("technology", 2, {"description": f"{MATCHING_TEXT} PHP"}),
-    ("required_technology", 1, {"title": "Engineer", "description": LONG}),
-    ("description", 1, {"description": "Python, and little else"}),
-    ("buzzword", 1, {"description": f"{MATCHING_TEXT} A rockstar, a ninja."}),
-    ("age", 1, {"posted_at": NOON - timedelta(days=1, minutes=1)}),
-]
-
-
-@pytest.mark.parametrize(("name", "points", "changes"), STRIKES, ids=[strike[0] for strike in STRIKES])
+@with_cases("name", "points", "changes")
 def test_each_strike_has_its_points(name: str, points: int, changes: dict[str, Any]) -> None:
-    filter_result = apply_filter(a_listing(**changes), strict_profile())
+    filter_result = apply_filter(listing_of(changes), strict_profile())
 
     assert [(strike.category, strike.name, strike.points) for strike in filter_result.items] == [
         ("strike", name, points)
