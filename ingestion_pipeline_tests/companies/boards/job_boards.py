@@ -1,15 +1,16 @@
 """Job boards on a loopback web, Greenhouse answers for them, and polls of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Executable, select
 
 from ingestion_pipeline.companies.boards.board_plan import BoardListing
+from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.job_listing import Listing
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import IngestResult, RunContext
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -30,6 +31,7 @@ def a_match(listing_id: int) -> dict[str, object]:
     return row | scored | empty | times
 
 
+Result = TypeVar("Result")
 ACME = "job_board:acme"
 OTHER = "job_board:other"
 GREENHOUSE = "/v1/boards/{}/jobs?content=true&pay_transparency=true"
@@ -90,6 +92,11 @@ class Boards:
         self.add()
         return self.poll(postings)
 
+    def apply(self, change: Callable[..., Result], *args: Any, **more: Any) -> Result:
+        """Make a change at this moment, in its own transaction."""
+        with self.store.begin() as connection:
+            return change(connection, *args, now=self.clock.at, **more)
+
     def execute(self, statement: Executable) -> None:
         with self.store.begin() as connection:
             connection.execute(statement)
@@ -108,6 +115,10 @@ class Boards:
             self.serve_jobs(postings)
         self.clock.advance(days=1, hours=6)
         return poll(self.ctx, self.web)
+
+    def ingest(self, source_id: str, postings: Sequence[Listing]) -> IngestResult:
+        [result] = self.apply(ingest_boards, [self.board_listing(source_id, postings)], settings=self.ctx.settings)
+        return result
 
     def listings(self) -> list[Any]:
         return rows(self.store, job_listings)

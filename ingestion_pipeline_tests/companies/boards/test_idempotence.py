@@ -145,12 +145,9 @@ def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
 def listing_count(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
     """Return the number of listings made from one text that two boards list with these fields."""
     boards.add_two()
-    settings, now = boards.ctx.settings, boards.clock.at
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
-    board_listings = [boards.board_listing(ACME, [a_listing(1, **first)]), boards.board_listing(OTHER, [copy])]
-    for board_listing in board_listings:
-        with boards.store.begin() as connection:
-            ingest_boards(connection, [board_listing], now=now, settings=settings)
+    boards.ingest(ACME, [a_listing(1, **first)])
+    boards.ingest(OTHER, [copy])
     return len(boards.listings())
 
 
@@ -201,9 +198,7 @@ def test_an_unchanged_board_writes_no_row(boards: Boards) -> None:
     listings = [a_listing(n) for n in range(30)]
     settings, now = boards.ctx.settings, boards.clock.at
 
-    with boards.store.begin() as connection:
-        board_listing = boards.board_listing(ACME, listings)
-        ingest_boards(connection, [board_listing], now=now, settings=settings)
+    boards.ingest(ACME, listings)
     with boards.store.begin() as connection:
         before = row_versions(connection)
         ingest_boards(connection, [boards.board_listing(ACME, listings)], now=now, settings=settings)
@@ -229,12 +224,9 @@ def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> 
     boards.add()
     listings = [a_listing(n) for n in range(30)]
     settings, now = boards.ctx.settings, boards.clock.at
-    first = boards.board_listing(ACME, listings)
-    with boards.store.begin() as connection:
-        connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
-        ingest_boards(connection, [first], now=now, settings=settings)
-    with boards.store.begin() as connection:
-        connection.execute(text("CHECKPOINT"))  # the first change of a page after it is logged as a full page
+    boards.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
+    boards.ingest(ACME, listings)
+    boards.execute(text("CHECKPOINT"))  # the first change of a page after it is logged as a full page
 
     def wal_bytes(board_jobs: list[Listing]) -> int:
         board_listing = boards.board_listing(ACME, board_jobs)
@@ -252,14 +244,10 @@ def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> 
 def test_a_relative_date_does_not_move_with_every_poll(boards: Boards) -> None:
     """Workday states "Posted 3 Days Ago": without this rule each poll would change every job."""
     boards.add()
-    settings, now = boards.ctx.settings, boards.clock.at
-    with boards.store.begin() as connection:
-        first = a_listing(1, posted_at=now, posted_is_relative=True)
-        ingest_boards(connection, [boards.board_listing(ACME, [first])], now=now, settings=settings)
-    boards.clock.advance(days=1)
+    first_at = boards.clock.at
+    boards.ingest(ACME, [a_listing(1, posted_at=first_at, posted_is_relative=True)])
+    later_at = boards.clock.advance(days=1)
 
-    with boards.store.begin() as connection:
-        later = a_listing(1, posted_at=boards.clock.at, posted_is_relative=True)
-        (ingest_result,) = ingest_boards(connection, [boards.board_listing(ACME, [later])], now=now, settings=settings)
+    ingest_result = boards.ingest(ACME, [a_listing(1, posted_at=later_at, posted_is_relative=True)])
 
-    assert (ingest_result.updated, boards.listings()[0].posted_at) == (0, now)
+    assert (ingest_result.updated, boards.listings()[0].posted_at) == (0, first_at)

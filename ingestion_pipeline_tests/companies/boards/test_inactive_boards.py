@@ -32,8 +32,7 @@ from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings, 
 
 
 def close_inactive(boards: Boards) -> int:
-    with boards.store.begin() as connection:
-        return close_inactive_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
+    return boards.apply(close_inactive_boards, settings=boards.ctx.settings)
 
 
 def has_inactive(boards: Boards) -> bool:
@@ -42,8 +41,7 @@ def has_inactive(boards: Boards) -> bool:
 
 
 def disable_board(boards: Boards, source_id: str = ACME) -> None:
-    with boards.store.begin() as connection:
-        disable(connection, source_id, actor="ann", reason="enough", now=boards.clock.at)
+    boards.apply(disable, source_id, actor="ann", reason="enough")
 
 
 def listing_statuses(boards: Boards) -> list[str]:
@@ -72,8 +70,7 @@ def test_enabling_the_board_reopens_its_jobs_although_its_answer_is_unchanged(bo
     disable_board(boards)
     close_inactive(boards)
 
-    with boards.store.begin() as connection:
-        enable(connection, ACME, actor="ann", now=boards.clock.at)
+    boards.apply(enable, ACME, actor="ann")
     boards.poll()
 
     assert listing_statuses(boards) == ["open", "open"]
@@ -87,8 +84,7 @@ def test_a_job_that_another_board_lists_stays_open(boards: Boards) -> None:
     boards.serve_jobs(jobs(1), token="other")
     boards.poll(jobs(1, 2))
 
-    with boards.store.begin() as connection:
-        remove(connection, ACME, actor="ann", now=boards.clock.at)
+    boards.apply(remove, ACME, actor="ann")
 
     assert close_inactive(boards) == 1
     by_title = {row.title: row.status for row in boards.listings()}
@@ -182,12 +178,10 @@ def test_only_an_operator_enables_a_board_that_failures_disabled(boards: Boards)
 
     changed = a_board(name="Acme", config={"api_base": "http://api.test", "company": "Acme"})
     for definition in (a_board(), changed):
-        with boards.store.begin() as connection:
-            register(connection, [definition], now=boards.clock.at)
+        boards.apply(register, [definition])
         assert boards.source_row().status == "disabled"
 
-    with boards.store.begin() as connection:
-        enable(connection, ACME, actor="me", now=boards.clock.at)
+    boards.apply(enable, ACME, actor="me")
     boards.poll(jobs(1))
     assert (boards.source_row().status, len(boards.listings())) == ("active", 1)
 
@@ -209,8 +203,7 @@ def add_boards(boards: Boards) -> None:
 
 
 def queue_scrape(boards: Boards, scrape_request: ScrapeRequest) -> int | Refusal:
-    with boards.store.begin() as connection:
-        return request_scrape(connection, scrape_request, now=boards.clock.at, settings=boards.ctx.settings)
+    return boards.apply(request_scrape, scrape_request, settings=boards.ctx.settings)
 
 
 def run_scrape_step(boards: Boards) -> Any:

@@ -50,8 +50,7 @@ def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) ->
     boards.add()
     deadline = "2026-01-31T12:00:00Z"
     boards.poll([a_job(1, application_deadline=deadline), a_job(2, application_deadline=deadline)])
-    with boards.store.begin() as connection:
-        closed = close_expired(connection, now=boards.clock.at)
+    closed = boards.apply(close_expired)
     states = {listing.title: listing.status for listing in boards.listings()}
 
     boards.poll(
@@ -226,8 +225,7 @@ def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards
     boards.poll(jobs(1, 2))
     assert "8 of 10 known jobs are missing" in boards.source_row().last_outcome
 
-    with boards.store.begin() as connection:
-        accept_drop(connection, ACME, actor="me", now=boards.clock.at)
+    boards.apply(accept_drop, ACME, actor="me")
     boards.poll(jobs(1, 2))
     assert sum(row.status == "open" for row in boards.listings()) == 2
 
