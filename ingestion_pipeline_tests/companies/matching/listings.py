@@ -150,6 +150,12 @@ class Listings:
             insert_tasks(connection, [task], now=now)
         return id_
 
+    def evaluated(self, **changes: Any) -> Any:
+        """Add a listing and evaluate it; return its row."""
+        id_ = self.add(**changes)
+        self.run()
+        return self.row(job_listings, id_)
+
     def requeue(self, id_: int, *, is_unreported: bool = False) -> None:
         """Add a task for the listing, as a board does when the listing changes."""
         row = self.row(job_listings, id_)

@@ -57,11 +57,9 @@ def test_companies_with_the_same_website_are_one_company(listings: Listings) -> 
 
 def test_the_company_of_the_boards_source_takes_precedence(listings: Listings) -> None:
     listings.add_board("job_board:other", url="http://other.test/", company="acme")
-    id_ = listings.add(url="http://other.test/1", source_id="job_board:other")
+    listing = listings.evaluated(url="http://other.test/1", source_id="job_board:other")
 
-    listings.run()
-
-    assert listings.row(job_listings, id_).company_id == "acme"
+    assert listing.company_id == "acme"
     assert [row.id for row in listings.rows(companies)] == ["acme"]
 
 
@@ -82,11 +80,9 @@ def test_a_listing_without_a_company_name_has_no_company(listings: Listings) -> 
     ],
 )
 def test_a_placeholder_name_is_not_a_company(listings: Listings, name: str) -> None:
-    id_ = listings.add(company_name=name, company_website="https://unknown.test/")
+    listing = listings.evaluated(company_name=name, company_website="https://unknown.test/")
 
-    listings.run()
-
-    assert listings.row(job_listings, id_).company_id is None
+    assert listing.company_id is None
     assert (listings.rows(companies), queued_analyses(listings)) == ([], [])
 
 

@@ -44,9 +44,7 @@ JSON_LD_PAGE = f'<html><script type="application/ld+json">{json.dumps(POSTING)}<
 def scrape(listings: Listings, web: FakeWeb, page: Any, **changes: Any) -> Any:
     """Evaluate a listing without a description, whose own page is this; return its row."""
     web.routes |= {"/1": page}
-    id_ = listings.add(description=None, **changes)
-    listings.run()
-    return listings.row(job_listings, id_)
+    return listings.evaluated(description=None, **changes)
 
 
 def job_task_row(listings: Listings) -> Any:
@@ -70,12 +68,10 @@ def test_a_missing_description_is_read_from_the_listings_page(listings: Listings
 
 def test_the_page_of_a_listing_is_stored_as_a_snapshot_of_its_board(listings: Listings, web: FakeWeb) -> None:
     web.routes |= {"/1": PLAIN_PAGE}
-    id_ = listings.add(description=None)
-
-    listings.run()
+    listing = listings.evaluated(description=None)
 
     [snapshot] = listings.rows(snapshots)
-    assert listings.row(job_listings, id_).detail_snapshot_id == snapshot.id
+    assert listing.detail_snapshot_id == snapshot.id
     assert (snapshot.url, snapshot.source_id) == ("http://jobs.test/1", BOARD)
     assert listings.ctx.content.get(snapshot.body_hash).decode() == PLAIN_PAGE
 
@@ -97,12 +93,10 @@ def test_a_platform_with_a_detail_api_is_asked_for_details(listings: Listings, w
     detail = {"id": "1", "name": "Engineer", "jobAd": {"sections": {"jobDescription": {"text": MATCHING_TEXT}}}}
     path = "/v1/companies/InitechLLC/postings/1"
     web.routes |= {f"api.test{path}": Reply(json.dumps(detail).encode())}
-    id_ = listings.add(source_id="job_board:smart", description=None, url="http://jobs.test/9")
-
-    listings.run()
+    listing = listings.evaluated(source_id="job_board:smart", description=None, url="http://jobs.test/9")
 
     assert web.paths == [path]
-    assert listings.row(job_listings, id_).description
+    assert listing.description
 
 
 def test_a_listing_on_a_stop_list_is_not_fetched(listings: Listings, web: FakeWeb) -> None:
@@ -125,12 +119,9 @@ def test_a_listing_whose_page_is_gone_is_skipped(listings: Listings) -> None:
 
 def test_a_page_blocked_by_robots_txt_is_not_fetched_and_flagged(listings: Listings, web: FakeWeb) -> None:
     web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /", "/1": JSON_LD_PAGE}
-    id_ = listings.add(description=None)
-
-    listings.run()
+    listing = listings.evaluated(description=None)
 
     assert web.requests == []
-    listing = listings.row(job_listings, id_)
     assert (listing.decision, listing.quality) == ("skipped", {"description_not_read": True})
 
 
@@ -274,11 +265,8 @@ def test_a_match_is_withdrawn_when_its_listing_expires(listings: Listings) -> No
 def test_a_listing_whose_page_states_a_past_deadline_is_not_matched(listings: Listings, web: FakeWeb) -> None:
     ended = POSTING | {"validThrough": "2020-01-31"}
     web.routes |= {"/1": f'<html><script type="application/ld+json">{json.dumps(ended)}</script>'}
-    id_ = listings.add(description=None)
+    listing = listings.evaluated(description=None)
 
-    listings.run()
-
-    listing = listings.row(job_listings, id_)
     assert (listing.decision, listing.filter_result["rejected_by"]) == ("filtered", "expired")
     assert (listings.rows(job_matches), listings.rows(outbox)) == ([], [])
 
