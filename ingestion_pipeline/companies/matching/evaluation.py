@@ -456,7 +456,7 @@ def _profile_text(profile: Profile) -> str:
 
 
 NO_PROFILE = "no_profile"
-NO_PROFILE_WAIT = timedelta(hours=1)  # due at once when there is one: see `make_due_for_profile`
+NO_PROFILE_WAIT = timedelta(hours=1)  # due at once when there is one: see `match_listings`
 _ANALYSIS_AHEAD = frozenset({CompanyStatus.PENDING, CompanyStatus.ANALYZING})
 
 

@@ -22,9 +22,9 @@ from ingestion_pipeline.companies.job_listing import (
 )
 from ingestion_pipeline.companies.phrases import phrases_of, read_yaml
 
+_PHRASES = phrases_of("ingestion_pipeline.companies.matching")
 # Names that are also everyday words, as is every single letter: they count if the spelling is the
 # name's own and the context is a list or about technology.
-_PHRASES = phrases_of("ingestion_pipeline.companies.matching")
 _EVERYDAY = frozenset({"go", "swift", "rust", "dart", "express", "spring", "julia"})
 _LISTED = re.compile(_PHRASES["listed"], re.IGNORECASE | re.MULTILINE)
 _LINE_BEGINS = re.compile(r"^[\s#>*]*$", re.MULTILINE)

@@ -102,17 +102,6 @@ _PENDING = (FRONTIER, tasks.c.kind == JOB, tasks.c.status == TaskStatus.PENDING.
 _WAITS_FOR_PROFILE = (*_PENDING, tasks.c.error_code == NO_PROFILE)
 
 
-def make_due_for_profile(connection: Connection, *, now: datetime) -> int:
-    """Make listings due that wait for a profile; call when there is one."""
-    return _make_due(connection, *_WAITS_FOR_PROFILE, now=now)
-
-
-def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
-    """Make the waiting listings of these boards due, whatever they wait for."""
-    is_theirs = tasks.c.source_id.in_(list(source_ids))
-    return _make_due(connection, *_PENDING, is_theirs, now=now)
-
-
 def _make_due(connection: Connection, *conditions: ColumnElement[bool] | TextClause, now: datetime) -> int:
     waiting = (
         select(tasks.c.id)
@@ -513,12 +502,6 @@ def settings_profile(settings: Settings) -> ProfileResult:
     return load_profile(profile_path(settings))
 
 
-def rules_of(settings: Settings) -> Rules | None:
-    """Return the current rules; None without a usable profile."""
-    profile = settings_profile(settings)
-    return Rules(profile=profile, settings=settings) if isinstance(profile, Profile) else None
-
-
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
     """Return whether a run would evaluate or close anything; a bad profile evaluates none."""
     if has_inactive_boards(connection, now=now, settings=settings) or expired_listings(connection, now=now):
@@ -594,10 +577,10 @@ def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, la
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         if source_ids is not None:
-            make_due(connection, source_ids, now=now)
+            _make_due(connection, *_PENDING, tasks.c.source_id.in_(list(source_ids)), now=now)
         if lacking is not None:
             return 0
-        make_due_for_profile(connection, now=now)
+        _make_due(connection, *_WAITS_FOR_PROFILE, now=now)
     # A second transaction: a transaction that waits to insert a task must hold no other.
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)

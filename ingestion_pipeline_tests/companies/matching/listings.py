@@ -14,7 +14,7 @@ from sqlalchemy import Executable, Table, insert, select, update
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.listing_runs import ListingHandler, MatchRunResult, match_listings
-from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
+from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies, load_profile
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork, Rules
 from ingestion_pipeline.companies.records import job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -123,6 +123,12 @@ class Listings:
             "platform": "jsonld",
         }
         add_sources(self.ctx.store, Definition(**(values | changes)))
+
+    @property
+    def rules(self) -> Rules:
+        profile = load_profile(self.profile)
+        assert isinstance(profile, Profile)
+        return Rules(profile=profile, settings=self.ctx.settings)
 
     def write_profile(self, text: str) -> None:
         self.profile.write_text(text)

@@ -9,9 +9,8 @@ from ingestion_pipeline.companies.matching.listing_runs import (
     CLOSED,
     is_work_waiting,
     requeue_outdated,
-    rules_of,
 )
-from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, Rules, open_listings
+from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, open_listings
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.companies.reports import list_matches
 from ingestion_pipeline.engine.handler import Failed
@@ -41,12 +40,6 @@ CHEAP = {"minimum": None, "maximum": "50000", "currency": "USD", "period": "year
 def task_statuses(listings: Listings) -> dict[str, str]:
     """Return the status of each task by the URL of its listing."""
     return {row.url: row.status for row in listings.rows(tasks) if row.kind == JOB}
-
-
-def current_rules(listings: Listings) -> Rules:
-    rules = rules_of(listings.ctx.settings)
-    assert rules is not None
-    return rules
 
 
 def test_a_matching_listing_is_stored_with_its_reason_and_announced(listings: Listings) -> None:
@@ -203,7 +196,7 @@ def test_a_decision_on_outdated_content_is_discarded(listings: Listings) -> None
         [work] = open_listings(connection, claimed, now=NOON)
     listings.update(job_listings, id_, content_hash="changed", salary=CHEAP)
 
-    rules = current_rules(listings)
+    rules = listings.rules
     written = write_outcomes(listings.ctx, rules, evaluated(work))
     counts = listings.run().counts
 
@@ -220,7 +213,7 @@ def test_a_worker_that_lost_its_claim_writes_nothing(listings: Listings) -> None
         [work] = open_listings(connection, [task], now=NOON)
     listings.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
 
-    written = write_outcomes(listings.ctx, current_rules(listings), evaluated(work))
+    written = write_outcomes(listings.ctx, listings.rules, evaluated(work))
 
     assert written["lost"] == 1
     assert (listings.rows(job_matches), listings.rows(companies)) == ([], [])
@@ -236,7 +229,7 @@ def test_the_third_failure_is_a_dead_letter_that_names_the_cure(listings: Listin
         error = Transient(f"it broke, time {attempt}", code="broke")
         assert isinstance(work, ListingWork)
         failed = Failed(task=work.task, item=ListingItem(work=work), error=error)
-        write_outcomes(listings.ctx, current_rules(listings), failed)
+        write_outcomes(listings.ctx, listings.rules, failed)
 
     assert task_statuses(listings) == {"http://jobs.test/1": "FAILED"}
     [dead_letter] = listings.rows(dead_letters)
@@ -267,7 +260,7 @@ PAINTING = "You paint and you draw: Painting and Drawing are what you have done 
 def has_work(listings: Listings) -> bool:
     with listings.ctx.store.read() as connection:
         now = listings.ctx.store.clock.now(connection)
-        return is_work_waiting(connection, rules_of(listings.ctx.settings), now=now)
+        return is_work_waiting(connection, listings.rules, now=now)
 
 
 def match_statuses(listings: Listings) -> dict[int, str]:
@@ -354,8 +347,7 @@ def test_closed_listings_are_not_requeued_and_the_others_up_to_a_limit(listings:
     listings.run()
     listings.update(job_listings, ids[0], status="closed")
     listings.write_profile(PAINTER)
-    rules = rules_of(listings.ctx.settings)
-    assert rules is not None
+    rules = listings.rules
 
     with transaction(listings.ctx) as (connection, now):
         first = requeue_outdated(connection, rules, now=now, limit=3)
