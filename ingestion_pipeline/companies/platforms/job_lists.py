@@ -219,14 +219,10 @@ def _job_count(links: Sequence[_Link]) -> int:
     if len(distinct) < MIN_JOBS or len({link.title for link in links}) < MIN_JOBS:
         return 0
     titles = sum(_JOB_TITLE.search(link.title) is not None for link in distinct.values())
-    addresses = sum(_leads_to_a_job(link.url) for link in distinct.values())
+    parts = [urlsplit(url) for url in distinct]
+    addresses = sum(_JOB_ADDRESS.search(f"{part.path}?{part.query}") is not None for part in parts)
     is_sure = titles >= MIN_SHARE * len(distinct) or (addresses >= MIN_SHARE * len(distinct) and titles >= 1)
     return titles + len(distinct) if is_sure else 0
-
-
-def _leads_to_a_job(url: str) -> bool:
-    parts = urlsplit(url)
-    return _JOB_ADDRESS.search(f"{parts.path}?{parts.query}") is not None
 
 
 def _item(link: _Link) -> dict[str, str]:
