@@ -208,7 +208,7 @@ def _is_new() -> Any:  # noqa: ANN401 - a SQL expression
     return or_(sources.c.reported_at.is_(None), first_seen > sources.c.reported_at)
 
 
-def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, dict[str, int]]:
+def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, dict[str, Any]]:
     links = listing_sources.c
     is_own = job_listings.c.source_id == links.source_id
     listed = links.available

@@ -23,7 +23,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import PollRunOutcome, poll, rows, source_row
 
 
-def a_match(listing_id: int) -> dict[str, object]:
+def a_match(listing_id: int) -> dict[str, Any]:
     scored = {"score": 90, "base_score": 90, "priority": "high", "method": "rules", "reason": "fits"}
     empty = {"adjustments": [], "skills_matched": [], "skills_missing": [], "grounding": {}}
     times = {"created_at": NOON, "updated_at": NOON}
