@@ -61,7 +61,7 @@ BUILT: Mapping[str, Examples] = {
         *(pattern for _, pattern in course_words._patterns()),
     ],
     "catalogs.recipes.next_pages._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
-    "companies.analysis.findings.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
+    "companies.analysis.company_analysis.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
     "companies.matching.listed_job._pattern": lambda: [
         listed_job._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
     ],

@@ -1,8 +1,7 @@
 """Finds the job boards of a company: on its pages, then by one request that registers the board as a source.
 
-Pages link to boards, embed them or contain them; finding them makes no requests. Confidence is high if the URL
-pattern matches and the adapter can parse the first page, medium if only the pattern matches, and low for a
-company's own page.
+Pages link to boards, embed them or contain them; finding them makes no requests. Confidence is high if the URL pattern
+matches and the adapter can parse the first page, medium if only the pattern matches, and low for a company's own page.
 """
 
 import re
@@ -18,12 +17,13 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     CompanyPage,
     Role,
     is_same_site,
+    page_key,
     plain_name,
     site_label,
 )
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
-from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE
-from ingestion_pipeline.companies.platforms.recognition import recognised_jobs, sample_titles
+from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE, recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import Confidence, company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
 from ingestion_pipeline.pages.politeness.host_leases import PacedFetch
@@ -46,16 +46,10 @@ RSS = "rss"
 GENERIC = "generic"
 MAX_BOARDS = 5  # of one company; more are the boards of its customers, or of a job portal
 _NO_BOARDS = frozenset({"mangadex"})
-_JOB_WORDS = re.compile(
-    r"(?<![a-z])(?:jobs?|careers?|vacanc(?:y|ies)|openings|positions|karriere|stellen\w*|hiring"
-    r"|empleos?|emplois?|recrutement)(?![a-z])",
-    re.IGNORECASE,
-)
+_PHRASES = phrases_of("ingestion_pipeline.companies")
+_JOB_WORDS = re.compile(_PHRASES["job_words"], re.IGNORECASE)
 _BEFORE_NAME = re.compile(r"^(?:get|join|try|the|weare|hello|team|use|with|my)(?=[a-z0-9]{4})")
-_AFTER_NAME = re.compile(
-    r"(?<=[a-z0-9]{4})(?:inc|llc|ltd|gmbh|ag|corp|co|com|io|ai|app|hq|group|labs?|tech|technologies"
-    r"|software|global|international|careers?|jobs|hiring|team|eu|us|uk|de|[0-9])$"
-)
+_AFTER_NAME = re.compile(_PHRASES["after_name"])
 _MARKS = re.compile(r"[^a-z0-9]+")
 
 
@@ -83,9 +77,8 @@ class FoundBoard:
 def boards_in(pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] = ()) -> list[FoundBoard]:
     """Return the company's boards, most certain first: known platforms, else its careers page.
 
-    A board belongs to the company if its careers page links to it, one of its pages embeds it, or
-    the board's token is the company's name: other pages link to the boards of customers and
-    partners.
+    A board belongs to the company if its careers page links to it, one of its pages embeds it, or the board's token is
+    the company's name: other pages link to the boards of customers and partners.
     """
     company_names = {name for name in (*names, site_label(home)) if plain_name(name)}
     boards: dict[tuple[str, str], FoundBoard] = {}
@@ -296,9 +289,9 @@ def find_board_source(connection: Connection, *, platform: str, url: str, token:
     query = select(sources.c.id, sources.c.url, sources.c.platform, sources.c.config).where(
         sources.c.kind == Kind.JOB_BOARD.value
     )
-    requested_url = _canonical_or_none(url)
+    requested_url = page_key(url)
     for row in connection.execute(query.order_by(sources.c.created_at, sources.c.id)):
-        if _canonical_or_none(row.url) == requested_url:
+        if page_key(row.url) == requested_url:
             return row.id
         if token and row.platform == platform and _token(row.url, platform, row.config) == token:
             return row.id
@@ -310,13 +303,6 @@ def _token(url: str, platform: str, config: Mapping[str, Any]) -> str | None:
         return named
     recognized = recognize_platform(url)
     return recognized.token if recognized is not None and recognized.name == platform else None
-
-
-def _canonical_or_none(url: str) -> str:
-    try:
-        return canonical_url(url).rstrip("/")
-    except BadUrl:
-        return url
 
 
 _ODD = re.compile(r"[^a-z0-9._-]+")

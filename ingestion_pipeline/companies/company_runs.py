@@ -17,14 +17,17 @@ from random import Random
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, exists, or_, select, update
 
 from ingestion_pipeline.companies.analysis import company_pages
-from ingestion_pipeline.companies.analysis.company_analysis import CompanyAnalysed, CompanyCrawl, save_company, summary
-from ingestion_pipeline.companies.analysis.findings import (
+from ingestion_pipeline.companies.analysis.company_analysis import (
+    CompanyAnalysed,
+    CompanyCrawl,
     Score,
     collect_findings,
     evaluate_company,
     rank_points,
+    save_company,
     score,
     scoring_hash,
+    summary,
 )
 from ingestion_pipeline.companies.board_discovery import (
     Probe,
@@ -186,7 +189,6 @@ def _mark(connection: Connection, outcome: Failed[CompanyWork], *, now: datetime
 
 
 def _finish(task: Task, status: TaskStatus, details: str, *, code: str | None = None) -> Move:
-    """Return a move that finishes the task with its details in its state."""
     move = finished(task, status=status)
     is_skipped = status is TaskStatus.SKIPPED
     return replace(
@@ -285,8 +287,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
     def _claim_filters(self) -> list[ClaimFilter]:
         """Return filters for waiting tasks; sources requested by hand are claimed once, due or not.
 
-        After that only their due tasks are claimed, so that the same run probes the boards its
-        analyses find.
+        After that only their due tasks are claimed, so that the same run probes the boards its analyses find.
         """
         ids, is_first, self._is_first = self._source_ids, self._is_first, False
         if ids is None:
@@ -432,7 +433,6 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
 
 
 async def _analyze(run: WorkRun) -> WorkReport:
-    """Analyse waiting companies, or the requested ones, and discover their boards."""
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     rotated = 0
     if keys is None:
@@ -492,7 +492,6 @@ def _requested_failure(
 
 
 async def _judge(run: WorkRun) -> WorkReport:
-    """Evaluate every waiting listing, or those of the requested boards."""
     ctx, keys = run.ctx, run.scope.source_ids
     done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
     board_ids = (sorted(done.boards) if keys is None else keys)[:REPORTED_EVENTS]

@@ -7,7 +7,7 @@ spelling on a board. Companies and listings share one list of technologies, each
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -15,25 +15,20 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from ingestion_pipeline.companies.phrases import phrases_of, read_yaml
 from ingestion_pipeline.reading.structured.organizations import without_legal_form
 from ingestion_pipeline.reading.text.plain_text import clean_text, without_references
 from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking, without_secrets
 
-LANGUAGES = "languages"
-FRONTEND = "frontend"
-INFRASTRUCTURE = "infrastructure"
-DATABASES = "databases"
+_PHRASES = phrases_of("ingestion_pipeline.companies")
 MACHINE_LEARNING = "machine_learning"
 
 
 @dataclass(frozen=True, slots=True)
 class Technology:
-    """One technology.
-
-    For the five groups of a stack, `pattern` is its case-sensitive spelling, and `as_word` the
-    spelling that is also a common word and needs context. `also` are other names in lower case.
-    `is_required_skill` if listings require it as a skill.
-    """
+    """One technology of `technologies.yaml`, which says what its fields mean."""
 
     name: str
     group: str | None = None
@@ -43,66 +38,9 @@ class Technology:
     is_required_skill: bool = True
 
 
-_STACK = (
-    Technology("Python", LANGUAGES, "[Pp]ython"),
-    Technology("Java", LANGUAGES, "Java"),
-    Technology("JavaScript", LANGUAGES, "[Jj]ava[Ss]cript", ("js",)),
-    Technology("TypeScript", LANGUAGES, "[Tt]ype[Ss]cript", ("ts",)),
-    Technology("Go", LANGUAGES, "[Gg]olang", ("golang",), as_word="Go"),
-    Technology("Rust", LANGUAGES, "[Rr]ust[Ll]ang", as_word="Rust"),
-    Technology("Ruby", LANGUAGES, "Ruby on Rails", as_word="Ruby"),
-    Technology("C++", LANGUAGES, r"[Cc]\+\+(?:[0-9]{2})?"),
-    Technology("React", FRONTEND, r"[Rr]eact(?:\.?[Jj][Ss])|React Native", ("react.js", "reactjs"), as_word="React"),
-    Technology("Vue", FRONTEND, r"Vue(?:\.?[Jj][Ss])?", ("vue.js", "vuejs")),
-    Technology("Angular", FRONTEND, r"Angular(?:JS|\.js)", as_word="Angular"),
-    Technology("Svelte", FRONTEND, "Svelte(?:Kit|JS)", as_word="Svelte"),
-    Technology("AWS", INFRASTRUCTURE, "AWS|Amazon Web Services", ("amazon web services",)),
-    Technology("GCP", INFRASTRUCTURE, "GCP|Google Cloud(?: Platform)?", ("google cloud",)),
-    Technology("Azure", INFRASTRUCTURE, "Microsoft Azure|(?<!d')(?<!d\u2019)Azure"),
-    Technology("Docker", INFRASTRUCTURE, "Docker"),
-    Technology("Kubernetes", INFRASTRUCTURE, "[Kk]ubernetes|[Kk]8[Ss]", ("k8s",)),
-    Technology("PostgreSQL", DATABASES, "[Pp]ostgre(?:s|SQL|sql)", ("postgres",)),
-    Technology("MySQL", DATABASES, "[Mm]y[Ss][Qq][Ll]"),
-    Technology("MongoDB", DATABASES, "[Mm]ongo ?[Dd][Bb]"),
-    Technology("Redis", DATABASES, "[Rr]edis"),
+VOCABULARY = TypeAdapter(tuple[Technology, ...]).validate_python(
+    read_yaml("ingestion_pipeline.companies", "technologies.yaml")
 )
-_LEARNING = (
-    Technology(
-        "machine learning",
-        MACHINE_LEARNING,
-        "[Mm]achine[- ][Ll]earning|ML|maschinelle[sn]? Lernen",
-        ("ml",),
-        is_required_skill=False,
-    ),
-    Technology(
-        "artificial intelligence",
-        MACHINE_LEARNING,
-        r"AI|A\.I\.|[Aa]rtificial [Ii]ntelligence|Künstliche Intelligenz",
-        is_required_skill=False,
-    ),
-    Technology(
-        "deep learning", MACHINE_LEARNING, "[Dd]eep[- ][Ll]earning|[Nn]eural [Nn]etworks?", is_required_skill=False
-    ),
-    Technology("language models", MACHINE_LEARNING, "LLMs?|[Ll]arge [Ll]anguage [Mm]odels?", is_required_skill=False),
-    Technology(
-        "natural language processing",
-        MACHINE_LEARNING,
-        "NLP|[Nn]atural [Ll]anguage [Pp]rocessing",
-        is_required_skill=False,
-    ),
-    Technology("computer vision", MACHINE_LEARNING, "[Cc]omputer [Vv]ision", is_required_skill=False),
-    Technology("TensorFlow", MACHINE_LEARNING, "[Tt]ensor[Ff]low"),
-    Technology("PyTorch", MACHINE_LEARNING, "[Pp]y[Tt]orch"),
-)
-_OTHERS = (
-    *map(Technology, ("C#", "PHP", "Scala", "Kotlin", "Swift", "Elixir", "R", "Django", "Flask")),
-    *map(Technology, ("FastAPI", "Rails", "Spring Boot", ".NET", "Elasticsearch", "Cassandra")),
-    *map(Technology, ("Snowflake", "BigQuery", "Databricks", "Kafka", "Spark", "Airflow", "Dagster")),
-    *map(Technology, ("dbt", "Terraform", "Ansible", "GraphQL", "gRPC")),
-    Technology("Node.js", also=("nodejs", "node js")),
-    Technology("CI/CD", also=("ci / cd",)),
-)
-VOCABULARY = (*_STACK, *_LEARNING, *_OTHERS)
 
 # The technologies of the five groups, by lower-case name.
 STACK: Mapping[str, Technology] = MappingProxyType(
@@ -130,45 +68,15 @@ FINGERPRINT_CHARACTERS = 500  # of a description; boards cut or extend its end
 MAX_SLUG_CHARACTERS = 80
 MAX_NAME_CHARACTERS = 300  # of a company name; the longest of our samples has 70
 
-_HIRING_END = re.compile(
-    r"(?<![\s,|:\-\u2013\u2014])[\s,|:\-\u2013\u2014]++(?:(?:is|are|we'?re)\s++hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
-    r"|jobs?(?:\s+board)?|job openings|open (?:positions|roles)|vacancies|karriere"
-    r"|stellenangebote)\s*+$",
-    re.IGNORECASE,
-)
-_HIRING_START = re.compile(
-    r"^\s*(?:careers?|jobs?|open (?:positions|roles)|work|karriere)\s+(?:at|bei|with)\s+", re.IGNORECASE
-)
+_HIRING_END = re.compile(_PHRASES["hiring_end"], re.IGNORECASE)
+_HIRING_START = re.compile(_PHRASES["hiring_start"], re.IGNORECASE)
 _TRAILING = " \t,;|:-\u2013\u2014"
-# Placeholders that people put into a required field, in lower case and without punctuation.
-_PLACEHOLDERS = frozenset(
-    {
-        *("unknown", "none", "null", "nil", "nan", "undefined", "n a", "na", "not available", "not applicable"),
-        *("not specified", "unspecified", "not stated", "not disclosed", "not provided", "not given", "not known"),
-        *("no name", "unnamed", "withheld", "stealth", "stealth mode", "tba", "tbc", "tbd", "no", "undisclosed"),
-        *("confidential", "private", "anonymous", "hidden", "various", "other", "unbekannt", "vertraulich"),
-        *("anonym", "keine angabe", "k a", "inconnu", "confidentiel", "keine angaben", "nicht angegeben"),
-        *("non renseigné", "no especificado", "sin especificar", "anonyme", "desconocido", "confidencial"),
-        *("anonimo", "sconosciuto", "riservato", "onbekend"),
-    }
-)
-_ANY_COMPANY = re.compile(
-    r"\b(?:compan(?:y|ies)|employers?|clients?|organi[sz]ations?|start-?up|firma|unternehmen"
-    r"|entreprise|empresa|azienda|name|hiring|the|our)\b"
-)
+_PLACEHOLDERS = frozenset(_PHRASES.each("placeholders"))
+_ANY_COMPANY = re.compile(_PHRASES["any_company"])
 _PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s(?:-|or|and|oder|und|ou)\s")
 _WORK_MODES = re.compile(r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b")
 _MAX_CODE_CHARACTERS = 3  # letters of OR, DE or USA; longer parts of a place are names
-# Codes of countries with a letter that the English name lacks.
-_FOREIGN_CODES = {
-    "germany": ("de", "deu"),
-    "switzerland": ("ch", "che"),
-    "spain": ("es", "esp"),
-    "croatia": ("hr",),
-    "serbia": ("rs",),
-    "estonia": ("ee",),
-    "south africa": ("za",),
-} | dict.fromkeys(("england", "scotland", "wales", "united kingdom"), ("uk", "gb", "gbr"))
+_FOREIGN_CODES = {country: tuple(codes.split()) for country, codes in _PHRASES.by_name("foreign_codes").items()}
 # Referrer parameters of job boards; canonical_url keeps some of them, since on other sites each of
 # them selects a page.
 _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "lever-origin"})
@@ -280,22 +188,9 @@ _DOLLAR = re.compile(r"(?<![A-Z])(CA|C|AU|A|NZ|S)\$")
 _SYMBOL = re.compile("|".join(map(re.escape, _CURRENCIES)))
 _CURRENCY_WORDS = {"euro": "EUR", "dollar": "USD"}
 _CURRENCY_WORD = re.compile(r"\b(euro|dollar)s?\b", re.IGNORECASE)
-_PERIODS = (
-    ("hour", re.compile(r"hour|\bhr\b|stunde|heure|\bp\.?h\.?\b|/h\b", re.IGNORECASE)),
-    ("day", re.compile(r"\bda(?:y|ily)|/d\b|\btag\b|jour\b", re.IGNORECASE)),
-    ("week", re.compile(r"week|\bwk\b|woche|semaine", re.IGNORECASE)),
-    ("month", re.compile(r"month|\bmo\b|monat|\bmois\b|\bmes\b|\bp\.?m\.?\b", re.IGNORECASE)),
-    ("year", re.compile(r"year|\byr\b|annu|\bp\.?a\.?\b|jahr|\ban\b|\baño", re.IGNORECASE)),
-)
-# A number and the unit right after it: a "k" belongs to one number only.
-_AMOUNT = re.compile(
-    r"(?<![\w.,])([0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?:[.,][0-9]{1,2})?(?![0-9])"
-    r"|[0-9]{1,12}(?:[.,][0-9]{1,2})?(?![0-9]))\s?(k|tsd|mio|m)?(?![\w%])",
-    re.IGNORECASE,
-)
-_BETWEEN = re.compile(
-    r"[^\w]*(?:[-\u2013\u2014]|\b(?:to|bis|and)\b)[^\w]*(?:[A-Z]{1,3}(?=[\s$])[^\w]*)?", re.IGNORECASE
-)
+_PERIODS = [(name, re.compile(words, re.IGNORECASE)) for name, words in _PHRASES.by_name("periods").items()]
+_AMOUNT = re.compile(_PHRASES["amount"], re.IGNORECASE)
+_BETWEEN = re.compile(_PHRASES["between"], re.IGNORECASE)
 _UP_TO = re.compile(r"(?:up to|max(?:imum)?\.?|bis zu|jusqu'à)[^\w]*$", re.IGNORECASE)
 _PENSION = re.compile(r"\b40[13]\s?\(?[kb]\)?", re.IGNORECASE)  # American plans, not amounts
 _MIN_BARE_AMOUNT = 1_000  # without currency and period a smaller number is not a salary
@@ -309,33 +204,13 @@ TIMES_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
 MAX_DESCRIPTION = 30_000  # characters of running text that are searched
 PAY_CHARACTERS = 60  # of context around an amount
 MIN_YEARLY, MAX_YEARLY = 15_000, 2_000_000  # plausible yearly pay in the known currencies
-_FIGURES = r"[0-9][0-9.,'\u2019]{0,12}+(?:[ \u00a0\u202f][0-9]{3}(?![0-9])){0,2}+\s?k?"
-_MONEY = re.compile(
-    r"(?:(?:CA|C|AU|A|NZ|S)?[$€£]\s?|\b(?:USD|EUR|GBP|CAD|AUD|CHF)\s?)[0-9]"
-    rf"|(?<![\w.,$€£]){_FIGURES}(?:\s?(?:[-\u2013\u2014]|to|bis)\s?{_FIGURES})?\s?"
-    r"(?:[$€£]|(?:USD|EUR|GBP|CAD|AUD|CHF|(?i:euros?|dollars))\b)"
-)
-# "Salary: 90-110k" needs no currency; other figures do.
-_LABELLED_PAY = re.compile(
-    r"\b(?:salary|pay|compensation|gehalt|jahresgehalt|salaire)(?: range)?(?: is| of|:)? ?"
-    r"(?P<pay>[0-9]{2,3}(?: ?k)?(?: ?[-\u2013\u2014] ?[0-9]{2,3})? ?k\b)",
-    re.IGNORECASE,
-)
+_MONEY = re.compile(_PHRASES["money"])
+_LABELLED_PAY = re.compile(_PHRASES["labelled_pay"], re.IGNORECASE)
 _CLAUSE_END = re.compile(r"[;\n]|,\s|\.\s|\.$|\s(?:plus|with|in|for|per employee)\s|\s\+\s")
 _SENTENCE_END = re.compile(r"[;\n!?]|\.\s|\.$|,\s|\s(?:plus|and)\s")
 _THOUSANDS = re.compile(r"[0-9]\s?k\b", re.IGNORECASE)
-_PAY_WORD = re.compile(
-    r"salar|compensation|\bpay|\bpaid|\bbase\b|\bwages?\b|\bearn|\brate\b|\bOTE\b|remuneration|gehalt"
-    r"|vergütung|salaire|rémunération|retribu",
-    re.IGNORECASE,
-)
-_OTHER_MONEY = re.compile(
-    r"bonus|stipend|budget|allowance|raised|funding|funded|revenue|\bARR\b|valuation|invest|worth"
-    r"|saving|million|billion|grant|reimburs|learning|equipment|relocation|signing|referral"
-    r"|commission|assets|\bdeals?\b|contracts?\b|process|transaction|payments|portfolio|sales|profit"
-    r"|turnover|\bprize|donat|discount|voucher|insurance|401|fertility|tuition|wellness|coverage|matching",
-    re.IGNORECASE,
-)
+_PAY_WORD = re.compile(_PHRASES["pay_word"], re.IGNORECASE)
+_OTHER_MONEY = re.compile(_PHRASES["other_money"], re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,12 +225,7 @@ class Salary:
 
 def salary_as_dict(salary: Salary) -> Mapping[str, Any]:
     """Return plain values; amounts as text, since they are decimals."""
-    return {
-        "minimum": None if salary.minimum is None else str(salary.minimum),
-        "maximum": None if salary.maximum is None else str(salary.maximum),
-        "currency": salary.currency,
-        "period": salary.period,
-    }
+    return {name: str(value) if isinstance(value, Decimal) else value for name, value in asdict(salary).items()}
 
 
 def stated_salary(

@@ -324,7 +324,8 @@ def start_analyses(
             tracking_id=source.tracking_id,
             now=now,
         )
-        _own(connection, company_id, source)
+        is_unowned = (companies.c.id == company_id) & companies.c.source_id.is_(None)
+        connection.execute(update(companies).where(is_unowned).values(source_id=source.id))
         payload = {"is_asked": True} if is_asked else {}
         task = analysis_task(company_id, source.url, now=now, source=source, payload=payload)
         made = insert_tasks(connection, [task], now=now)
@@ -344,15 +345,6 @@ def _ask(connection: Connection, company_id: str) -> None:
     for id_, payload in connection.execute(query).all():
         updated: dict[str, Any] = {**(payload or {}), "is_asked": True}
         connection.execute(tasks.update().where(tasks.c.id == id_).values(payload=updated))
-
-
-def _own(connection: Connection, company_id: str, source: Source) -> None:
-    """Set the record's source unless it has one."""
-    connection.execute(
-        companies.update()
-        .where(companies.c.id == company_id, companies.c.source_id.is_(None))
-        .values(source_id=source.id)
-    )
 
 
 def check_config(config: Mapping[str, Any]) -> None:

@@ -126,7 +126,6 @@ def _refusals(connection: Connection, tracking_id: str) -> list[dict[str, Any]]:
 
 
 def _tasks(connection: Connection, source_id: str | None) -> list[dict[str, Any]]:
-    """Return the newest analyses and discoveries of the company's source."""
     names = ("id", "kind", "url", "status", "attempts", "stage", "error")
     query = select(*(tasks.c[name] for name in names)).where(
         tasks.c.source_id == source_id, tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY])
@@ -147,24 +146,11 @@ OTHERWISE = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListingSummary:
-    """A listing in a board's report; `is_new` since the last report."""
-
-    title: str
-    company: str | None
-    location: str | None
-    posted_at: datetime | None
-    first_seen_at: datetime
-    decision: str | None
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BoardReport:
     """A board's state and the changes since its last report.
 
-    `found` counts the jobs that it lists; of them so many are `filtered` (by reason), `skipped`,
-    `matched`, or not evaluated yet. `duplicate` are those that another board listed before.
+    `found` counts the jobs that it lists; of them so many are `filtered` (by reason), `skipped`, or `matched`.
+    `duplicate` are those that another board listed before.
     """
 
     source_id: str
@@ -174,31 +160,46 @@ class BoardReport:
     outcome: str
     polls: int
     changes: int
-    found: int
-    new: int
-    duplicate: int
     updated: int
     closed: int
     filtered: Mapping[str, int]
-    skipped: int
-    matched: int
-    waiting: int
-    newest: Sequence[ListingSummary]
+    newest: Sequence[RowMapping]
+    found: int = 0
+    new: int = 0
+    duplicate: int = 0
+    skipped: int = 0
+    matched: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Return how many of the jobs are not evaluated yet."""
+        return self.found - sum(self.filtered.values()) - self.skipped - self.matched
 
 
 def board_reports(connection: Connection, source_ids: Collection[str]) -> list[BoardReport]:
     """Return the report of each board with a constant number of queries."""
-    columns = (
-        *("id", "company_id", "name", "url", "tier", "last_outcome", "unreported_polls"),
-        *("unreported_changes", "unreported_updated", "unreported_withdrawn"),
-    )
-    query = select(*(sources.c[name] for name in columns)).order_by(sources.c.id)
-    rows = connection.execute(query.where(sources.c.id.in_(list(source_ids)))).mappings().all()
+    query = select(
+        sources.c.id.label("source_id"),
+        func.coalesce(sources.c.company_id, sources.c.name).label("company"),
+        sources.c.url,
+        sources.c.tier,
+        func.coalesce(sources.c.last_outcome, "not polled yet").label("outcome"),
+        sources.c.unreported_polls.label("polls"),
+        sources.c.unreported_changes.label("changes"),
+        sources.c.unreported_updated.label("updated"),
+        sources.c.unreported_withdrawn.label("closed"),
+    ).where(sources.c.id.in_(list(source_ids)))
     counts = _board_counts(connection, source_ids)
     reasons = _reasons(connection, source_ids)
     newest = _newest(connection, source_ids)
     return [
-        _board_report(row, counts.get(row["id"]), reasons.get(row["id"], {}), newest.get(row["id"], [])) for row in rows
+        BoardReport(
+            **row,
+            **counts.get(row["source_id"], {}),
+            filtered=reasons.get(row["source_id"], {}),
+            newest=newest.get(row["source_id"], []),
+        )
+        for row in connection.execute(query.order_by(sources.c.id)).mappings()
     ]
 
 
@@ -207,7 +208,7 @@ def _is_new() -> Any:  # noqa: ANN401 - a SQL expression
     return or_(sources.c.reported_at.is_(None), first_seen > sources.c.reported_at)
 
 
-def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, RowMapping]:
+def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[str, dict[str, Any]]:
     links = listing_sources.c
     is_own = job_listings.c.source_id == links.source_id
     listed = links.available
@@ -219,7 +220,7 @@ def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[s
             func.count().filter(_is_new(), ~is_own).label("duplicate"),
             *(
                 func.count().filter(listed, job_listings.c.decision == decision.value).label(decision)
-                for decision in ListingDecision
+                for decision in (ListingDecision.SKIPPED, ListingDecision.MATCHED)
             ),
         )
         .join(job_listings, job_listings.c.id == links.listing_id)
@@ -227,7 +228,8 @@ def _board_counts(connection: Connection, source_ids: Collection[str]) -> dict[s
         .where(links.source_id.in_(list(source_ids)))
         .group_by(links.source_id)
     )
-    return {row["source_id"]: row for row in connection.execute(query).mappings()}
+    rows = (dict(row) for row in connection.execute(query).mappings())
+    return {row.pop("source_id"): row for row in rows}
 
 
 def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, Counter[str]]:
@@ -254,7 +256,7 @@ def first_reason(result: object) -> str:
     return str(fields.get("rejected_by") or OTHERWISE)[:60]
 
 
-def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[ListingSummary]]:
+def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[RowMapping]]:
     links, jobs = listing_sources.c, job_listings.c
     order = (links.first_seen_at.desc(), jobs.posted_at.desc().nulls_last(), jobs.id.desc())
     place = func.row_number().over(partition_by=links.source_id, order_by=order).label("place")
@@ -273,38 +275,10 @@ def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, li
         .cte("ranked")
     )
     query = select(ranked).where(ranked.c.place <= SHOWN_LISTINGS)
-    by_board: dict[str, list[ListingSummary]] = {}
+    by_board: dict[str, list[RowMapping]] = {}
     for row in connection.execute(query.order_by(ranked.c.source_id, ranked.c.place)).mappings():
-        values: dict[str, Any] = {name: row[name] for name in ListingSummary.__slots__}
-        values["is_new"] = bool(values["is_new"])
-        by_board.setdefault(row["source_id"], []).append(ListingSummary(**values))
+        by_board.setdefault(row["source_id"], []).append(row)
     return by_board
-
-
-def _board_report(
-    row: RowMapping, counts: RowMapping | None, reasons: Mapping[str, int], newest: Sequence[ListingSummary]
-) -> BoardReport:
-    count = dict(counts) if counts else {}
-    judged = {decision: count.get(decision.value, 0) for decision in ListingDecision}
-    return BoardReport(
-        source_id=row["id"],
-        company=row["company_id"] or row["name"],
-        url=row["url"],
-        tier=row["tier"],
-        outcome=row["last_outcome"] or "not polled yet",
-        polls=row["unreported_polls"],
-        changes=row["unreported_changes"],
-        found=count.get("found", 0),
-        new=count.get("new", 0),
-        duplicate=count.get("duplicate", 0),
-        updated=row["unreported_updated"],
-        closed=row["unreported_withdrawn"],
-        filtered=dict(reasons),
-        skipped=judged[ListingDecision.SKIPPED],
-        matched=judged[ListingDecision.MATCHED],
-        waiting=count.get("found", 0) - sum(judged.values()),
-        newest=newest,
-    )
 
 
 _LISTING_COLUMNS = ("id", "title", "location", "remote", "status", "decision", "url", "company_id")
@@ -514,18 +488,13 @@ def board_events(connection: Connection, source_ids: Collection[str]) -> list[As
 
 
 def _board_event(report: BoardReport) -> AssetEvent:
-    """Return the event of the board's jobs and of what happened since its last event."""
     metadata: dict[str, EventValue] = {
         "outcome": report.outcome[:2_000],
         "url": Url(report.url),
         "tier": report.tier,
         "polled": report.polls,
         "changed": report.changes,
-        "found": report.found,
-        "new": report.new,
-        "duplicate": report.duplicate,
-        "updated": report.updated,
-        "closed": report.closed,
+        **{name: getattr(report, name) for name in ("found", "new", "duplicate", "updated", "closed")},
         "filtered": sum(report.filtered.values()),
         "skipped": report.skipped,
         "matched": report.matched,
@@ -546,20 +515,20 @@ def reason_table(reasons: Mapping[str, int]) -> str:
     return "\n".join(["| reason | jobs |", "|---|--:|", *(f"| {plain(why)} | {n} |" for why, n in most_first)])
 
 
-def listing_table(listings: Sequence[ListingSummary]) -> str:
+def listing_table(listings: Sequence[RowMapping]) -> str:
     """Return the jobs as a Markdown table, in the order given."""
     if not listings:
         return "no jobs"
     lines = ["| job | company | where | posted (UTC) | decision | |", "|---|---|---|---|---|---|"]
     for listing in listings:
         cells = (
-            plain(listing.title),
-            plain(listing.company, limit=40),
-            plain(listing.location, limit=40),
-            moment(listing.posted_at),
-            listing.decision or "",
+            plain(listing["title"]),
+            plain(listing["company"], limit=40),
+            plain(listing["location"], limit=40),
+            moment(listing["posted_at"]),
+            listing["decision"] or "",
         )
-        lines.append(f"| {' | '.join(cells)} | {'**new**' if listing.is_new else ''} |")
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if listing['is_new'] else ''} |")
     return "\n".join(lines)
 
 

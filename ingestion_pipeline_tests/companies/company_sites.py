@@ -3,8 +3,12 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
+
+from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.company_runs import run_companies
 from ingestion_pipeline.engine.context import RunContext
@@ -13,7 +17,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, tasks
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, fetch_async, rows
+from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, add_sources, fetch_async, rows
 
 ACME = "company:acme"
 ABOUT = (
@@ -95,6 +99,20 @@ def serve(web: FakeWeb, site: Mapping[str, Any], host: str = "acme.test") -> Non
 def poll_companies(ctx: RunContext, web: FakeWeb) -> None:
     """Run the due polls, which start the analyses."""
     asyncio.run(fetch_async(ctx, web.port))
+
+
+def add_acme(ctx: RunContext, web: FakeWeb) -> None:
+    """Serve Acme's site and its board, and run the poll that starts its analysis."""
+    serve(web, a_site())
+    serve(web, {API: board_answer("Sorter")}, host="api.test")
+    add_sources(ctx.store, a_company())
+    poll_companies(ctx, web)
+
+
+@contextmanager
+def transaction(ctx: RunContext) -> Iterator[tuple[Connection, datetime]]:
+    with ctx.store.begin() as connection:
+        yield connection, ctx.store.clock.now(connection)
 
 
 def process_companies(

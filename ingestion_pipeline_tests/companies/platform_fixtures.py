@@ -2,49 +2,18 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ingestion_pipeline.companies import Listing
 from ingestion_pipeline.companies.platforms import JobBoard, platform
 from ingestion_pipeline.reading.structured.items import ParsedFeed
+from ingestion_pipeline_tests.companies.cases import tables
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "jobs"
 NOW = datetime(2026, 3, 5, 15, 30, tzinfo=UTC)
-URLS = {
-    "greenhouse": "https://boards.greenhouse.io/northwind",
-    "lever": "https://jobs.eu.lever.co/acme",
-    "ashby": "https://jobs.ashbyhq.com/Open%20Space%20Labs",
-    "workday": "https://globex.wd3.myworkdayjobs.com/en-US/Careers",
-    "smartrecruiters": "https://careers.smartrecruiters.com/InitechLLC",
-    "recruitee": "https://hooli.recruitee.com/",
-    "workable": "https://apply.workable.com/vandelay/",
-    "personio": "https://tyrell.jobs.personio.com/",
-    "jsonld": "https://aperture.test/careers",
-    "rss": "https://a.test/jobs.rss",
-    "json": "https://a.test/api/jobs",
-    "html": "https://a.test/careers/",
-}
-CONFIGS: dict[str, dict[str, object]] = {
-    "json": {
-        "items": "data.results",
-        "next": "links.next",
-        "fields": {
-            "title": "name",
-            "url": "href",
-            "external_id": "key",
-            "location": "city",
-            "salary": "pay",
-            "remote": "mode",
-            "posted_at": "when",
-            "description": "text",
-        },
-    },
-    "html": {
-        "items": "li.job",
-        "next": "a.next",
-        "day_first": True,
-        "fields": {"title": "a", "url": "a@href", "external_id": "@data-id", "location": ".where", "posted_at": "time"},
-    },
-}
+BOARDS: dict[str, dict[str, Any]] = tables("boards")
+URLS: dict[str, str] = {name: board["url"] for name, board in BOARDS.items()}
+CONFIGS: dict[str, dict[str, object]] = {name: board.get("config", {}) for name, board in BOARDS.items()}
 
 
 def configured_board(name: str, **config: object) -> JobBoard:

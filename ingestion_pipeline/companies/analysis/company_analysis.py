@@ -1,14 +1,18 @@
-"""The analysis of one company: fetches the pages of its website, and writes what was found on them.
+"""The analysis of one company: its pages are fetched, parsed, evaluated, and written.
 
-Each page is stored at once and noted in the task's state, so that none is fetched twice: after a crash the next
-worker continues from there. Written are the company's record, discovery tasks for its boards, and its source's
-health.
+Rules apply to the text of the pages; the numbers of the score come from the settings. What is not stated is null with
+a flag, and neither adds nor removes points. Each page is stored at once and noted in the task's state, so that none is
+fetched twice: after a crash the next worker continues from there. Written are the company's record, discovery tasks
+for its boards, and its source's health.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, update
@@ -17,16 +21,28 @@ from sqlalchemy.exc import NoResultFound
 from ingestion_pipeline.companies.analysis.company_pages import (
     FIELDS,
     CompanyPage,
+    Fact,
+    FactMethod,
+    Facts,
     PageToFetch,
     Role,
     SiteLink,
+    company_name,
+    embedded_facts,
     guessed_pages,
+    head_facts,
+    make_fact,
     missing_roles,
     named_pages,
+    page_key,
+    parse_company_page,
+    places_of,
     role_of,
+    technologies_in,
 )
-from ingestion_pipeline.companies.analysis.findings import CompanyEvaluation, Findings, parse_company_page
-from ingestion_pipeline.companies.board_discovery import FoundBoard, find_board_source
+from ingestion_pipeline.companies.board_discovery import FoundBoard, boards_in, find_board_source
+from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, canonical_name, clean_company_name
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import SOURCE_DISCOVERY, CompanyStatus, Completeness, company
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
@@ -36,6 +52,7 @@ from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings.groups import Company
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.tables import companies
@@ -43,7 +60,319 @@ from ingestion_pipeline.tasks.claims import set_progress
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.queue import Refusal, spawn
 from ingestion_pipeline.tasks.task import NewTask, Task
-from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
+from ingestion_pipeline.urls import host_of
+
+_PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
+TECH_CAP = 100  # points that technologies come to at most
+REMOTE_BONUS = 15
+MACHINE_LEARNING_BONUS = 10
+TIER_FLOORS = {"S": 150, "A": 100, "B": 70, "C": 50}  # points; fewer are tier D
+# A company's texts must be longer, in characters.
+ABOUT_MINIMAL, CULTURE_MINIMAL = 50, 25
+ABOUT_GOOD, CULTURE_GOOD = 100, 50
+LARGE_EMPLOYEES = 10_000
+SMALL_EMPLOYEES = 100  # below this it is small
+POINTS_PER_RANK = 5  # skills are ranked 1 to 10: two of rank 10 reach the cap
+MAX_EMPLOYEES = 10_000_000  # a larger number is not a head count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Employees:
+    """A head count range; `high` is None where only "more than" is stated."""
+
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """The points, their parts, and the resulting tier."""
+
+    points: int
+    parts: Mapping[str, int]
+    tier: str
+
+
+def completeness(*, name: str | None, website: str | None, about: str | None, culture: str | None) -> Completeness:
+    """Return the level: texts must be longer than the thresholds."""
+    about_length, culture_length = len(about or ""), len(culture or "")
+    if not (name and website):
+        return Completeness.THIN
+    if about_length > ABOUT_GOOD and culture_length > CULTURE_GOOD:
+        return Completeness.GOOD
+    is_minimal = about_length > ABOUT_MINIMAL or culture_length > CULTURE_MINIMAL
+    return Completeness.MINIMAL if is_minimal else Completeness.THIN
+
+
+def size_category(employees: Employees | None) -> str | None:
+    """Return large, medium or small; None if the head count is unknown."""
+    if employees is None:
+        return None
+    if employees.low >= LARGE_EMPLOYEES:
+        return "large"
+    most = employees.low if employees.high is None else employees.high
+    return "small" if most < SMALL_EMPLOYEES else "medium"
+
+
+_RANGE = re.compile(_PHRASES["head_count"])
+_FEWER = re.compile(r"\b(?:under|up to|fewer than|less than|unter|bis zu)\s*$", re.IGNORECASE)
+
+
+def employees_in(stated: str | None) -> Employees | None:
+    """Parse a phrase such as "51-200 employees" or "10,000+"; None if it has no head count."""
+    match = _RANGE.search(stated or "")
+    if stated is None or match is None:
+        return None
+    low = _whole(match["low"], match["low_k"] or (match["high_k"] if match["to"] else None))
+    high = _whole(match["high"], match["high_k"]) if match["high"] else None
+    if match["more"] is None and high is None:
+        high = low
+    if _FEWER.search(stated[: match.start()]):
+        low = 1
+    if not 0 < low <= MAX_EMPLOYEES or (high is not None and not low <= high <= MAX_EMPLOYEES):
+        return None
+    return Employees(low=low, high=high)
+
+
+def _whole(digits: str, thousands: str | None) -> int:
+    number = int(re.sub("[^0-9]", "", digits)[:12])
+    return number * 1_000 if thousands else number
+
+
+def scoring_hash(ranks: Mapping[str, int], rules: Company) -> str:
+    """Return a hash of ranks and rules: equal hashes give a company equal scores."""
+    constants = [TECH_CAP, REMOTE_BONUS, MACHINE_LEARNING_BONUS, TIER_FLOORS]
+    serialised = json.dumps([sorted(ranks.items()), rules.model_dump(mode="json"), constants], sort_keys=True)
+    return sha256(serialised.encode()).hexdigest()
+
+
+def rank_points(skills: Mapping[str, int]) -> dict[str, int]:
+    """Return the points of each skill of a profile, by its rank."""
+    return {skill: rank * POINTS_PER_RANK for skill, rank in skills.items()}
+
+
+def tech_alignment(tech_stack: Mapping[str, Sequence[str]], ranks: Mapping[str, int], *, cap: int) -> int:
+    """Return the points of the profile's skills that the company uses, at most `cap`; spellings count once."""
+    used = {canonical_name(name) for names in tech_stack.values() for name in names}
+    best: dict[str, int] = {}
+    for skill, points in ranks.items():
+        best[canonical_name(skill)] = max(points, best.get(canonical_name(skill), 0))
+    points = sum(points for skill, points in best.items() if skill in used)
+    return max(0, min(cap, points))
+
+
+def score(
+    *,
+    tech_stack: Mapping[str, Sequence[str]],
+    is_remote_first: bool | None,
+    places: Iterable[str],
+    ranks: Mapping[str, int],
+    rules: Company,
+) -> Score:
+    """Return the points by the settings; only stated facts count."""
+    city = re.compile(rf"(?<!\w){re.escape(rules.bonus_city)}(?!\w)", re.IGNORECASE)
+    is_there = bool(rules.bonus_city) and any(city.search(place) for place in places)
+    parts = {
+        "city": rules.portland_bonus if is_there else 0,
+        "tech": tech_alignment(tech_stack, ranks, cap=TECH_CAP),
+        "remote": REMOTE_BONUS if is_remote_first else 0,
+        "machine_learning": MACHINE_LEARNING_BONUS if tech_stack.get(MACHINE_LEARNING) else 0,
+    }
+    points = sum(parts.values())
+    return Score(points=points, parts=parts, tier=tier_of(points))
+
+
+def tier_of(points: int) -> str:
+    """Return the tier: S, A, B, C or D."""
+    return next((tier for tier, floor in TIER_FLOORS.items() if points >= floor), "D")
+
+
+MIN_PARAGRAPH_CHARACTERS = 60  # characters; shorter lines are menus, buttons and captions
+MAX_PARAGRAPHS = 4
+
+_SIZES = [re.compile(statement) for statement in _PHRASES.each("sizes")]
+_SEATS = [re.compile(statement) for statement in _PHRASES.each("seats")]
+_FOUNDED = re.compile(_PHRASES["founded"])
+_INDUSTRY = re.compile(rf"^(?:industry|sector|branche|secteur){_PHRASES['then']}([^\n]{{2,80}})$", re.I | re.M)
+_MISSION = re.compile(_PHRASES["mission"])
+_HEADINGS = {field: re.compile(heading, re.I) for field, heading in _PHRASES.by_name("headings").items()}
+_REMOTE_FIRST = re.compile(_PHRASES["remote_first"], re.IGNORECASE)
+_NOT_REMOTE = re.compile(r"\b(?:not|no longer|never|isn't|aren't|nicht)\W+(?:\w+\W+){0,3}$", re.I)
+_LEGAL = re.compile(_PHRASES["legal"], re.IGNORECASE)
+_OFFICE = re.compile(_PHRASES["office"], re.IGNORECASE)
+
+
+def text_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:
+    """Yield the fields that rules find in the page's text, the most reliable value first."""
+    for name, value in _rule_values(page):
+        fact = make_fact(name, value, page=page, method=FactMethod.TEXT)
+        if fact is not None and fact.grounding.is_proof:
+            yield name, fact
+
+
+def is_remote_first(text: str) -> bool | None:
+    """Return True if the text says that the company is remote first, None if it does not say."""
+    matches = _REMOTE_FIRST.finditer(text)
+    is_stated = any(not _NOT_REMOTE.search(text[max(0, match.start() - 40) : match.start()]) for match in matches)
+    return True if is_stated else None
+
+
+def offices_in(text: str) -> list[str]:
+    """Return the lines that mention an office or a head office."""
+    return [line[:300] for line in text.split("\n") if _OFFICE.search(line)][:50]
+
+
+def _rule_values(page: CompanyPage) -> Iterator[tuple[str, str | int]]:
+    yield from _section_values(page)
+    text = page.text
+    if (mission := _MISSION.search(text)) is not None:
+        yield "mission", mission[1].strip()
+    if page.role is Role.CULTURE and (paragraphs := _paragraphs(text)):
+        yield "culture", paragraphs
+    if page.role is Role.ABOUT and (paragraphs := _paragraphs(text)):
+        yield "about", paragraphs
+    for rule in _SIZES:
+        yield from (("size", size) for match in rule.finditer(text) if (size := _size(match)))
+    for rule in _SEATS:
+        yield from (("headquarters", match[1]) for match in rule.finditer(text))
+    if (industry := _INDUSTRY.search(text)) is not None:
+        yield "industry", industry[1]
+    if (founded := _FOUNDED.search(text)) is not None:
+        yield "founded", int(founded[1])
+
+
+def _section_values(page: CompanyPage) -> Iterator[tuple[str, str]]:
+    """Yield fields from sections with known headings; careers pages often describe the culture."""
+    for heading, below in page.headed:
+        for name, rule in _HEADINGS.items():
+            is_relevant = name != "about" or page.role in {Role.ABOUT, Role.HOME}
+            if is_relevant and rule.fullmatch(heading.strip(" .:!?")) and (paragraphs := _paragraphs(below)):
+                yield name, paragraphs
+
+
+def _paragraphs(text: str) -> str | None:
+    """Return the first lines that are full sentences, joined; None if there is none."""
+    paragraphs = [
+        line for line in text.split("\n") if len(line) >= MIN_PARAGRAPH_CHARACTERS and not _LEGAL.search(line)
+    ]
+    return "\n".join(paragraphs[:MAX_PARAGRAPHS]) or None
+
+
+def _size(match: re.Match[str]) -> str | None:
+    """Return the phrase if its number can be a head count; a year before "employees" is not one."""
+    employees = employees_in(match[1])
+    is_year = bool(re.fullmatch(r"(?:19|20)[0-9]{2}", match[1]))
+    return " ".join(match[0].split()) if employees and not is_year else None
+
+
+_ORDER = {Role.ABOUT: 0, Role.HOME: 1, Role.CULTURE: 2, Role.CAREERS: 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a company's pages state, before evaluation."""
+
+    name: str | None
+    website: str
+    facts: Facts
+    tech_stack: Mapping[str, list[str]]
+    is_remote_first: bool | None
+    places: tuple[str, ...]
+    boards: tuple[FoundBoard, ...]
+    pages: tuple[CompanyPage, ...]
+    notes: tuple[str, ...] = ()
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - text or a year
+        """Return the field's value; None if no page states it."""
+        fact = self.facts.get(name)
+        return None if fact is None else fact.value
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the fields that no page states."""
+        return [name for name in FIELDS if name not in self.facts]
+
+    def with_more(self, facts: Facts, *notes: str) -> "Findings":
+        """Return a copy with facts added for missing fields."""
+        return replace(self, facts={**facts, **self.facts}, notes=(*self.notes, *notes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyEvaluation:
+    """Completeness, size, score and quality flags of a company."""
+
+    completeness: Completeness
+    size_category: str | None
+    employees_low: int | None
+    employees_high: int | None
+    score: Score
+    scoring_hash: str
+    quality: Mapping[str, Any]
+
+
+def collect_findings(pages: Sequence[CompanyPage], *, website: str, known_name: str | None = None) -> Findings:
+    """Return what the pages state about the company; `known_name` overrides the stated name."""
+    ordered = sorted(pages, key=lambda page: _ORDER[page.role])
+    stated_name = company_name(sorted(pages, key=lambda page: page.role is not Role.HOME), website)
+    name = known_name or (clean_company_name(stated_name[0]) if stated_name else None)
+    text = "\n".join(page.text for page in ordered)
+    names = [candidate for candidate in (name, stated_name[0] if stated_name else None) if candidate]
+    offices = [place for page in ordered for place in places_of(page, website)]
+    facts = _facts(ordered, website)
+    seat = facts.get("headquarters")
+    return Findings(
+        name=name,
+        website=website,
+        facts=facts,
+        tech_stack=technologies_in(text),
+        is_remote_first=is_remote_first(text),
+        places=(*([str(seat.value)] if seat else []), *offices, *offices_in(text)),
+        boards=tuple(boards_in(pages, home=website, names=names)),
+        pages=tuple(ordered),
+    )
+
+
+def evaluate_company(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> CompanyEvaluation:
+    """Return completeness, size, score and quality flags, computed with the settings."""
+    employees = employees_in(findings.value("size"))
+    level = completeness(
+        name=findings.name,
+        website=findings.website,
+        about=findings.value("about"),
+        culture=findings.value("culture"),
+    )
+    return CompanyEvaluation(
+        completeness=level,
+        size_category=size_category(employees),
+        employees_low=employees.low if employees else None,
+        employees_high=employees.high if employees else None,
+        score=score(
+            tech_stack=findings.tech_stack,
+            is_remote_first=findings.is_remote_first,
+            places=findings.places,
+            ranks=ranks,
+            rules=rules,
+        ),
+        scoring_hash=scoring_hash(ranks, rules),
+        quality={
+            "level": level.value,
+            "missing": [*([] if findings.name else ["name"]), *findings.missing],
+            **({"notes": list(findings.notes)} if findings.notes else {}),
+        },
+    )
+
+
+def _facts(pages: Sequence[CompanyPage], website: str) -> dict[str, Fact]:
+    """Return the first fact of each field, ordered by extraction method and then by page."""
+    facts: dict[str, Fact] = {}
+    from_data = [named_fact for page in pages for named_fact in embedded_facts(page, website)]
+    from_text = [named_fact for page in pages for named_fact in text_facts(page)]
+    from_head = [named_fact for page in pages for named_fact in head_facts(page)]
+    # Meta tags are written for search engines: the visible text is better.
+    for name, fact in (*from_data, *from_text, *from_head):
+        facts.setdefault(name, fact)
+    return facts
+
 
 FETCHED = "fetched"  # the stage of a task while its pages are fetched
 MAX_SITEMAP_PAGES = 200
@@ -94,7 +423,7 @@ class CompanyCrawl:
             self.state = self.state | {"failed": [*self.state.get("failed", ()), failed]}
             await asyncio.to_thread(self._save_progress)
             return []
-        return [] if _is_same_page(page.url, home) else [page]
+        return [] if page_key(page.url) == page_key(home) else [page]
 
     def _is_dispensable(self, error: WorkError) -> bool:
         """Return whether to continue without it: missing, forbidden, or out of attempts."""
@@ -209,13 +538,6 @@ class CompanyCrawl:
 
     def _page_entries(self) -> list[Mapping[str, Any]]:
         return list(self.state.get("pages", ()))
-
-
-def _is_same_page(first: str, second: str) -> bool:
-    try:
-        return canonical_url(first).rstrip("/") == canonical_url(second).rstrip("/")
-    except BadUrl:
-        return False
 
 
 # Columns whose change is news; the others say how a value was found.

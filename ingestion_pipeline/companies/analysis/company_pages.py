@@ -1,8 +1,7 @@
 """Pages of a company's website: which to fetch, and the facts that they state.
 
-Navigation links come first, then the sitemap; if neither names a page, common paths are tried. Facts come from
-embedded data, meta tags and technology names; the cheap model is asked for the rest, and only grounded answers
-are accepted.
+Navigation links come first, then the sitemap; if neither names a page, common paths are tried. Facts come from embedded
+data, meta tags and technology names; the cheap model is asked for the rest, and only grounded answers are accepted.
 """
 
 import re
@@ -10,13 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, STACK, is_placeholder_text, stated_company
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms.job_board import one_line
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
-from ingestion_pipeline.reading.html.links import base_of, linked_page
-from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.links import base_of, feeds_of, linked_page, title_of
+from ingestion_pipeline.reading.html.markdown import to_markdown, visible_page
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -27,7 +28,7 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of
 from ingestion_pipeline.reading.structured.organizations import (
     ORGANIZATION_TYPES,
     founding_year,
@@ -79,31 +80,8 @@ class PageToFetch:
     named_by: str
 
 
-# The last path segment or the whole link text, in lower case and without punctuation.
-_NAMES: dict[Role, str] = {
-    Role.CAREERS: (
-        "career careers jobs job-openings job-board open-positions open-roles current-openings"
-        " openings positions vacancies join-us join-our-team join-the-team work-with-us work-for-us"
-        " we-re-hiring we-are-hiring hiring karriere jobs-karriere karriere-jobs stellenangebote"
-        " offene-stellen stellen carrieres carriere recrutement nous-rejoindre emplois"
-        " offres-emploi empleo empleos trabaja-con-nosotros trabalhe-conosco lavora-con-noi"
-        " carriera werken-bij"
-        " vacatures karriar lediga-jobb jobb kariera rekrutacja"
-    ),
-    Role.CULTURE: (
-        "culture our-culture culture-and-values values our-values company-values life how-we-work"
-        " working-here why-us people-and-culture kultur unternehmenskultur werte unsere-werte"
-        " nos-valeurs valeurs cultura valores valori"
-    ),
-    Role.ABOUT: (
-        "about about-us aboutus about-company about-the-company company our-company the-company"
-        " who-we-are our-story story our-mission mission what-we-do uber-uns ueber-uns unternehmen"
-        " wir-uber-uns a-propos qui-sommes-nous notre-entreprise entreprise sobre sobre-nosotros"
-        " quienes-somos nosotros empresa sobre-nos quem-somos chi-siamo azienda over-ons om-oss"
-        " om-os o-nas o-firmie"
-    ),
-}
-_ROLE_OF = {name: role for role, names in _NAMES.items() for name in names.split()}
+_PHRASES = phrases_of("ingestion_pipeline.companies.analysis")
+_ROLE_OF = {name: role for role in (Role.CAREERS, Role.CULTURE, Role.ABOUT) for name in _PHRASES.each(f"{role}_pages")}
 _LIFE_AT = re.compile(r"life-at-[a-z0-9-]+|working-at-[a-z0-9-]+")
 _WORK_AT = re.compile(r"(?:careers|jobs|work)-(?:at|bei|with)-[a-z0-9-]+|[a-z0-9]+-careers")
 _EXTENSION = re.compile(r"\.(?:html?|php|aspx?|jsp)$")
@@ -170,14 +148,14 @@ def named_pages(
     links: Iterable[SiteLink], *, home: str, named_by: str, existing: Iterable[PageToFetch] = ()
 ) -> list[PageToFetch]:
     """Return the site's pages that the links name, those with the shortest paths up to each role's limit."""
-    seen = {_key(home), *(_key(page.url) for page in existing)}
+    seen = {page_key(home), *(page_key(page.url) for page in existing)}
     room = {role: most - sum(page.role is role for page in existing) for role, most in PAGES_PER_ROLE.items()}
     matches: list[PageToFetch] = []
     for link in links:
         role = role_of(link.url, link.text)
-        if role is None or _key(link.url) in seen or not is_same_site(link.url, home):
+        if role is None or page_key(link.url) in seen or not is_same_site(link.url, home):
             continue
-        seen.add(_key(link.url))
+        seen.add(page_key(link.url))
         matches.append(PageToFetch(url=link.url, role=role, named_by=named_by))
     shortest = sorted(matches, key=lambda page: len(_segments(page.url)))
     taken: list[PageToFetch] = []
@@ -208,21 +186,23 @@ def _role_named(text: str) -> Role | None:
     return Role.CULTURE if _LIFE_AT.fullmatch(name) else None
 
 
-def _segments(url: str) -> list[str]:
+def _parts(url: str) -> SplitResult:
     try:
-        return [segment for segment in urlsplit(url).path.split("/") if segment]
+        return urlsplit(url)
     except ValueError:
-        return []
+        return urlsplit("")
+
+
+def _segments(url: str) -> list[str]:
+    return [segment for segment in _parts(url).path.split("/") if segment]
 
 
 def _host(url: str) -> str:
-    try:
-        return (urlsplit(url).netloc or "").lower().rpartition("@")[2]
-    except ValueError:
-        return ""
+    return _parts(url).netloc.lower().rpartition("@")[2]
 
 
-def _key(url: str) -> str:
+def page_key(url: str) -> str:
+    """Return the canonical URL without a trailing slash; text that is no URL stays as it is."""
     try:
         return canonical_url(url).rstrip("/")
     except BadUrl:
@@ -273,11 +253,7 @@ class Fact:
     def as_evidence(self) -> dict[str, object]:
         """Return the evidence as it is stored beside the value."""
         grounding = self.grounding
-        evidence: dict[str, object] = {
-            "page": self.page,
-            "method": self.method.value,
-            "status": grounding.status.value,
-        }
+        evidence: dict[str, object] = {"page": self.page, "method": self.method.value, "status": grounding.status.value}
         if grounding.start is not None:
             evidence |= {"start": grounding.start, "end": grounding.end}
         return evidence
@@ -411,8 +387,8 @@ def _has_other_site(thing: Thing, home: str) -> bool:
         return True
     if is_called_like(_name(thing) or "", home):
         return False
-    same_as = [value for value in listed(thing.get("sameAs")) if isinstance(value, str)]
-    return any(_is_address(site) and not is_same_site(site, home) and not is_profile(site) for site in same_as)
+    same_as = _addresses(thing, "sameAs")
+    return any(not is_same_site(site, home) and not is_profile(site) for site in same_as)
 
 
 def _is_home(site: str, home: str) -> bool:
@@ -426,14 +402,7 @@ def _sites(thing: Thing) -> list[str]:
 
 def _addresses(thing: Thing, key: str) -> list[str]:
     values = listed(thing.get(key))
-    return [value for value in values if isinstance(value, str) and _is_address(value)]
-
-
-def _is_address(value: str) -> bool:
-    try:
-        return urlsplit(value).scheme in {"http", "https"}
-    except ValueError:
-        return False
+    return [value for value in values if isinstance(value, str) and _parts(value).scheme in {"http", "https"}]
 
 
 MAX_CHARACTERS = 400_000  # of one text; the rest is ignored
@@ -447,16 +416,8 @@ _WORDS = {
     if technology.as_word
 }
 _BETWEEN = re.compile(r"[\s,/&|;:\u00b7\u2022()+*-]{1,6}(?:(?:and|or|und|oder|et|y)\s)?")
-_LEADING_IN = re.compile(
-    r"\b(?:written|built|coded?|coding|develop\w*|programm\w*|implemented|backends?|services|stack"
-    r"|experience|expert\w*|proficien\w*|fluen\w*|skill\w*|engineers?)\b[^.!?\n]{0,40}"
-    r"\b(?:in|with|using|of|on)\s$"
-)
-_NAMED_FOR = re.compile(
-    r"\s(?:developers?|engineers?|programmers?|programming|services?|microservices?|backends?"
-    r"|back-end|frontends?|front-end|code(?:base)?|language|SDK|librar(?:y|ies)|components?"
-    r"|applications?|modules?|compiler|hooks)\b"
-)
+_LEADING_IN = re.compile(_PHRASES["leading_in"])
+_NAMED_FOR = re.compile(_PHRASES["named_for"])
 _MAX_CHARACTERS_BETWEEN = 10
 
 
@@ -556,3 +517,62 @@ def _proved(answer: Answered, pages: Sequence[CompanyPage], missing: Sequence[st
         else:
             notes.append(f"unproved: {name}")
     return facts, notes
+
+
+MAX_ADDRESSES = 2_000
+MAX_SCRIPT_CHARACTERS = 300_000
+_SOURCES = "iframe[src], iframe[data-src], script[src], embed[src], object[data], form[action]"
+_IN_SCRIPTS = re.compile(r"https?:\\?/\\?/[\w.-]+\\?/[^\s\"'<>`)\]}]{1,300}")
+_HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
+_MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+")
+
+
+def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
+    """Parse the page into text, sections, embedded data, links and feeds."""
+    tree = parse_html(html)
+    return CompanyPage(
+        url=url,
+        role=role,
+        title=title_of(tree),
+        embedded=embedded_of(tree),
+        anchors=tuple(anchors_of(tree, url)),
+        embedded_urls=tuple(_embedded_urls(tree, url)),
+        script_urls=tuple(_script_urls(tree)),
+        feeds=tuple(feed.url for feed in feeds_of(tree, url)),
+        text=visible_page(html, url=url).text,
+        headed=tuple(_sections(to_markdown(html, url=url))),
+    )
+
+
+def _embedded_urls(tree: "LexborHTMLParser", url: str) -> list[str]:
+    base = base_of(tree, url)
+    names = ("src", "data-src", "data", "action")
+    stated = (next(filter(None, map(node.attrs.get, names)), "") for node in tree.css(_SOURCES))
+    return list(dict.fromkeys(filter(None, (linked_page(base, url) for url in stated))))[:MAX_ADDRESSES]
+
+
+def _script_urls(tree: "LexborHTMLParser") -> list[str]:
+    """Return the URLs in inline scripts, which often insert the job board."""
+    scripts = (script.text()[:MAX_SCRIPT_CHARACTERS] for script in tree.css("script:not([src])"))
+    urls = (match[0].replace("\\/", "/") for text in scripts for match in _IN_SCRIPTS.finditer(text))
+    return list(dict.fromkeys(urls))[:MAX_ADDRESSES]
+
+
+def _sections(markdown: str) -> Iterator[tuple[str, str]]:
+    """Yield each heading with the text below it; text before the first heading comes first."""
+    heading, lines = "", list[str]()
+    for line in markdown.split("\n"):
+        match = _HEADING.match(line)
+        if match is None:
+            if plain := _plain(line):
+                lines.append(plain)
+            continue
+        if heading or lines:
+            yield heading, "\n".join(lines)
+        heading, lines = _plain(match[2]), []
+    if heading or lines:
+        yield heading, "\n".join(lines)
+
+
+def _plain(line: str) -> str:
+    return " ".join(_MARKDOWN.sub(lambda match: match[1] or "", line).replace("\\", "").split())

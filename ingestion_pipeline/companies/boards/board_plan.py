@@ -27,6 +27,7 @@ from ingestion_pipeline.companies.job_listing import (
     stated_company,
     url_key,
 )
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import Completeness
 from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
@@ -40,11 +41,7 @@ MAX_KEY_CHARACTERS = 200  # a PostgreSQL index entry has at most 2,700 bytes
 MINIMAL_TEXT = 100  # characters; a listing with a description no longer than this is thin
 LONG_TEXT = 200  # characters of a description that identify a posting without its company's name
 
-_REQUIREMENTS = re.compile(
-    r"require|qualification|what you(?:'ll)? (?:bring|need)|you have|you bring|must.have|experience"
-    r"|skills|anforderung|profil|exigences|requisitos",
-    re.IGNORECASE,
-)
+_REQUIREMENTS = re.compile(phrases_of("ingestion_pipeline.companies")["requirements"], re.IGNORECASE)
 
 # The columns of `job_listings` that an evaluation reads: a change of one has the listing evaluated again.
 EVALUATED_COLUMNS = (

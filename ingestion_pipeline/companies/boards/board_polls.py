@@ -56,43 +56,27 @@ from ingestion_pipeline.tasks.queue import (
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, finished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListingToEvaluate:
-    """A listing that its board has just added, changed or reopened."""
-
-    parent: Task
-    source: Source
-    listing_id: int
-    url: str | None
-    is_new: bool
-    posted_at: datetime | None = None
-    is_unreported: bool = False  # nobody was notified of its match, if it is one
-
-    @property
-    def is_backlog(self) -> bool:
-        """Return whether it is part of a first sync and was not posted since the last success.
-
-        A board that moved has a first sync again, but postings from the meantime are news.
-        """
-        if self.source.synced_at is not None:
-            return False
-        last = self.source.last_success_at
-        return last is None or self.posted_at is None or self.posted_at <= last
-
-
-def spawn_jobs(
-    connection: Connection, listings: Sequence[ListingToEvaluate], *, now: datetime, settings: Settings
+def _spawn_jobs(
+    connection: Connection,
+    new: Sequence[SpawnRequest],
+    again: Sequence[SpawnRequest],
+    *,
+    now: datetime,
+    settings: Settings,
 ) -> None:
     """Create one evaluation task per listing; only new listings have to pass the spawn guard."""
-    ordered = sorted(listings, key=lambda listing: listing.listing_id)
-    unique = {listing.listing_id: listing for listing in ordered}.values()
-    new = [_spawn_request(listing, now=now) for listing in unique if listing.is_new]
-    again = [_spawn_request(listing, now=now) for listing in unique if not listing.is_new]
+    new, again = _each_once(new), _each_once(again)
     spawned = spawn_all(connection, new, now=now, policy=settings.work) if new else SpawnCounts()
     _make_news(connection, [request.child for request in again if request.child.payload.get("is_unreported")])
     continue_all(connection, again, now=now)
     if spawned.existing or spawned.too_deep:
         log_refusals(connection, new, now=now, policy=settings.work)
+
+
+def _each_once(requests: Sequence[SpawnRequest]) -> list[SpawnRequest]:
+    """Return one request per listing, in one order for all workers."""
+    by_listing = {request.child.payload["listing_id"]: request for request in requests}
+    return [by_listing[id_] for id_ in sorted(by_listing)]
 
 
 def _make_news(connection: Connection, children: Sequence[NewTask]) -> None:
@@ -110,17 +94,32 @@ def _make_news(connection: Connection, children: Sequence[NewTask]) -> None:
         )
 
 
-def _spawn_request(listing: ListingToEvaluate, *, now: datetime) -> SpawnRequest:
+def _evaluation(
+    plan: BoardPlan,
+    listing_id: int,
+    url: str | None,
+    *,
+    now: datetime,
+    posted_at: datetime | None = None,
+    is_unreported: bool = False,
+) -> SpawnRequest:
+    source = plan.listing.source
+    is_backlog = _is_backlog(source, posted_at)
     child = job_task(
-        listing.listing_id,
-        listing.url,
-        listing.source.id,
-        now=now,
-        board_url=listing.source.url,
-        is_first_sync=listing.is_backlog,
-        is_unreported=listing.is_unreported,
+        listing_id, url, source.id, now=now, board_url=source.url, is_first_sync=is_backlog, is_unreported=is_unreported
     )
-    return SpawnRequest(parent=listing.parent, child=child)
+    return SpawnRequest(parent=plan.listing.task, child=child)
+
+
+def _is_backlog(source: Source, posted_at: datetime | None) -> bool:
+    """Return whether a listing is part of a first sync and was not posted since the last success.
+
+    A board that moved has a first sync again, but postings from the meantime are news.
+    """
+    if source.synced_at is not None:
+        return False
+    last = source.last_success_at
+    return last is None or posted_at is None or posted_at <= last
 
 
 GONE = "its board lists it no more"
@@ -135,11 +134,11 @@ def ingest_boards(
         listing_rows.lock_listings(connection)
         plans = _plans(connection, listings, settings)  # again under the lock: others may have written
         active = [plan for plan in plans if not plan.is_idle]
-        to_evaluate = _write_new(connection, active, now=now)
-        to_evaluate += _write_changes(connection, active, now=now)
-        to_evaluate += _write_returns(connection, active, now=now)
+        new, again = _write_new(connection, active, now=now)
+        again += _write_changes(connection, active, now=now)
+        again += _write_returns(connection, active, now=now)
         _write_gone(connection, active, now=now)
-        spawn_jobs(connection, to_evaluate, now=now, settings=settings)
+        _spawn_jobs(connection, new, again, now=now, settings=settings)
     return [result_of(plan, now=now) for plan in plans]
 
 
@@ -179,18 +178,20 @@ def _plan(listing: BoardListing, links: Mapping[str, listing_rows.StoredPosting]
     return plan
 
 
-def _write_new(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
-    """Insert a link for every new posting; return the listings to evaluate."""
+def _write_new(
+    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
+) -> tuple[list[SpawnRequest], list[SpawnRequest]]:
+    """Insert a link for every new posting; return the evaluations of new listings and of existing ones."""
     new = [(plan, posting) for plan in plans for posting in plan.new]
     if not new:
-        return []
+        return [], []
     listed = {plan.listing.source.id: {posting.external_key for posting in plan.listing.postings} for plan in plans}
     by_board = [(plan.listing.source.id, posting) for plan, posting in new]
     resolver = listing_resolver(connection, by_board, listed)
     resolved = [resolver.resolve(source_id, posting) for source_id, posting in by_board]
     created_ids = _insert_listings(connection, plans, resolved, now=now)
     links: list[tuple[Any, ...]] = []
-    to_evaluate: list[ListingToEvaluate] = []
+    created: list[SpawnRequest] = []
     linked: list[tuple[int, BoardPlan]] = []
     for (plan, posting), target in zip(new, resolved, strict=True):
         listing_id = target.candidate.id if target.candidate else created_ids[_own_key(target)]
@@ -208,25 +209,17 @@ def _write_new(connection: Connection, plans: Sequence[BoardPlan], *, now: datet
         )
         if target.posting is not None and target.posting.listing is posting.listing:
             plan.created += 1
-            to_evaluate.append(
-                ListingToEvaluate(
-                    parent=plan.listing.task,
-                    source=plan.listing.source,
-                    listing_id=listing_id,
-                    url=posting.listing.url if target.posting.url_key is not None else None,
-                    is_new=True,
-                    posted_at=posting.listing.posted_at,
-                )
-            )
+            url = posting.listing.url if target.posting.url_key is not None else None
+            created.append(_evaluation(plan, listing_id, url, now=now, posted_at=posting.listing.posted_at))
         elif target.candidate:
             linked.append((listing_id, plan))
     listing_rows.insert_links(connection, links, now=now)
     reopened = set(listing_rows.reopen_listings(connection, [id_ for id_, _ in linked], now=now))
     news = _unreported(connection, linked)
     stored = listing_rows.stored_listings(connection, reopened | news.keys())
-    to_evaluate += [_stored_listing(plan, stored[id_]) for id_, plan in dict(linked).items() if id_ in reopened]
-    to_evaluate += [replace(_stored_listing(plan, stored[id_]), is_unreported=True) for id_, plan in news.items()]
-    return to_evaluate
+    again = [_again(plan, stored[id_], now=now) for id_, plan in dict(linked).items() if id_ in reopened]
+    again += [_again(plan, stored[id_], now=now, is_unreported=True) for id_, plan in news.items()]
+    return created, again
 
 
 def _unreported(connection: Connection, linked: Sequence[tuple[int, BoardPlan]]) -> dict[int, BoardPlan]:
@@ -246,7 +239,6 @@ def _unreported(connection: Connection, linked: Sequence[tuple[int, BoardPlan]])
 def _insert_listings(
     connection: Connection, plans: Sequence[BoardPlan], resolved: Sequence[ResolvedListing], *, now: datetime
 ) -> dict[str, int]:
-    """Insert the new listings; return their ids by origin key."""
     by_source = {plan.listing.source.id: plan.listing for plan in plans}
     new = {_own_key(target): target for target in resolved if target.candidate is None}
     new_rows = [_row(key, target, by_source[target.source_id]) for key, target in new.items()]
@@ -279,17 +271,12 @@ def _row(key: str, target: ResolvedListing, listing: BoardListing) -> dict[str, 
     }
 
 
-def _stored_listing(plan: BoardPlan, stored: Mapping[str, Any]) -> ListingToEvaluate:
-    return ListingToEvaluate(
-        parent=plan.listing.task,
-        source=plan.listing.source,
-        listing_id=stored["id"],
-        url=stored["url"] if stored["url_key"] else None,
-        is_new=False,
-    )
+def _again(plan: BoardPlan, stored: Mapping[str, Any], *, now: datetime, is_unreported: bool = False) -> SpawnRequest:
+    url = stored["url"] if stored["url_key"] else None
+    return _evaluation(plan, stored["id"], url, now=now, is_unreported=is_unreported)
 
 
-def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
+def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[SpawnRequest]:
     """Update changed links; return the listings whose content changed, for evaluation.
 
     The board that listed a job first is its primary board while it lists it; others only add fields
@@ -299,7 +286,7 @@ def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: d
     stored = listing_rows.stored_listings(connection, {link.listing_id for _, _, link in changed})
     links_of = listing_rows.links_of(connection, stored.keys())
     different: dict[int, dict[str, Any]] = {}
-    to_evaluate: dict[int, ListingToEvaluate] = {}
+    again: dict[int, SpawnRequest] = {}
     for plan, posting, link in changed:
         source = plan.listing.source
         before = different.get(link.listing_id) or stored[link.listing_id]
@@ -308,7 +295,7 @@ def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: d
         after = _merged(before, posting, is_primary=first == source.id or not is_listed)
         if after["content_hash"] != before["content_hash"]:
             plan.updated += 1
-            to_evaluate[link.listing_id] = _stored_listing(plan, stored[link.listing_id])
+            again[link.listing_id] = _again(plan, stored[link.listing_id], now=now)
         if after != before:
             different[link.listing_id] = after | {"ingestion_id": plan.listing.ingestion_id}
     links = [
@@ -324,7 +311,7 @@ def _write_changes(connection: Connection, plans: Sequence[BoardPlan], *, now: d
         if after["closed_reason"] == EXPIRED and not is_expired(after["valid_until"], now=now)
     ]
     listing_rows.reopen_listings(connection, extended, now=now)
-    return list(to_evaluate.values())
+    return list(again.values())
 
 
 def _merged(before: Mapping[str, Any], posting: Posting, *, is_primary: bool) -> dict[str, Any]:
@@ -339,12 +326,12 @@ def _merged(before: Mapping[str, Any], posting: Posting, *, is_primary: bool) ->
     return after | {"fingerprint": words, "quality": quality_of(after), "content_hash": content_hash(after)}
 
 
-def _write_returns(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[ListingToEvaluate]:
+def _write_returns(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> list[SpawnRequest]:
     """Reopen listings that are listed again; return those that had been closed."""
     by_listing = {link.listing_id: plan for plan in plans for link in plan.returned}
     reopened = listing_rows.reopen_listings(connection, by_listing.keys(), now=now)
     stored = listing_rows.stored_listings(connection, reopened)
-    return [_stored_listing(by_listing[listing_id], stored[listing_id]) for listing_id in sorted(reopened)]
+    return [_again(by_listing[listing_id], stored[listing_id], now=now) for listing_id in sorted(reopened)]
 
 
 def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> None:
@@ -453,7 +440,6 @@ def _later(task: Task, state: dict[str, Any], *, now: datetime) -> Move:
 
 
 def _oldest(connection: Connection, *, without: Sequence[str], limit: int) -> list[str]:
-    """Return the boards that were scraped longest ago, or never."""
     query = (
         select(sources.c.id)
         .where(
@@ -468,7 +454,6 @@ def _oldest(connection: Connection, *, without: Sequence[str], limit: int) -> li
 
 
 def _matches(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> int:
-    """Return how many listings of these boards have become matches since then."""
     is_listed = exists().where(
         listing_sources.c.listing_id == job_matches.c.listing_id, listing_sources.c.source_id.in_(list(source_ids))
     )

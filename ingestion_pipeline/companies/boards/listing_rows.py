@@ -328,8 +328,7 @@ def has_inactive_boards(connection: Connection, *, now: datetime, settings: Sett
 def lock_board(connection: Connection, source_id: str) -> None:
     """Lock the board's poll, then listings; call before changing its source in the transaction.
 
-    Polling locks in the same order. The source comes last, so that it is not held while waiting for
-    the others.
+    Polling locks in the same order. The source comes last, so that it is not held while waiting for the others.
     """
     lock_polls(connection, [source_id])
     lock_listings(connection)
@@ -340,9 +339,8 @@ def close_inactive_boards(
 ) -> int:
     """Close listings that only inactive boards list, withdraw their matches; return the number.
 
-    `only` restricts this to one board; every board is audited. The boards' links become
-    unavailable, and their next poll is parsed in full even if its response is unchanged: so
-    enabling a board brings back what it still lists.
+    `only` restricts this to one board; every board is audited. The boards' links become unavailable, and their next
+    poll is parsed in full even if its response is unchanged: so enabling a board brings back what it still lists.
     """
     if not has_inactive_boards(connection, now=now, settings=settings):
         return 0

@@ -5,12 +5,11 @@ first, which takes a microsecond a page; its context is examined only where it o
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache, cached_property, lru_cache
-from importlib import resources
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,26 +20,16 @@ from ingestion_pipeline.companies.job_listing import (
     salary_as_dict,
     salary_in_description,
 )
+from ingestion_pipeline.companies.phrases import phrases_of, read_yaml
 
+_PHRASES = phrases_of("ingestion_pipeline.companies.matching")
 # Names that are also everyday words, as is every single letter: they count if the spelling is the
 # name's own and the context is a list or about technology.
 _EVERYDAY = frozenset({"go", "swift", "rust", "dart", "express", "spring", "julia"})
-_LISTED = re.compile(
-    r"(?:[,/(;:|&+\u2022]|(?<!\*)\*|^[^\S\n]*+[-\u2013]"
-    r"|\b(?:in|with|and|or|using|like|know|of|write|e\.g\.))[^\S\n]*+\**+$",
-    re.IGNORECASE | re.MULTILINE,
-)
+_LISTED = re.compile(_PHRASES["listed"], re.IGNORECASE | re.MULTILINE)
 _LINE_BEGINS = re.compile(r"^[\s#>*]*$", re.MULTILINE)
-_GOES_ON = re.compile(
-    r"\s*(?:to|beyond|above|the|for|on|ahead|through|into|with|where|home|live|out|back|over|along"
-    r"|all|further|deep|big|far|an?|your|our)\b",
-    re.IGNORECASE,
-)
-_TRADE = re.compile(
-    r"\**\s*(?:[,/);|]|$|(?:and|or|developer|engineer|programm|lang|code|service|microservice"
-    r"|backend|experience|stack|boot|framework|is)\w*)",
-    re.IGNORECASE | re.MULTILINE,
-)
+_GOES_ON = re.compile(_PHRASES["goes_on"], re.IGNORECASE)
+_TRADE = re.compile(_PHRASES["trade"], re.IGNORECASE | re.MULTILINE)
 _TARGET = re.compile(r"\]\((?:[^()\s]|\([^()\s]*+\))*+\)")
 _JOINED = re.compile(r"[^\s,/;|)*]\w")  # as in C•CURE
 _AROUND = 30  # characters of context that show whether an everyday word is a name
@@ -206,7 +195,6 @@ def _decimal(value: object) -> Decimal | None:
         return None
 
 
-FILE = "places.yaml"
 _DAY_HOURS = 24
 
 
@@ -274,9 +262,7 @@ def _names(name: str, text: Text) -> bool:
 
 @cache
 def _known() -> Mapping[str, Any]:
-    import yaml
-
-    raw: dict[str, Any] = yaml.safe_load(resources.files(__package__ or "").joinpath(FILE).read_text())
+    raw = read_yaml("ingestion_pipeline.companies.matching", "places.yaml")
     flat = {
         kind: {name: zone for zone, names in raw[kind].items() for name in names}
         for kind in ("abbreviations", "cities", "regions", "countries")
@@ -293,84 +279,18 @@ def _states() -> Mapping[str, str]:
 
 MAX_CHARACTERS = 30_000  # of a text that are searched; the longest of our samples has 20,000
 BEFORE_CHARACTERS = 25  # before "on-site" that may make it an exception
-_WORDS = (
-    *("remote", "site", "office", "hybrid", "person", "anywhere", "from home", "vor ort"),
-    *("présentiel", "presencial"),
-)
-_PLACE_WORDS = ("location", "standort", "arbeitsort", "lieu", "based", "located")
+_WORDS = _PHRASES.each("work_mode_words")
+_PLACE_WORDS = _PHRASES.each("place_words")
 
-_ON_SITE = re.compile(
-    r"\b(?:on[\s-]?site|in[\s-]office|in[\s-]person|vor Ort|sur site|présentiel|presencial"
-    r"|office[\s-]based|in (?:the|our) office (?:every day|each day|daily|full[\s-]?time)"
-    r"|work(?:ing)? from (?:the|our)(?: \w{1,20}){0,2} (?:office|headquarters))\b"
-    r"(?!\s+(?:reliability|map|speed|performance|content|search|gym|fitness|caf|parking|child|day"
-    r"|kitchen|chef|meal|lunch|food|restaurant|canteen|doctor|clinic|health|medical|massage|amenit"
-    r"|perk|shower|bar|laundry|interview|visit|meeting|meet|event|training|support|customer|client"
-    r"|assessment|final|round|workshop|install|service|inspection|retreat|off-?site"
-    r"|with (?:user|customer|client)s"
-    r"|at (?:customer|client|event)s?))",
-    re.IGNORECASE,
-)
-_NOT_THE_RULE = re.compile(
-    r"\b(?:occasional(?:ly)?|optional(?:ly)?|sometimes|rarely|quarterly|monthly|annual|yearly|once"
-    r"|twice|no|not|never|without|customers?|clients?|interviews?|few|travel|meet)\b",
-    re.IGNORECASE,
-)
-_NO_REMOTE = re.compile(
-    r"\b(?:no|non|not|never|cannot|(?:is|do|does|can|wo)n?['\u2019]t)[\s-]"
-    r"(?:(?:a|an|any|be|fully|offer|offered|available|as|for|to|eligible|suitable|open|able|allow"
-    r"|support|provide|permit|consider|currently|performed|done|worked|work|working)\s){0,4}"
-    r"(?:remote\b(?!\s+(?:team|colleague|control|server|access))|remotely\b)"
-    r"|\bremote (?:work |working |option |options )?(?:is|are) (?:not|unfortunately not)\b"
-    r"|\bremote not (?:available|possible|offered|an option)\b"
-    r"|\bkein(?:e)? (?:home ?office|remote)",
-    re.IGNORECASE,
-)
-_DAYS = re.compile(
-    r"\b(?P<days>[1-5]|one|two|three|four|five)\s+days?\b[^.\n;]{0,20}?"
-    r"\b(?:on[\s-]?site|in[\s-](?:the |our |an )?(?:\w{1,20} )?office|in[\s-]person)\b"
-    r"|\b(?:on[\s-]?site|in[\s-](?:the |our |an )?(?:\w{1,20} )?office)\b[^.\n;]{0,10}?"
-    r"\b(?P<more>[1-5]|one|two|three|four|five)\s+days?\b",
-    re.IGNORECASE,
-)
+_ON_SITE = re.compile(_PHRASES["on_site"], re.IGNORECASE)
+_NOT_THE_RULE = re.compile(_PHRASES["not_the_rule"], re.IGNORECASE)
+_NO_REMOTE = re.compile(_PHRASES["no_remote"], re.IGNORECASE)
+_DAYS = re.compile(_PHRASES["days"], re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?\n;]")
 _WHOLE_WEEK = frozenset({"5", "five"})
-_HYBRID = re.compile(
-    r"\bhybrid\b(?!-cloud)(?=\s*(?:$|[.,;:()|/\u2013\u2014-]|\n|(?:role|position|job|work|working|schedule|model|setup"
-    r"|set-up|arrangement|policy|remote|office|workplace|in|at|with|from|home)\b))",
-    re.IGNORECASE,
-)
-_REMOTE = re.compile(
-    r"\b(?:fully|100 ?%|completely|entirely) remote\b|\bwork(?:ing)? from anywhere\b"
-    r"|\bwork(?:ing)? (?:fully |entirely )?remotely\b"
-    r"|(?<!hybrid )(?<!hybrid-)(?<!days )(?<!day )\bremote\b"
-    r"(?=\s*(?:$|[.,;:()|/\u2013\u2014]|\n|-\s|-first"
-    r"|(?:role|position|job|work|working|opportunity|first|friendly|only|within|anywhere|worldwide|eligible|possible|or)\b))",
-    re.IGNORECASE,
-)
-_NAME = r"[A-Z\u00c0-\u00de][\w'\u2019-]{1,30}"
-_PLACE = rf"({_NAME}(?: {_NAME}){{0,3}}(?:, {_NAME}(?: {_NAME})?)?)"
-_PLACES = (
-    re.compile(
-        r"(?im:^[ *#_-]{0,5}(?:job )?(?:location|standort|arbeitsort|lieu)[ *_]{0,3}:[ *_]{0,3})"
-        rf"{_PLACE}"
-    ),
-    re.compile(
-        r"\b(?i:on[\s-]?site|in[\s-](?:office|person)|hybrid|vor Ort)\b[^.\n]{0,25}?"
-        rf"\b(?:in|at|from)(?: the| our)? {_PLACE}"
-    ),
-    re.compile(
-        r"\b(?i:(?:role|position|job|you|candidates?)(?: (?:is|will be|are|must be))?"
-        r" (?:based|located))"
-        rf" (?:in|at)(?: our)? {_PLACE}"
-    ),
-    re.compile(rf"\b(?i:on[\s-]?site|hybrid)\b *[,(\u2013-] *{_PLACE}"),
-    re.compile(rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) office in {_PLACE}"),
-    re.compile(
-        rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) {_PLACE}"
-        r"(?= (?i:office|headquarters|HQ|campus)\b)"
-    ),
-)
+_HYBRID = re.compile(_PHRASES["hybrid"], re.IGNORECASE)
+_REMOTE = re.compile(_PHRASES["remote"], re.IGNORECASE)
+_PLACES = [re.compile(statement) for statement in _PHRASES.each("places")]
 _OFFICE = re.compile(r" (?:Office|HQ|Headquarters|Campus|Studio)$")
 
 
@@ -390,7 +310,7 @@ def work_mode_in(text: str) -> Remote | None:
     return Remote.REMOTE if is_remote else Remote.ON_SITE
 
 
-def _lines_with(words: tuple[str, ...], text: str) -> str:
+def _lines_with(words: Sequence[str], text: str) -> str:
     """Return the lines that have one of the words; patterns are applied only to these."""
     lines = text[:MAX_CHARACTERS].split("\n")
     return "\n".join(line for line in lines if any(word in line.lower() for word in words))

@@ -32,6 +32,7 @@ from ingestion_pipeline.companies.matching.listed_job import (
     places,
 )
 from ingestion_pipeline.companies.matching.profile import Allowed, Profile
+from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import Priority
 from ingestion_pipeline.settings.groups import Filter, Match
 from ingestion_pipeline.urls import BadUrl, host_of
@@ -44,14 +45,9 @@ MAX_ROLE_WORD_CHARACTERS = 12  # "opportunity" and the separator after it
 STRIKES_SALARY = 2
 MAX_YEARS = 25  # more are years of the company's history
 
-_ROLE_WORD = re.compile(
-    r"\b(?:role|position|job|employment|opportunity|opening|engagement|assignment|hire|basis)\b", re.IGNORECASE
-)
-_YEARS = re.compile(
-    r"(?<![\w.])([0-9]{1,2})\s*+(?:(?:\+|(?:-|\u2013|to)\s*+[0-9]{1,2}\s*+\+?+)\s*+)?"
-    r"(?:or more\s++)?(?:years?|yrs?)\b(?=(.{0,60}))",
-    re.IGNORECASE | re.DOTALL,
-)
+_PHRASES = phrases_of("ingestion_pipeline.companies.matching")
+_ROLE_WORD = re.compile(_PHRASES["role_word"], re.IGNORECASE)
+_YEARS = re.compile(_PHRASES["years"], re.IGNORECASE | re.DOTALL)
 _EXPERIENCE = re.compile(r"experience|hands-on|background|expertise", re.IGNORECASE)
 
 

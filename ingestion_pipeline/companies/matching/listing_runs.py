@@ -59,6 +59,7 @@ from ingestion_pipeline.companies.matching.tasks import (
     next_stage,
     open_listings,
 )
+from ingestion_pipeline.companies.phrases import read_yaml
 from ingestion_pipeline.companies.platforms import job_lists, platform
 from ingestion_pipeline.companies.records import JOB, ListingStatus, job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -98,17 +99,8 @@ from ingestion_pipeline.urls import host_of
 
 LISTINGS_HELD = 200  # by a run at a time
 REQUEUED_AT_ONCE = 2_000  # the rest follows with the next run
-
-
-def make_due_for_profile(connection: Connection, *, now: datetime) -> int:
-    """Make listings due that wait for a profile; call when there is one."""
-    return _make_due(connection, *_waits_for_profile(), now=now)
-
-
-def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
-    """Make the waiting listings of these boards due, whatever they wait for."""
-    is_theirs = tasks.c.source_id.in_(list(source_ids))
-    return _make_due(connection, *_is_pending(), is_theirs, now=now)
+_PENDING = (FRONTIER, tasks.c.kind == JOB, tasks.c.status == TaskStatus.PENDING.value)
+_WAITS_FOR_PROFILE = (*_PENDING, tasks.c.error_code == NO_PROFILE)
 
 
 def _make_due(connection: Connection, *conditions: ColumnElement[bool] | TextClause, now: datetime) -> int:
@@ -120,14 +112,6 @@ def _make_due(connection: Connection, *conditions: ColumnElement[bool] | TextCla
     )
     statement = update(tasks).where(tasks.c.id.in_(select(waiting.c.id)))
     return connection.execute(statement.values(not_before=now)).rowcount
-
-
-def _is_pending() -> tuple[ColumnElement[bool] | TextClause, ...]:
-    return FRONTIER, tasks.c.kind == JOB, tasks.c.status == TaskStatus.PENDING.value
-
-
-def _waits_for_profile() -> tuple[ColumnElement[bool] | TextClause, ...]:
-    return *_is_pending(), tasks.c.error_code == NO_PROFILE
 
 
 def requeue_outdated(
@@ -198,7 +182,7 @@ def is_work_waiting(connection: Connection, rules: Rules | None, *, now: datetim
         return True
     if rules is None:
         return False
-    sleeping = select(tasks.c.id).where(*_waits_for_profile()).limit(1)
+    sleeping = select(tasks.c.id).where(*_WAITS_FOR_PROFILE).limit(1)
     return connection.execute(sleeping).first() is not None or _has_outdated(connection, rules)
 
 
@@ -251,27 +235,18 @@ SCHEMA = AnswerSchema(
 PROMPT = Prompt(
     name=CALL_SITE,
     version=1,
-    instructions="""\
-The page is the page of one job. first_words and last_words: the first and the last eight words of
-the description of the job (tasks, requirements, benefits), exactly as they stand on the page; not
-menus, other jobs or the form to apply. company, location, salary: as the page states them.""",
+    instructions=read_yaml("ingestion_pipeline.companies.matching", "prompts.yaml")[CALL_SITE]["instructions"],
 )
 
 
-class DetailExtractor:
-    """Extractor of a posting from its page with the cheap model."""
-
-    def __init__(self, client: ModelClient) -> None:
-        self._client = client
-
-    async def columns(self, text: str, *, source_id: str | None) -> Mapping[str, Any]:
-        """Return the listing's columns that the page proves; the whole text if nothing helps."""
-        question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1")
-        billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, tiers=[ModelTier.CHEAP])
-        if not isinstance(answer, Answered):
-            return {"description": text}
-        return proved_columns(answer.data, text)
+async def ask_model(client: ModelClient, text: str, *, source_id: str | None) -> Mapping[str, Any]:
+    """Return the listing's columns that the cheap model finds and the page proves; the whole text if nothing helps."""
+    question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1")
+    billing = Billing(call_site=CALL_SITE, source_id=source_id)
+    answer = await client.ask(question, billing, tiers=[ModelTier.CHEAP])
+    if not isinstance(answer, Answered):
+        return {"description": text}
+    return proved_columns(answer.data, text)
 
 
 def proved_columns(answer: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -328,12 +303,12 @@ def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> 
         return Detail(visit=visit, honours_robots=honours_robots, is_from_platform=True)
     if listing.url is None or not work.has_own_page:
         return None
-    honours_robots = not source.ignores_robots
-    return Detail(visit=PageVisit(url=listing.url), honours_robots=honours_robots, is_from_platform=False)
+    visit = PageVisit(url=listing.url)
+    return Detail(visit=visit, honours_robots=not source.ignores_robots, is_from_platform=False)
 
 
 async def read_detail(
-    answer: NewPage, detail: Detail, source: Source, *, now: datetime, extractor: DetailExtractor | None = None
+    answer: NewPage, detail: Detail, source: Source, *, now: datetime, client: ModelClient | None = None
 ) -> Mapping[str, Any]:
     """Return the columns that the response fills; fields it does not state are left out."""
     listing = _stated(answer, detail, source, now)
@@ -346,8 +321,8 @@ async def read_detail(
             " a browser, or a board of another platform",
             code="no_description",
         )
-    if extractor is not None:
-        return await extractor.columns(text, source_id=source.id)
+    if client is not None:
+        return await ask_model(client, text, source_id=source.id)
     return {"description": text}
 
 
@@ -416,7 +391,7 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         evaluator: ListingEvaluator,
         *,
         clock: SteadyClock,
-        extractor: DetailExtractor | None = None,
+        client: ModelClient | None = None,
         source_ids: Sequence[str] | None = None,
     ) -> None:
         self.host_concurrency = ctx.settings.polling.concurrency
@@ -426,7 +401,7 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
         self._ctx = ctx
         self._rules = rules
         self._evaluator = evaluator
-        self._extractor = extractor
+        self._client = client
         self._clock = clock
         self._source_ids = source_ids
         self._visitor = PoliteVisitor(fetcher, None, clock, ctx.settings)
@@ -481,11 +456,10 @@ class ListingHandler(TaskHandler[ListingItem, ListingWork]):
             raise
         if not isinstance(answer, NewPage):
             raise Transient(f"{detail.visit.url} returned no body", code="empty_body")
-        columns = await read_detail(answer, detail, source, now=self._clock.now(), extractor=self._extractor)
+        columns = await read_detail(answer, detail, source, now=self._clock.now(), client=self._client)
         return {**columns, SNAPSHOT: await asyncio.to_thread(self._save_page, answer, source.id)}
 
     def _save_page(self, answer: NewPage, source_id: str) -> int:
-        """Store the page as a snapshot; return the snapshot's id."""
         now = self._clock.now()
         stored = self._archive.store([(source_id, answer)], now=now)
         with self._ctx.store.begin() as connection:
@@ -527,12 +501,6 @@ def profile_path(settings: Settings) -> Path:
 def settings_profile(settings: Settings) -> ProfileResult:
     """Return the profile that the settings name, or why there is none."""
     return load_profile(profile_path(settings))
-
-
-def rules_of(settings: Settings) -> Rules | None:
-    """Return the current rules; None without a usable profile."""
-    profile = settings_profile(settings)
-    return Rules(profile=profile, settings=settings) if isinstance(profile, Profile) else None
 
 
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
@@ -586,7 +554,7 @@ async def match_listings(
             rules,
             ListingEvaluator(rules, clock=clock, scorer=scorer, lacking=lacking),
             clock=clock,
-            extractor=client and DetailExtractor(client),
+            client=client,
             source_ids=source_ids,
         )
         loop: WorkerLoop[ListingItem, ListingWork] = WorkerLoop(
@@ -610,10 +578,10 @@ def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, la
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         if source_ids is not None:
-            make_due(connection, source_ids, now=now)
+            _make_due(connection, *_PENDING, tasks.c.source_id.in_(list(source_ids)), now=now)
         if lacking is not None:
             return 0
-        make_due_for_profile(connection, now=now)
+        _make_due(connection, *_WAITS_FOR_PROFILE, now=now)
     # A second transaction: a transaction that waits to insert a task must hold no other.
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)

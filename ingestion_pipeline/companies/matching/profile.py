@@ -40,7 +40,6 @@ def _is_word(value: object) -> bool:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    """Return the listed words, each once."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"{quoted(value)} is no list; write [one, another]")  # noqa: TRY004 - pydantic's kind of error
     words = cast("Sequence[str]", value)

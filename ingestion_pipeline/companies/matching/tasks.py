@@ -410,9 +410,8 @@ def write_matches(
 ) -> tuple[int, int, int]:
     """Insert, update and withdraw matches; return how many are new, withdrawn and notified.
 
-    `before` are the listings that were matches until now. A match is new by its insert. It is
-    notified once in its life, and not at all if it came with its board's first sync, unless another
-    board lists it later.
+    `before` are the listings that were matches until now. A match is new by its insert. It is notified once in its
+    life, and not at all if it came with its board's first sync, unless another board lists it later.
     """
     fitting = [work for work in works if decision_of(work.state) is ListingDecision.MATCHED]
     rows = {work.id: _match_row(rules, work, company_ids) for work in fitting}

@@ -1,4 +1,7 @@
-"""The platforms with an API of their own: where each states what, and its exceptions."""
+"""The platforms with an API of their own: what their responses and requests have of their own.
+
+Where each states which field of a listing is in `api_boards.yaml`.
+"""
 
 import json
 import re
@@ -8,7 +11,10 @@ from datetime import datetime
 from decimal import Decimal
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from pydantic import TypeAdapter
+
 from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary, salary_in, stated_salary
+from ingestion_pipeline.companies.phrases import read_yaml
 from ingestion_pipeline.companies.platforms.job_board import (
     ApiBoard,
     ApiPage,
@@ -33,6 +39,9 @@ from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.platforms import recognize_platform
 from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 
+_PATHS = TypeAdapter(dict[str, ListingPaths]).validate_python(
+    read_yaml("ingestion_pipeline.companies.platforms", "api_boards.yaml")
+)
 _LOCALE = re.compile(r"[A-Za-z]{2}(?:[-_][A-Za-z]{2,4})?")
 _COUNTED = re.compile(r"[0-9]+ \w+", re.IGNORECASE)  # "3 Locations" is no place
 _JOB = "/job/"
@@ -46,14 +55,7 @@ class Greenhouse(ApiBoard):
     endpoint = "/v1/boards/<token>/jobs?content=true&pay_transparency=true"
     total = "meta.total"
     detail_marks = ("absolute_url", "title")
-    paths = ListingPaths(
-        url=("absolute_url",),
-        location=("location.name",),
-        posted_at=("first_published", "updated_at"),
-        valid_until=("application_deadline",),
-        description=[("content",)],
-        company=("company_name",),
-    )
+    paths = _PATHS["greenhouse"]
 
     def location(self, item: ListingFields) -> str | None:
         """Return the stated place, else that of the first office."""
@@ -82,7 +84,6 @@ class Greenhouse(ApiBoard):
 
 
 def _metadata(item: ListingFields, *names: str) -> str | None:
-    """Return the value of the company's own field with one of the names."""
     named = (entry for entry in item.each("metadata") if entry.text("name") in names)
     return next((next(iter(entry.texts("value")), None) for entry in named), None)
 
@@ -97,17 +98,7 @@ class Lever(ApiBoard):
 
     name = "lever"
     endpoint = "/v0/postings/<token>?mode=json"
-    paths = ListingPaths(
-        title="text",
-        url=("hostedUrl", "applyUrl"),
-        location=("categories.location",),
-        other_locations="categories.allLocations",
-        posted_at=("createdAt",),
-        department=("categories.department", "categories.team"),
-        employment_type=("categories.commitment",),
-        work_mode=("workplaceType",),
-        salary=("salaryRange.min", "salaryRange.max", "salaryRange.currency", "salaryRange.interval"),
-    )
+    paths = _PATHS["lever"]
 
     def default_api(self, url: str) -> str:
         """Return the base of the API; boards in the EU have one of their own."""
@@ -137,16 +128,7 @@ class Ashby(ApiBoard):
     name = "ashby"
     api = "https://api.ashbyhq.com"
     endpoint = "/posting-api/job-board/<token>?includeCompensation=true"
-    paths = ListingPaths(
-        url=("jobUrl", "applyUrl"),
-        location=("location",),
-        posted_at=("publishedAt", "updatedAt"),
-        description=[("descriptionHtml", "descriptionPlain")],
-        department=("department", "team"),
-        employment_type=("employmentType",),
-        work_mode=("workplaceType",),
-        remote_flags=[("isRemote", Remote.REMOTE)],
-    )
+    paths = _PATHS["ashby"]
 
     def external_id(self, item: ListingFields) -> str | None:
         """Return the id; some responses state it at the end of the job's URL only."""
@@ -177,21 +159,7 @@ class SmartRecruiters(PagedApiBoard):
     endpoint = "/v1/companies/<token>/postings"
     items = "content"
     total = "totalFound"
-    paths = ListingPaths(
-        title="name",
-        external_id=("id", "uuid"),
-        url=("postingUrl",),
-        location=("location.fullLocation",),
-        posted_at=("releasedDate", "createdOn"),
-        description=[
-            (f"jobAd.sections.{name}.text",)
-            for name in ("companyDescription", "jobDescription", "qualifications", "additionalInformation")
-        ],
-        company=("company.name",),
-        department=("department.label", "function.label"),
-        employment_type=("typeOfEmployment.label",),
-        remote_flags=[("location.hybrid", Remote.HYBRID), ("location.remote", Remote.REMOTE)],
-    )
+    paths = _PATHS["smartrecruiters"]
 
     def request_at(self, offset: int) -> Request:
         """Return the request for the page that begins at the offset."""
@@ -235,19 +203,7 @@ class Recruitee(ApiBoard):
     name = "recruitee"
     endpoint = "/api/offers/"
     items = "offers"
-    paths = ListingPaths(
-        external_id=("id", "slug"),
-        url=("careers_url", "url"),
-        location=("location",),
-        posted_at=("published_at", "created_at"),
-        valid_until=("close_at",),
-        description=[("description",), ("requirements",)],
-        company=("company_name",),
-        department=("department",),
-        employment_type=("employment_type_code", "employment_type"),
-        remote_flags=[("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE)],
-        salary=("salary.min", "salary.max", "salary.currency", "salary.period"),
-    )
+    paths = _PATHS["recruitee"]
 
     def address(self) -> str:
         """Return the URL of the list, on the company's own domain if it has its Recruitee pages there."""
@@ -285,16 +241,7 @@ class Workable(ApiBoard):
     api = "https://apply.workable.com"
     endpoint = "/api/v1/widget/accounts/<token>?details=true"
     detail_marks = ("shortcode", "title")
-    paths = ListingPaths(
-        external_id=("shortcode", "id", "code"),
-        url=("url", "shortlink", "application_url"),
-        posted_at=("published_on", "published", "created_at"),
-        description=[("description",), ("requirements",), ("benefits",)],
-        company_in_document=("name",),
-        employment_type=("employment_type", "type"),
-        work_mode=("workplace_type", "workplace"),
-        remote_flags=[("telecommuting", Remote.REMOTE), ("remote", Remote.REMOTE)],
-    )
+    paths = _PATHS["workable"]
 
     def page(self, document: object) -> ApiPage | None:
         """Return the items of the widget's list, or of the API's, which states a total."""
@@ -335,17 +282,7 @@ class Workday(PagedApiBoard):
     items = "jobPostings"
     total = "total"
     limit = 20
-    paths = ListingPaths(
-        url=("externalUrl",),
-        location=("locationsText", "location"),
-        other_locations="additionalLocations",
-        posted_at=("startDate",),
-        valid_until=("endDate",),
-        description=[("jobDescription",)],
-        company_in_document=("hiringOrganization.name",),
-        employment_type=("timeType",),
-        work_mode=("remoteType",),
-    )
+    paths = _PATHS["workday"]
 
     def site(self) -> str | None:
         """Return the career site that the board's URL names, after a locale or before a job."""
@@ -431,14 +368,7 @@ class Personio(ApiBoard):
     endpoint = "https://<token>.jobs.personio.de/xml"
     accept = "application/xml, text/xml;q=0.9, */*;q=0.5"
     item_word = "position"
-    paths = ListingPaths(
-        title="name",
-        location=("office",),
-        other_locations="additionalOffices",
-        posted_at=("createdAt",),
-        company=("subcompany",),
-        department=("department",),
-    )
+    paths = _PATHS["personio"]
 
     def read_options(self, reader: ConfigReader) -> None:
         """Read the language, of two letters."""

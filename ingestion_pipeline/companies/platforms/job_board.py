@@ -133,7 +133,7 @@ class ListingFields:
 
     def each(self, path: str) -> "list[ListingFields]":
         """Return the objects of a list."""
-        return [item for item in map(ListingFields.of, items_of(self.value(path))) if item.values]
+        return [item for item in map(ListingFields.of, list_of(self.value(path)) or []) if item.values]
 
     def texts(self, path: str) -> list[str]:
         """Return the texts of a list, or a single text as a list."""
@@ -143,11 +143,6 @@ class ListingFields:
 def list_of(value: object) -> list[object] | None:
     """Return the items of a list; None if it is no list."""
     return cast("list[object]", value) if isinstance(value, list) else None
-
-
-def items_of(value: object) -> list[object]:
-    """Return the items of a list; empty if it is no list."""
-    return list_of(value) or []
 
 
 def as_list(value: object) -> list[object]:

@@ -1,53 +1,39 @@
 """Job boards on a loopback web, Greenhouse answers for them, and polls of them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import Executable, select
 
 from ingestion_pipeline.companies.boards.board_plan import BoardListing
+from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.job_listing import Listing
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import IngestResult, RunContext
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import (
-    dead_letters,
-    job_listings,
-    listing_sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, job_listings, listing_sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_task
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import PollRunOutcome, poll, rows, source_row
 
 
-def a_match(listing_id: int) -> dict[str, object]:
-    return {
-        "listing_id": listing_id,
-        "source_id": ACME,
-        "status": "new",
-        "score": 90,
-        "base_score": 90,
-        "priority": "high",
-        "method": "rules",
-        "adjustments": [],
-        "skills_matched": [],
-        "skills_missing": [],
-        "reason": "fits",
-        "grounding": {},
-        "rules_hash": "x",
-        "created_at": NOON,
-        "updated_at": NOON,
-    }
+def a_match(listing_id: int) -> dict[str, Any]:
+    scored = {"score": 90, "base_score": 90, "priority": "high", "method": "rules", "reason": "fits"}
+    empty = {"adjustments": [], "skills_matched": [], "skills_missing": [], "grounding": {}}
+    times = {"created_at": NOON, "updated_at": NOON}
+    row = {"listing_id": listing_id, "source_id": ACME, "status": "new", "rules_hash": "x"}
+    return row | scored | empty | times
 
 
+Result = TypeVar("Result")
 ACME = "job_board:acme"
+OTHER = "job_board:other"
 GREENHOUSE = "/v1/boards/{}/jobs?content=true&pay_transparency=true"
 
 
@@ -70,12 +56,12 @@ def jobs(*numbers: int, **changes: Any) -> list[dict[str, Any]]:
     return [a_job(number, **changes) for number in numbers]
 
 
-def a_board(**changes: Any) -> Definition:
-    """Return the definition of Acme's board, fetched from the loopback web."""
+def a_board(name: str = "acme", **changes: Any) -> Definition:
+    """Return the definition of a Greenhouse board, fetched from the loopback web."""
     values: dict[str, Any] = {
-        "id": ACME,
+        "id": f"job_board:{name}",
         "kind": Kind.JOB_BOARD,
-        "url": "https://boards.greenhouse.io/acme",
+        "url": f"https://boards.greenhouse.io/{name}",
         "platform": "greenhouse",
         "config": {"api_base": "http://api.test"},
     }
@@ -98,6 +84,23 @@ class Boards:
         with self.store.begin() as connection:
             register(connection, definitions or [a_board()], now=self.clock.at)
 
+    def add_two(self) -> None:
+        self.add(a_board(), a_board("other"))
+
+    def start(self, postings: Sequence[dict[str, Any]]) -> PollRunOutcome:
+        """Add the board and poll it for the first time."""
+        self.add()
+        return self.poll(postings)
+
+    def apply(self, change: Callable[..., Result], *args: Any, **more: Any) -> Result:
+        """Make a change at this moment, in its own transaction."""
+        with self.store.begin() as connection:
+            return change(connection, *args, now=self.clock.at, **more)
+
+    def execute(self, statement: Executable) -> None:
+        with self.store.begin() as connection:
+            connection.execute(statement)
+
     def serve_jobs(self, postings: Sequence[dict[str, Any]], token: str = "acme") -> None:
         """Answer requests for the board with these jobs."""
         body = json.dumps({"jobs": list(postings), "meta": {"total": len(postings)}}).encode()
@@ -112,6 +115,10 @@ class Boards:
             self.serve_jobs(postings)
         self.clock.advance(days=1, hours=6)
         return poll(self.ctx, self.web)
+
+    def ingest(self, source_id: str, postings: Sequence[Listing]) -> IngestResult:
+        [result] = self.apply(ingest_boards, [self.board_listing(source_id, postings)], settings=self.ctx.settings)
+        return result
 
     def listings(self) -> list[Any]:
         return rows(self.store, job_listings)

@@ -14,17 +14,16 @@ from ingestion_pipeline.companies.boards.board_plan import BoardListing
 from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.job_listing import Listing
 from ingestion_pipeline.engine.context import IngestResult
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import sources
-from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board
+from ingestion_pipeline_tests.companies.boards.job_boards import ACME, OTHER, Boards, a_board
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.samples import sample
 
 pytestmark = pytest.mark.both_databases
 
-OTHER = "job_board:other"
 API = {"api_base": "http://api.test"}
 
 
@@ -94,8 +93,7 @@ def test_polling_a_board_twice_adds_nothing(boards: Boards, platform: str) -> No
 
 def forget_content_hash(boards: Boards) -> None:
     """Forget the stored hash, so that an unchanged body is parsed again."""
-    with boards.store.begin() as connection:
-        connection.execute(update(sources).values(content_hash=None, etag=None))
+    boards.execute(update(sources).values(content_hash=None, etag=None))
 
 
 def a_listing(number: int, **changes: Any) -> Listing:
@@ -107,11 +105,6 @@ def a_listing(number: int, **changes: Any) -> Listing:
         "company": "Acme Inc.",
     }
     return Listing(**(values | changes))
-
-
-def add_two_boards(boards: Boards) -> None:
-    other: Definition = a_board(id=OTHER, url="https://boards.greenhouse.io/other")
-    boards.add(a_board(), other)
 
 
 def ingest_in_own_transaction(boards: Boards, listing: BoardListing, start: threading.Barrier) -> list[IngestResult]:
@@ -127,7 +120,7 @@ def ingest_in_own_transaction(boards: Boards, listing: BoardListing, start: thre
 def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
     boards: Boards, duplicate_key: str
 ) -> None:
-    add_two_boards(boards)
+    boards.add_two()
     start = threading.Barrier(2)
     numbers = range(20)
     copies = [
@@ -151,48 +144,21 @@ def test_two_boards_that_deliver_the_same_posting_concurrently_make_one_listing(
 
 def listing_count(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
     """Return the number of listings made from one text that two boards list with these fields."""
-    add_two_boards(boards)
-    settings, now = boards.ctx.settings, boards.clock.at
+    boards.add_two()
     copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
-    board_listings = [boards.board_listing(ACME, [a_listing(1, **first)]), boards.board_listing(OTHER, [copy])]
-    for board_listing in board_listings:
-        with boards.store.begin() as connection:
-            ingest_boards(connection, [board_listing], now=now, settings=settings)
+    boards.ingest(ACME, [a_listing(1, **first)])
+    boards.ingest(OTHER, [copy])
     return len(boards.listings())
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("Berlin", "Paris"),
-        ("Berlin, Germany", "Munich, Germany"),
-        ("Portland, OR", "Portland, ME"),
-        ("Portland, Oregon", "Portland, Maine"),
-        ("Paris, TX", "Paris, France"),
-        ("London, UK", "London, Ontario"),
-        ("Remote - Berlin", "Remote - Paris"),
-        ("New York", "York"),
-    ],
-)
+@with_cases("first", "second")
 def test_the_same_text_in_two_places_is_two_listings(boards: Boards, first: str, second: str) -> None:
     assert listing_count(boards, {"location": first}, {"location": second}) == 2
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("Berlin", "berlin, Germany"),
-        ("Berlin, DE", "Berlin, Germany"),
-        ("London, UK", "London, England"),
-        ("Zürich", "Zurich, CH"),
-        ("Berlin or Munich", "Munich"),
-        ("Hybrid - Berlin", "Berlin (Germany)"),
-        ("Berlin", None),
-        ("Remote", "Berlin"),
-    ],
-)
+@with_cases("first", "second")
 def test_the_same_place_in_other_words_is_one_listing(boards: Boards, first: str, second: str | None) -> None:
     assert listing_count(boards, {"location": first}, {"location": second}) == 1
 
@@ -232,9 +198,7 @@ def test_an_unchanged_board_writes_no_row(boards: Boards) -> None:
     listings = [a_listing(n) for n in range(30)]
     settings, now = boards.ctx.settings, boards.clock.at
 
-    with boards.store.begin() as connection:
-        board_listing = boards.board_listing(ACME, listings)
-        ingest_boards(connection, [board_listing], now=now, settings=settings)
+    boards.ingest(ACME, listings)
     with boards.store.begin() as connection:
         before = row_versions(connection)
         ingest_boards(connection, [boards.board_listing(ACME, listings)], now=now, settings=settings)
@@ -260,12 +224,9 @@ def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> 
     boards.add()
     listings = [a_listing(n) for n in range(30)]
     settings, now = boards.ctx.settings, boards.clock.at
-    first = boards.board_listing(ACME, listings)
-    with boards.store.begin() as connection:
-        connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
-        ingest_boards(connection, [first], now=now, settings=settings)
-    with boards.store.begin() as connection:
-        connection.execute(text("CHECKPOINT"))  # the first change of a page after it is logged as a full page
+    boards.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
+    boards.ingest(ACME, listings)
+    boards.execute(text("CHECKPOINT"))  # the first change of a page after it is logged as a full page
 
     def wal_bytes(board_jobs: list[Listing]) -> int:
         board_listing = boards.board_listing(ACME, board_jobs)
@@ -283,14 +244,10 @@ def test_an_unchanged_board_writes_no_wal_record_of_listings(boards: Boards) -> 
 def test_a_relative_date_does_not_move_with_every_poll(boards: Boards) -> None:
     """Workday states "Posted 3 Days Ago": without this rule each poll would change every job."""
     boards.add()
-    settings, now = boards.ctx.settings, boards.clock.at
-    with boards.store.begin() as connection:
-        first = a_listing(1, posted_at=now, posted_is_relative=True)
-        ingest_boards(connection, [boards.board_listing(ACME, [first])], now=now, settings=settings)
-    boards.clock.advance(days=1)
+    first_at = boards.clock.at
+    boards.ingest(ACME, [a_listing(1, posted_at=first_at, posted_is_relative=True)])
+    later_at = boards.clock.advance(days=1)
 
-    with boards.store.begin() as connection:
-        later = a_listing(1, posted_at=boards.clock.at, posted_is_relative=True)
-        (ingest_result,) = ingest_boards(connection, [boards.board_listing(ACME, [later])], now=now, settings=settings)
+    ingest_result = boards.ingest(ACME, [a_listing(1, posted_at=later_at, posted_is_relative=True)])
 
-    assert (ingest_result.updated, boards.listings()[0].posted_at) == (0, now)
+    assert (ingest_result.updated, boards.listings()[0].posted_at) == (0, first_at)

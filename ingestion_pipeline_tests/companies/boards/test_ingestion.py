@@ -1,15 +1,19 @@
-"""Ingestion of a board: one listing per posting, missing twice is closed, doubtful lists are quarantined."""
+"""Ingestion of a board: one listing per posting, missing twice is closed, doubtful lists are quarantined; reports."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.companies.boards.board_polls import ListingToEvaluate, spawn_jobs
+from ingestion_pipeline.companies import checks
+from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.boards.listing_rows import close_expired
+from ingestion_pipeline.companies.job_listing import Listing
+from ingestion_pipeline.companies.reports import BoardReport, board_reports
 from ingestion_pipeline.sources.files import accept_drop
-from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
+from ingestion_pipeline.sources.status import mark_reported
+from ingestion_pipeline.store.tables import audit_log, job_listings, job_matches, snapshots, tasks
 from ingestion_pipeline_tests.companies.boards.job_boards import ACME, Boards, a_board, a_job, a_match, jobs
 from ingestion_pipeline_tests.polling_runs import rows, task_row
 
@@ -17,9 +21,7 @@ pytestmark = pytest.mark.both_databases
 
 
 def test_a_first_poll_adds_listings_links_and_tasks_without_notifications(boards: Boards) -> None:
-    boards.add()
-
-    polled = boards.poll(jobs(1, 2))
+    polled = boards.start(jobs(1, 2))
 
     first, second = boards.listings()
     assert polled.counts.changed == 1
@@ -33,9 +35,7 @@ def test_a_first_poll_adds_listings_links_and_tasks_without_notifications(boards
 
 def test_a_job_task_inherits_the_lineage_of_its_poll_and_carries_its_url(boards: Boards) -> None:
     """Trap 16."""
-    boards.add()
-
-    boards.poll(jobs(7))
+    boards.start(jobs(7))
 
     parent = task_row(boards.store, ACME)
     (task,) = boards.job_tasks()
@@ -50,8 +50,7 @@ def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) ->
     boards.add()
     deadline = "2026-01-31T12:00:00Z"
     boards.poll([a_job(1, application_deadline=deadline), a_job(2, application_deadline=deadline)])
-    with boards.store.begin() as connection:
-        closed = close_expired(connection, now=boards.clock.at)
+    closed = boards.apply(close_expired)
     states = {listing.title: listing.status for listing in boards.listings()}
 
     boards.poll(
@@ -68,8 +67,7 @@ def test_an_expired_listing_reopens_when_its_board_extends_it(boards: Boards) ->
 
 
 def test_a_change_of_the_department_alone_is_stored_and_evaluates_nothing_again(boards: Boards) -> None:
-    boards.add()
-    boards.poll([a_job(1, departments=[{"name": "Baking"}])])
+    boards.start([a_job(1, departments=[{"name": "Baking"}])])
     before = len(boards.job_tasks())
     changed_at = boards.listings()[0].changed_at
     boards.clock.advance(hours=1)
@@ -84,8 +82,7 @@ def test_a_change_of_the_department_alone_is_stored_and_evaluates_nothing_again(
 
 
 def test_a_listing_added_after_the_first_sync_is_announced(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
 
     boards.poll(jobs(1, 2))
 
@@ -94,8 +91,7 @@ def test_a_listing_added_after_the_first_sync_is_announced(boards: Boards) -> No
 
 
 def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
     posted_at = boards.clock.advance(hours=1).isoformat()
     boards.add(a_board(config={"api_base": "http://api.test", "company": "Acme"}))
 
@@ -110,9 +106,8 @@ def test_a_board_that_moved_announces_jobs_posted_since_and_no_older_ones(boards
 def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_it(
     boards: Boards, *, is_evaluated: bool
 ) -> None:
-    boards.add()
-    boards.poll(jobs(1))
-    boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.start(jobs(1))
+    boards.add(a_board("mirror"))
     boards.serve_jobs(jobs(1, 2, 3), token="mirror")
     boards.poll()
     if is_evaluated:
@@ -130,9 +125,8 @@ def test_a_job_of_another_boards_first_sync_is_announced_once_when_a_board_adds_
 
 @pytest.mark.slow
 def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
-    boards.add(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.start(jobs(1, 2))
+    boards.add(a_board("mirror"))
     boards.serve_jobs(jobs(1), token="mirror")
     boards.poll()
     before = len(boards.job_tasks())
@@ -145,9 +139,7 @@ def test_the_backlog_of_a_board_is_not_announced_when_a_later_board_lists_it(boa
 
 def test_a_board_that_starts_empty_succeeds_without_a_first_sync(boards: Boards) -> None:
     """Trap 19: zero jobs is a success."""
-    boards.add()
-
-    boards.poll([])
+    boards.start([])
 
     row = boards.source_row()
     assert (row.status, row.failure_count, row.last_outcome) == ("active", 0, "first sync: 0 found, nothing new")
@@ -155,8 +147,7 @@ def test_a_board_that_starts_empty_succeeds_without_a_first_sync(boards: Boards)
 
 
 def test_a_changed_listing_is_updated_and_evaluated_again(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
 
     boards.poll([a_job(1), a_job(2, title="Lead Engineer")])
 
@@ -167,11 +158,9 @@ def test_a_changed_listing_is_updated_and_evaluated_again(boards: Boards) -> Non
 
 
 def test_a_listing_missing_once_is_counted_and_missing_twice_is_closed(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2, 3))
+    boards.start(jobs(1, 2, 3))
     listing = boards.listings()[2]
-    with boards.store.begin() as connection:
-        connection.execute(insert(job_matches), [a_match(listing.id)])
+    boards.execute(insert(job_matches).values(a_match(listing.id)))
 
     boards.poll(jobs(1, 2))
     assert [(link.missing, link.available) for link in boards.links()][2] == (1, True)
@@ -205,8 +194,7 @@ def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: B
 
 @pytest.mark.slow
 def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2, 3))
+    boards.start(jobs(1, 2, 3))
 
     for _ in range(3):
         boards.poll([*jobs(1, 2), {"title": "no id"}])
@@ -217,8 +205,7 @@ def test_an_incomplete_list_closes_nothing(boards: Boards) -> None:
 
 @pytest.mark.slow
 def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2))
+    boards.start(jobs(1, 2))
 
     boards.poll([])
     boards.poll([])
@@ -233,22 +220,19 @@ def test_an_empty_list_after_a_full_one_is_quarantined(boards: Boards) -> None:
 
 @pytest.mark.slow
 def test_a_large_drop_is_quarantined_until_an_operator_accepts_it(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(*range(10)))
+    boards.start(jobs(*range(10)))
 
     boards.poll(jobs(1, 2))
     assert "8 of 10 known jobs are missing" in boards.source_row().last_outcome
 
-    with boards.store.begin() as connection:
-        accept_drop(connection, ACME, actor="me", now=boards.clock.at)
+    boards.apply(accept_drop, ACME, actor="me")
     boards.poll(jobs(1, 2))
     assert sum(row.status == "open" for row in boards.listings()) == 2
 
 
 @pytest.mark.slow
 def test_a_renamed_field_is_quarantined_and_its_body_is_stored(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1, 2, 3))
+    boards.start(jobs(1, 2, 3))
     before = boards.listings()
     renamed = [{**job, "body": job["content"]} for job in jobs(1, 2, 3, title="Other")]
     for job in renamed:
@@ -265,8 +249,7 @@ def test_a_renamed_field_is_quarantined_and_its_body_is_stored(boards: Boards) -
 
 
 def test_renaming_every_field_fails_the_poll_and_stores_the_body(boards: Boards) -> None:
-    boards.add()
-    boards.poll(jobs(1))
+    boards.start(jobs(1))
 
     boards.poll([{"key": 1, "name": "Engineer"}])
 
@@ -286,16 +269,14 @@ def test_a_job_in_two_cities_on_one_board_is_two_listings(boards: Boards) -> Non
 
 
 def test_jobs_that_share_one_url_are_separate_listings_and_each_evaluated(boards: Boards) -> None:
-    boards.add()
-
-    boards.poll(jobs(1, 2, absolute_url="https://acme.test/careers"))
+    boards.start(jobs(1, 2, absolute_url="https://acme.test/careers"))
 
     assert len(boards.listings()) == len(boards.job_tasks()) == 2
     assert len({task.url for task in boards.job_tasks()}) == 2
 
 
 def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     boards.serve_jobs(jobs(1), token="acme")
     copy = a_job(99, title="Engineer 1", content=a_job(1)["content"], company_name="Acme GmbH")
     boards.serve_jobs([copy], token="other")
@@ -313,7 +294,7 @@ def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Bo
 
 @pytest.mark.slow
 def test_a_listing_is_closed_only_when_no_board_lists_it(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     shared = {"absolute_url": "https://acme.test/jobs/1?utm_source=x"}
     boards.serve_jobs([*jobs(5), a_job(1, **shared)], token="acme")
     boards.serve_jobs([*jobs(6), a_job(77, **shared)], token="other")
@@ -330,7 +311,7 @@ def test_a_listing_is_closed_only_when_no_board_lists_it(boards: Boards) -> None
 
 
 def test_a_second_board_fills_missing_fields_and_overwrites_nothing(boards: Boards) -> None:
-    boards.add(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.add_two()
     boards.serve_jobs([a_job(1, location=None)], token="acme")
     shared = a_job(1)["absolute_url"]
     boards.serve_jobs([a_job(7, absolute_url=shared, title="Engineer!")], token="other")
@@ -346,13 +327,10 @@ def test_a_second_board_fills_missing_fields_and_overwrites_nothing(boards: Boar
 
 def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
     boards.add()
-    board_listing = boards.board_listing(ACME, [])
-    parent = replace(board_listing.task, spawn_depth=10)
+    board_listing = boards.board_listing(ACME, [Listing(external_id="1", title="Engineer", url="https://a.test/1")])
+    too_deep = replace(board_listing, task=replace(board_listing.task, spawn_depth=10))
     with boards.store.begin() as connection:
-        evaluation = ListingToEvaluate(
-            parent=parent, source=boards.source(), listing_id=1, url="https://a.test/1", is_new=True
-        )
-        spawn_jobs(connection, [evaluation], now=boards.clock.at, settings=boards.ctx.settings)
+        ingest_boards(connection, [too_deep], now=boards.clock.at, settings=boards.ctx.settings)
         query = select(audit_log).where(audit_log.c.action == "spawn.refused")
         (audit_row,) = connection.execute(query).all()
 
@@ -361,5 +339,102 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
 
 
 def finish_job_tasks(boards: Boards) -> None:
+    boards.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
+
+
+def board_report(boards: Boards, source_id: str = ACME) -> BoardReport:
+    with boards.store.read() as connection:
+        [board] = board_reports(connection, [source_id])
+    return board
+
+
+def set_decision(boards: Boards, decision: str, *ids: int, rejected_by: str = "salary") -> None:
+    rejection = {"category": "rejection", "name": rejected_by}
+    filter_result = {"passed": False, "rejected_by": rejected_by, "items": [rejection]}
+    values = {"decision": decision, "filter_result": filter_result}
+    boards.execute(update(job_listings).where(job_listings.c.id.in_(ids)).values(values))
+
+
+def test_the_funnel_of_a_board_counts_the_outcomes_of_its_jobs(boards: Boards) -> None:
+    boards.add_two()
+    boards.serve_jobs(jobs(1, 2, 3, 4, 5), token="acme")
+    boards.serve_jobs([a_job(1), a_job(9)], token="other")
+    boards.poll()
+    ids = [row.id for row in boards.listings() if row.source_id == ACME]
+    set_decision(boards, "filtered", *ids[:2])
+    set_decision(boards, "filtered", ids[2], rejected_by="age")
+    set_decision(boards, "matched", ids[3])
+
+    acme, other = board_report(boards), board_report(boards, "job_board:other")
+
+    assert (acme.found, acme.matched, acme.skipped, acme.waiting) == (5, 1, 0, 1)
+    assert acme.filtered == {"salary": 2, "age": 1}
+    assert {(acme.new, acme.duplicate), (other.new, other.duplicate)} <= {(5, 0), (4, 1), (2, 0), (1, 1)}
+    assert acme.new + other.new == 6
+    assert acme.duplicate + other.duplicate == 1
+
+
+@pytest.mark.slow
+def test_a_report_counts_changes_since_the_previous_report(boards: Boards) -> None:
+    boards.start(jobs(1, 2))
     with boards.store.begin() as connection:
-        connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
+        mark_reported(connection, [ACME])
+
+    boards.poll([a_job(1, title="Lead"), *jobs(2, 3)])
+
+    report = board_report(boards)
+    assert (report.new, report.updated, report.closed, report.found) == (1, 1, 0, 3)
+    assert [listing["is_new"] for listing in report.newest] == [True, False, False]
+
+
+@pytest.mark.slow
+def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
+    boards.start(jobs(1, 2))
+
+    boards.poll([])
+    with boards.store.read() as connection:
+        assert [check_finding.subject for check_finding in checks.dropped(connection)] == [ACME]
+        assert checks.lost_fields(connection) == []
+
+    boards.poll(jobs(1, 2, location=None))
+    with boards.store.read() as connection:
+        assert checks.dropped(connection) == []
+        (finding,) = checks.lost_fields(connection)
+    assert "2 of 2 known jobs have lost their location" in finding.message
+
+
+def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> None:
+    boards.start(jobs(1))
+    settings = boards.ctx.settings
+
+    def stale_after(days: int) -> int:
+        now = boards.clock.at + timedelta(days=days)
+        with boards.store.read() as connection:
+            return len(checks.stale_boards(connection, now=now, settings=settings))
+
+    assert (stale_after(13), stale_after(15)) == (0, 1)
+
+
+@pytest.mark.slow
+def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
+    boards.add()
+    boards.serve(404)
+    for _ in range(5):
+        boards.poll()
+
+    with boards.store.read() as connection:
+        (finding,) = checks.stale_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
+    assert "5 failed polls" in finding.message
+
+
+def test_a_board_whose_jobs_are_all_filtered_is_a_finding(boards: Boards) -> None:
+    boards.start(jobs(*range(6)))
+    ids = [row.id for row in boards.listings()]
+
+    set_decision(boards, "filtered", *ids)
+    with boards.store.read() as connection:
+        assert [row.subject for row in checks.all_filtered(connection)] == [ACME]
+
+    set_decision(boards, "skipped", ids[0])
+    with boards.store.read() as connection:
+        assert checks.all_filtered(connection) == []

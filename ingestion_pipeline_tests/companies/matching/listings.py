@@ -9,12 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, insert, select, update
+from sqlalchemy import Executable, Table, insert, select, update
 
 from ingestion_pipeline.companies.matching.evaluation import ListingEvaluator
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.listing_runs import ListingHandler, MatchRunResult, match_listings
-from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
+from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies, load_profile
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingOutcome, ListingWork, Rules
 from ingestion_pipeline.companies.records import job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -27,7 +27,7 @@ from ingestion_pipeline.store.tables import job_listings, listing_sources
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, add_sources
 
 BOARD = "job_board:northwind"
 PROFILE = """\
@@ -124,6 +124,12 @@ class Listings:
         }
         add_sources(self.ctx.store, Definition(**(values | changes)))
 
+    @property
+    def rules(self) -> Rules:
+        profile = load_profile(self.profile)
+        assert isinstance(profile, Profile)
+        return Rules(profile=profile, settings=self.ctx.settings)
+
     def write_profile(self, text: str) -> None:
         self.profile.write_text(text)
 
@@ -150,6 +156,12 @@ class Listings:
             insert_tasks(connection, [task], now=now)
         return id_
 
+    def evaluated(self, **changes: Any) -> Any:
+        """Add a listing and evaluate it; return its row."""
+        id_ = self.add(**changes)
+        self.run()
+        return self.row(job_listings, id_)
+
     def requeue(self, id_: int, *, is_unreported: bool = False) -> None:
         """Add a task for the listing, as a board does when the listing changes."""
         row = self.row(job_listings, id_)
@@ -158,9 +170,21 @@ class Listings:
             task = job_task(id_, row.url, row.source_id, now=now, is_unreported=is_unreported)
             insert_tasks(connection, [task], now=now)
 
-    def update(self, table: Table, id_: int, **values: Any) -> None:
+    def advance(self, **duration: float) -> None:
+        clock = self.ctx.store.clock
+        assert isinstance(clock, RunningClock)
+        clock.advance(**duration)
+
+    def execute(self, statement: Executable) -> None:
         with self.ctx.store.begin() as connection:
-            connection.execute(update(table).where(table.c.id == id_).values(values))
+            connection.execute(statement)
+
+    def update(self, table: Table, id_: int, **values: Any) -> None:
+        self.execute(update(table).where(table.c.id == id_).values(values))
+
+    def run_with(self, profile: str) -> MatchRunResult:
+        self.write_profile(profile)
+        return self.run()
 
     def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchRunResult:
         return asyncio.run(self.run_async(source_ids, **more))

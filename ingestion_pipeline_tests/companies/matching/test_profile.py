@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from ingestion_pipeline.companies.matching.profile import (
     Allowed,
     BadProfile,
@@ -12,30 +10,9 @@ from ingestion_pipeline.companies.matching.profile import (
     example_profile,
     load_profile,
 )
+from ingestion_pipeline_tests.companies.cases import FOLDER, tables, with_cases
 
-INVALID_PROFILE = """\
-skills:
-  Python: 11
-  Go: best
-home_city: [Portland]
-time_zone: Portland
-salary_floor: 100k
-currency: dollars
-seniority:
-  wanted: [senior]
-  unwanted: senior
-  strike: {mid: 1}
-work_modes:
-  remote: maybe
-roles: {backend: 900}
-stop:
-  domains: ["https://spam.test/"]
-  keywords: [yes]
-technologies:
-  undesired: [PHP]
-favourite_colour: blue
-home_city: Berlin
-"""
+INVALID_PROFILE = (FOLDER / "invalid_profile.txt").read_text()
 
 
 def write_profile(folder: Path, text: str) -> Path:
@@ -52,22 +29,7 @@ def problem_lines(folder: Path, text: str) -> dict[str, int]:
 
 
 def test_every_mistake_in_a_profile_is_reported_with_its_line(tmp_path: Path) -> None:
-    assert problem_lines(tmp_path, INVALID_PROFILE) == {
-        "skills.Python": 2,
-        "skills.Go": 3,
-        "time_zone": 5,
-        "salary_floor": 6,
-        "currency": 7,
-        "seniority.unwanted": 10,
-        "seniority.strike": 11,
-        "work_modes.remote": 13,
-        "roles.backend": 14,
-        "stop.domains": 16,
-        "stop.keywords": 17,
-        "technologies.undesired": 19,
-        "favourite_colour": 20,
-        "home_city": 4,
-    }
+    assert problem_lines(tmp_path, INVALID_PROFILE) == tables("profile")["invalid_profile_lines"]
 
 
 def test_each_mistake_names_the_accepted_values(tmp_path: Path) -> None:
@@ -79,18 +41,7 @@ def test_each_mistake_names_the_accepted_values(tmp_path: Path) -> None:
     assert "favourite_colour: no key of a profile; there are: skills, home_city" in message
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("skills: {a: 1", "yaml"),
-        ("- Python", "file"),
-        ("", "file"),
-        ("home_city: Portland", "skills"),
-        ("skills: &a {Python: 1}\nroles: *a", "yaml"),
-        ("seniority: senior\nskills: {Go: 1}", "seniority"),
-        ("skills: {1: 1}", "skills"),
-    ],
-)
+@with_cases("text", "key")
 def test_a_document_that_is_not_a_profile_is_reported(tmp_path: Path, text: str, key: str) -> None:
     assert key in problem_lines(tmp_path, text)
 

@@ -1,28 +1,36 @@
-"""Runs that evaluate listings: each is claimed, evaluated and written once."""
+"""Runs that evaluate listings once, and again for a changed profile or a replayed dead letter."""
 
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
 from ingestion_pipeline.companies.matching import listing_runs
-from ingestion_pipeline.companies.matching.listing_runs import rules_of
-from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, Rules, open_listings
+from ingestion_pipeline.companies.matching.listing_runs import (
+    CLOSED,
+    is_work_waiting,
+    requeue_outdated,
+)
+from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, open_listings
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.companies.reports import list_matches
 from ingestion_pipeline.engine.handler import Failed
-from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, tasks
+from ingestion_pipeline.registry import replay
+from ingestion_pipeline.store.tables import companies, dead_letters, job_listings, job_matches, outbox, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.company_sites import transaction
 from ingestion_pipeline_tests.companies.matching.listings import (
     BOARD,
     MATCHING_TEXT,
+    PLAIN_PAGE,
     PROFILE,
     Listings,
     evaluated,
     write_outcomes,
 )
+from ingestion_pipeline_tests.fakes import FakeWeb
 
 pytestmark = pytest.mark.both_databases
 
@@ -32,12 +40,6 @@ CHEAP = {"minimum": None, "maximum": "50000", "currency": "USD", "period": "year
 def task_statuses(listings: Listings) -> dict[str, str]:
     """Return the status of each task by the URL of its listing."""
     return {row.url: row.status for row in listings.rows(tasks) if row.kind == JOB}
-
-
-def current_rules(listings: Listings) -> Rules:
-    rules = rules_of(listings.ctx.settings)
-    assert rules is not None
-    return rules
 
 
 def test_a_matching_listing_is_stored_with_its_reason_and_announced(listings: Listings) -> None:
@@ -196,7 +198,7 @@ def test_a_decision_on_outdated_content_is_discarded(listings: Listings) -> None
         [work] = open_listings(connection, claimed, now=NOON)
     listings.update(job_listings, id_, content_hash="changed", salary=CHEAP)
 
-    rules = current_rules(listings)
+    rules = listings.rules
     written = write_outcomes(listings.ctx, rules, evaluated(work))
     counts = listings.run().counts
 
@@ -211,10 +213,9 @@ def test_a_worker_that_lost_its_claim_writes_nothing(listings: Listings) -> None
     [task] = worker.claim(ClaimFilter(kind=JOB), limit=9)
     with listings.ctx.store.read() as connection:
         [work] = open_listings(connection, [task], now=NOON)
-    with listings.ctx.store.begin() as connection:
-        connection.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
+    listings.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
 
-    written = write_outcomes(listings.ctx, current_rules(listings), evaluated(work))
+    written = write_outcomes(listings.ctx, listings.rules, evaluated(work))
 
     assert written["lost"] == 1
     assert (listings.rows(job_matches), listings.rows(companies)) == ([], [])
@@ -230,7 +231,7 @@ def test_the_third_failure_is_a_dead_letter_that_names_the_cure(listings: Listin
         error = Transient(f"it broke, time {attempt}", code="broke")
         assert isinstance(work, ListingWork)
         failed = Failed(task=work.task, item=ListingItem(work=work), error=error)
-        write_outcomes(listings.ctx, current_rules(listings), failed)
+        write_outcomes(listings.ctx, listings.rules, failed)
 
     assert task_statuses(listings) == {"http://jobs.test/1": "FAILED"}
     [dead_letter] = listings.rows(dead_letters)
@@ -244,8 +245,7 @@ def test_listings_of_one_board_can_be_evaluated_on_demand_before_they_are_due(li
     listings.add(url="http://jobs.test/1")
     listings.add(url="http://other.test/1", source_id="job_board:other")
     later = NOON + timedelta(hours=5)
-    with listings.ctx.store.begin() as connection:
-        connection.execute(tasks.update().where(tasks.c.kind == JOB).values(not_before=later))
+    listings.execute(tasks.update().where(tasks.c.kind == JOB).values(not_before=later))
 
     run_result = listings.run([BOARD])
 
@@ -253,3 +253,188 @@ def test_listings_of_one_board_can_be_evaluated_on_demand_before_they_are_due(li
     with listings.ctx.store.read() as connection:
         query = select(job_listings.c.source_id).where(job_listings.c.decision.is_not(None))
         assert list(connection.execute(query).scalars()) == [BOARD]
+
+
+PAINTER = PROFILE.replace("Python: 10", "Painting: 10").replace("PostgreSQL: 9", "Drawing: 9")
+PAINTING = "You paint and you draw: Painting and Drawing are what you have done for 9 years. " * 5
+
+
+def has_work(listings: Listings) -> bool:
+    with listings.ctx.store.read() as connection:
+        now = listings.ctx.store.clock.now(connection)
+        return is_work_waiting(connection, listings.rules, now=now)
+
+
+def match_statuses(listings: Listings) -> dict[int, str]:
+    return {row.listing_id: row.status for row in listings.rows(job_matches)}
+
+
+def test_a_changed_profile_reevaluates_open_listings_and_withdraws_matches(listings: Listings) -> None:
+    coder = listings.add(url="http://jobs.test/1")
+    painter = listings.add(url="http://jobs.test/2", title="Senior Painter", description=PAINTING)
+    listings.run()
+    before = match_statuses(listings)
+
+    listings.write_profile(PAINTER)
+    is_waiting = has_work(listings)
+    run_result = listings.run()
+
+    assert before == {coder: "new"}
+    assert is_waiting
+    assert (run_result.rejudged, run_result.counts.withdrawn) == (2, 1)
+    assert match_statuses(listings) == {coder: "withdrawn", painter: "new"}
+    assert not has_work(listings)
+
+
+def test_a_match_that_returns_is_not_announced_again(listings: Listings) -> None:
+    id_ = listings.add()
+    listings.run()
+    listings.run_with(PAINTER)
+
+    run_result = listings.run_with(PROFILE)
+
+    assert (run_result.counts.matched, run_result.counts.new_matches, run_result.counts.told) == (1, 0, 0)
+    assert match_statuses(listings) == {id_: "new"}
+    assert len(listings.rows(outbox)) == 1
+
+
+def test_a_job_of_a_first_sync_is_not_announced_when_another_profile_matches_it(listings: Listings) -> None:
+    """A changed profile is no news about the job; it is listed among the matches."""
+    first = listings.add(url="http://jobs.test/1", title="Senior Painter", description=PAINTING)
+    later = listings.add(url="http://jobs.test/2", title="Staff Painter", description=PAINTING)
+    synced_at = listings.row(job_listings, first).first_seen_at
+    listings.update(job_listings, later, first_seen_at=synced_at + timedelta(hours=1))
+    listings.execute(update(sources).values(synced_at=synced_at))
+    listings.run()
+
+    run_result = listings.run_with(PAINTER)
+
+    assert match_statuses(listings) == {first: "new", later: "new"}
+    assert run_result.counts.told == 1
+    assert [row.subject_id for row in listings.rows(outbox)] == [str(later)]
+
+
+def test_a_reevaluated_listing_stays_in_its_lineage(listings: Listings) -> None:
+    id_ = listings.add()
+    listings.run()
+    listings.run_with(PAINTER)
+
+    requeued_task = [row for row in listings.rows(tasks) if row.payload.get("listing_id") == id_][-1]
+
+    assert requeued_task.tracking_id == listings.row(job_listings, id_).tracking_id
+
+
+def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(listings: Listings) -> None:
+    id_ = listings.add()
+    listings.run()
+    listings.advance(days=20)
+
+    listings.run_with(PROFILE.replace("Go: 7", "Go: 6"))
+
+    assert match_statuses(listings) == {id_: "new"}
+    assert listings.row(job_listings, id_).match_result["adjustments"][0]["points"] == 15
+
+
+def test_an_unchanged_profile_reevaluates_nothing(listings: Listings) -> None:
+    listings.add()
+    listings.run()
+
+    run_result = listings.run_with(PROFILE + "# with another comment\n")
+
+    assert (run_result.rejudged, run_result.counts.matched) == (0, 0)
+
+
+def test_closed_listings_are_not_requeued_and_the_others_up_to_a_limit(listings: Listings) -> None:
+    ids = [listings.add(url=f"http://jobs.test/{number}") for number in range(5)]
+    listings.run()
+    listings.update(job_listings, ids[0], status="closed")
+    listings.write_profile(PAINTER)
+    rules = listings.rules
+
+    with transaction(listings.ctx) as (connection, now):
+        first = requeue_outdated(connection, rules, now=now, limit=3)
+        second = requeue_outdated(connection, rules, now=now)
+
+    assert (first, second) == (3, 1)
+
+
+def test_listings_that_share_one_url_are_each_reevaluated(listings: Listings) -> None:
+    """Some boards have one page for all jobs: only the first has a URL key."""
+    ids = [listings.add(url=f"http://jobs.test/{number}") for number in range(3)]
+    listings.run()
+    for id_ in ids[1:]:
+        listings.update(job_listings, id_, url="http://jobs.test/0", url_key=None)
+
+    run_result = listings.run_with(PAINTER)
+
+    assert run_result.rejudged == len(ids)
+    assert not has_work(listings)
+
+
+def test_a_listing_whose_page_is_gone_is_reevaluated_only_once(listings: Listings) -> None:
+    listings.write_profile(PROFILE.replace("[Spamco]", "[Northwind]"))
+    id_ = listings.add(description=None)  # the stop list rejects it before its page is fetched
+    listings.run()
+    listings.write_profile(PROFILE)  # now its page is fetched, and is gone
+
+    run_result = listings.run()
+
+    assert (run_result.rejudged, run_result.counts.skipped) == (1, 1)
+    assert listings.row(job_listings, id_).decision == "skipped"
+    assert not has_work(listings)
+    assert listings.run().rejudged == 0
+
+
+@pytest.mark.slow
+def test_a_dead_lettered_listing_is_not_reevaluated(listings: Listings, web: FakeWeb) -> None:
+    listings.write_profile(PROFILE.replace("[Spamco]", "[Northwind]"))
+    listings.add(description=None)
+    listings.run()
+    web.routes |= {"/1": "<html><body>a page without a word of the job</body></html>"}
+
+    run_result = listings.run_with(PROFILE)
+    listings.run()
+
+    assert (run_result.rejudged, run_result.counts.failed) == (1, 1)
+    assert not has_work(listings)
+    assert len(listings.rows(dead_letters)) == 1
+
+
+@pytest.fixture
+def dead_lettered_id(listings: Listings, web: FakeWeb) -> int:
+    """The id of a dead-lettered listing whose page was empty and has a description now."""
+    web.routes |= {"/1": "<html><body>nothing</body></html>"}
+    id_ = listings.add(description=None)
+    listings.run()
+    web.routes |= {"/1": PLAIN_PAGE}
+    return id_
+
+
+def replay_dead_letter(listings: Listings) -> str:
+    [dead_letter] = listings.rows(dead_letters)
+    with transaction(listings.ctx) as (connection, now):
+        return replay(connection, dead_letter.id, actor="test", now=now)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_task", [True, False])
+def test_a_replayed_listing_is_evaluated_even_without_its_task(
+    listings: Listings, dead_lettered_id: int, has_task: bool
+) -> None:
+    if not has_task:
+        with listings.ctx.store.begin() as connection:
+            connection.execute(delete(tasks).where(tasks.c.kind == JOB))
+
+    replay_result = replay_dead_letter(listings)
+    listings.run()
+
+    assert replay_result == "queued"
+    assert listings.row(job_listings, dead_lettered_id).decision == "matched"
+    assert listings.rows(dead_letters)[0].replayed_at is not None
+
+
+@pytest.mark.slow
+def test_a_listing_that_closed_meanwhile_is_not_requeued(listings: Listings, dead_lettered_id: int) -> None:
+    listings.update(job_listings, dead_lettered_id, status="closed")
+
+    assert replay_dead_letter(listings) == CLOSED

@@ -12,20 +12,9 @@ from ingestion_pipeline.companies.job_listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.reading.structured.embedded import read_json
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
-from ingestion_pipeline_tests.companies.platform_fixtures import FIXTURES, fixture_body, parse_board
+from ingestion_pipeline_tests.companies.platform_fixtures import BOARDS, FIXTURES, fixture_body, parse_board
 
-EMPTY = {
-    "greenhouse": b'{"jobs": [], "meta": {"total": 0}}',
-    "lever": b"[]",
-    "ashby": b'{"jobs": [], "apiVersion": "1"}',
-    "workday": b'{"total": 0, "jobPostings": []}',
-    "smartrecruiters": b'{"offset": 0, "limit": 100, "totalFound": 0, "content": []}',
-    "recruitee": b'{"offers": []}',
-    "workable": b'{"name": "Vandelay", "jobs": []}',
-    "personio": b"<workzag-jobs></workzag-jobs>",
-    "rss": b'<rss version="2.0"><channel><title>Jobs</title></channel></rss>',
-    "json": b'{"data": {"results": []}}',
-}
+EMPTY = {name: board["empty"].encode() for name, board in BOARDS.items() if "empty" in board}
 JSON_APIS = [name for name, empty in EMPTY.items() if empty[:1] in b"{[" and name != "json"]
 HTML = b"<!doctype html><html><head><title>Checking your browser</title></head><body>x</body></html>"
 ITEM_KEYS = {"greenhouse": "jobs", "ashby": "jobs", "workday": "jobPostings", "recruitee": "offers"}

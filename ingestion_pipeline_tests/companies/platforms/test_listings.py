@@ -1,4 +1,4 @@
-"""Listings that each platform adapter parses from hand-made bodies in fixtures/jobs."""
+"""Listings that each platform adapter parses from fixtures/jobs, and lists recognised on pages of any layout."""
 
 import json
 from dataclasses import dataclass
@@ -9,8 +9,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from ingestion_pipeline.companies import Listing, Remote
+from ingestion_pipeline.companies.platforms import BadConfig, platform
 from ingestion_pipeline.companies.platforms.job_board import description_of
+from ingestion_pipeline.companies.platforms.job_lists import recognised_jobs
 from ingestion_pipeline.reading.structured.items import MAX_RECORDS
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import fixture_body, parse_board
 
 
@@ -184,17 +188,86 @@ def test_a_list_of_too_many_jobs_is_cut_and_incomplete(name: str) -> None:
     assert not reading.is_complete
 
 
-@pytest.mark.parametrize(
-    ("raw", "markdown"),
-    [
-        ("<p>Pipes &amp; <b>tanks</b></p>", "Pipes & **tanks**"),
-        ("&lt;p&gt;Pipes &amp;amp; tanks&lt;/p&gt;", "Pipes & tanks"),
-        ("&amp;lt;p&amp;gt;Pipes&amp;lt;/p&amp;gt;", "Pipes"),
-        ("Pipes &amp; tanks", "Pipes & tanks"),
-        ("<p>Write &lt;b&gt; by hand</p>", "Write <b> by hand"),
-        ("", None),
-        ("<p> </p>", None),
-    ],
-)
+@with_cases("raw", "markdown")
 def test_a_description_is_converted_to_markdown_at_any_depth_of_escaping(raw: str, markdown: str | None) -> None:
     assert description_of(raw) == markdown
+
+
+URL = "https://acme.test/careers"
+MENU = "<nav><a href='/about'>About us</a><a href='/careers'>Careers</a><a href='/blog'>Blog</a></nav>"
+FOOT = "<footer><a href='/jobs/a'>Engineer privacy</a><a href='/jobs/b'>Manager terms</a></footer>"
+
+
+def page(body: str) -> str:
+    return f"<html><body>{MENU}<main><h1>Work with us</h1>{body}</main>{FOOT}</body></html>"
+
+
+CARDS = "".join(
+    f"<div class='card'><h3>{title}</h3><span class='job-location'>{place}</span>"
+    f"<p>Full-time</p><a class='more' href='/careers/{n}'>Learn more</a></div>"
+    for n, (title, place) in enumerate([("Data Engineer", "Oslo"), ("Welder", "Bergen")])
+)
+ROWS = "".join(
+    f"<tr class='row{n}'><td><a href='detail.php?job_id={n}'>{title}</a></td><td class='city'>Porto</td></tr>"
+    for n, title in enumerate(["Sales Manager", "Head of Painting", "Porter"])
+)
+WHOLE = "".join(
+    f"<li><a href='https://jobs.acme.test/o/{n}'><div>{title}</div><span>Köln</span></a></li>"
+    for n, title in enumerate(["Entwickler (m/w/d)", "Bäcker (m/w/d)", "Sachbearbeiterin"])
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "titles", "last"),
+    [
+        (CARDS, ["Data Engineer", "Welder"], "https://acme.test/careers/1"),
+        (
+            f"<table>{ROWS}</table>",
+            ["Sales Manager", "Head of Painting", "Porter"],
+            "https://acme.test/detail.php?job_id=2",
+        ),
+        (
+            f"<ul>{WHOLE}</ul>",
+            ["Entwickler (m/w/d)", "Bäcker (m/w/d)", "Sachbearbeiterin"],
+            "https://jobs.acme.test/o/2",
+        ),
+    ],
+    ids=["cards", "rows", "links"],
+)
+def test_jobs_are_recognised_by_repeated_blocks(body: str, titles: list[str], last: str) -> None:
+    jobs = recognised_jobs(page(body), url=URL)
+
+    assert [job["title"] for job in jobs] == titles
+    assert jobs[-1]["url"] == last
+
+
+def test_a_block_gives_its_location_and_employment_type() -> None:
+    first = recognised_jobs(page(CARDS), url=URL)[0]
+
+    assert (first["location"], first["employment_type"]) == ("Oslo", "Full-time")
+
+
+@with_cases("body", ids=["prose", "menu", "blog", "one", "the same", "a script's", "empty"])
+def test_an_uncertain_list_of_jobs_is_refused_and_never_empty(body: str) -> None:
+    board = platform("html").configure(URL, {"recognise": True})
+
+    assert recognised_jobs(page(body), url=URL) == []
+    with pytest.raises(Permanent, match="no list of jobs is recognised"):
+        board.read([page(body).encode()], content_types=["text/html"])
+
+
+def test_a_recognised_board_gives_a_complete_list_of_listings() -> None:
+    board = platform("html").configure(URL, {"recognise": True, "company": "Acme"})
+
+    reading = board.read([page(CARDS).encode()], content_types=["text/html"])
+
+    assert [(listing.title, listing.location, listing.company) for listing in reading.records] == [
+        ("Data Engineer", "Oslo", "Acme"),
+        ("Welder", "Bergen", "Acme"),
+    ]
+    assert reading.is_complete
+
+
+def test_selectors_together_with_recognition_are_refused() -> None:
+    with pytest.raises(BadConfig, match="items"):
+        platform("html").configure(URL, {"recognise": True, "items": "li"})

@@ -1,14 +1,19 @@
 """Requests of each board, page by page, and when a list is complete."""
 
+import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, UnknownPlatform, platform
-from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, UnknownPlatform, platform
+from ingestion_pipeline.engine.context import ChangedFeed, FetchState, fetch_feed
+from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.companies.platform_fixtures import (
+    BOARDS,
     CONFIGS,
     NOW,
     URLS,
@@ -17,20 +22,7 @@ from ingestion_pipeline_tests.companies.platform_fixtures import (
     parse_board,
 )
 
-FIRST = {
-    "greenhouse": "https://boards-api.greenhouse.io/v1/boards/northwind/jobs?content=true&pay_transparency=true",
-    "lever": "https://api.eu.lever.co/v0/postings/acme?mode=json",
-    "ashby": "https://api.ashbyhq.com/posting-api/job-board/Open%20Space%20Labs?includeCompensation=true",
-    "workday": "https://globex.wd3.myworkdayjobs.com/wday/cxs/globex/Careers/jobs",
-    "smartrecruiters": "https://api.smartrecruiters.com/v1/companies/InitechLLC/postings?limit=100&offset=0",
-    "recruitee": "https://hooli.recruitee.com/api/offers/",
-    "workable": "https://apply.workable.com/api/v1/widget/accounts/vandelay?details=true",
-    "personio": "https://tyrell.jobs.personio.com/xml",
-    "jsonld": URLS["jsonld"],
-    "rss": URLS["rss"],
-    "json": URLS["json"],
-    "html": URLS["html"],
-}
+FIRST: dict[str, str] = {name: board.get("first_request", board["url"]) for name, board in BOARDS.items()}
 APIS = [name for name in FIRST if FIRST[name] != URLS[name]]
 
 
@@ -100,18 +92,7 @@ def test_workday_is_paged_by_post_with_an_offset() -> None:
     assert request_body(second)["offset"] == 20
 
 
-@pytest.mark.parametrize(
-    ("count", "total", "following"),
-    [
-        (20, 45, 20),
-        (4, 644, 4),  # a page shorter than requested, and the total states more
-        (20, 0, 20),  # later pages state a total of 0
-        (20, 20, 20),  # the total is capped at 2,000
-        (3, 0, None),
-        (3, 3, None),
-        (0, 45, None),
-    ],
-)
+@with_cases("count", "total", "following")
 def test_workdays_total_does_not_end_the_list(count: int, total: int, following: int | None) -> None:
     workday = configured_board("workday")
     request = workday.next_request(workday_page(count, total), previous=workday.first_request())
@@ -162,21 +143,7 @@ def test_a_page_that_links_to_itself_is_the_last() -> None:
     assert configured_board("html").next_request(page, previous=Request(url=URLS["html"])) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "url"),
-    [
-        (
-            "workday",
-            "workday_list.json",
-            "https://globex.wd3.myworkdayjobs.com/wday/cxs/globex/Careers/job/Bergen/Bridge-Engineer_R-1001",
-        ),
-        (
-            "smartrecruiters",
-            "smartrecruiters.json",
-            "https://api.smartrecruiters.com/v1/companies/InitechLLC/postings/744000012345678",
-        ),
-    ],
-)
+@with_cases("name", "file", "url")
 def test_a_posting_is_fetched_where_the_list_omits_its_text(name: str, file: str, url: str) -> None:
     listing = parse_board(name, fixture_body(file)).records[0]
     request = configured_board(name).detail_request(listing)
@@ -214,3 +181,201 @@ def test_a_career_site_is_recognised_in_every_form_of_its_url(url: str, site: st
     request = platform("workday").configure(url, {}).first_request()
 
     assert request.url.endswith(f"/wday/cxs/{site}/jobs")
+
+
+URL = "https://a.test/api/jobs?team=x"
+FIELDS = {"title": "t", "external_id": "id"}
+
+
+def a_list(pagination: Mapping[str, Any], **config: Any) -> JobBoard:
+    settings = {"items": "jobs", "fields": FIELDS, "pagination": dict(pagination), **config}
+    return platform("json").configure(URL, settings)
+
+
+def a_page(*numbers: int, **more: Any) -> bytes:
+    jobs = [{"t": f"Job {n}", "id": str(n)} for n in numbers]
+    return json.dumps({"jobs": jobs, **more}).encode()
+
+
+def fetch_all(board: JobBoard, *bodies: bytes, max_pages: int = 50) -> tuple[list[Request], list[Fetched]]:
+    """Return the requests in order and the fetched pages; a request after the last body answers 404."""
+    requests: list[Request] = []
+
+    async def fetch(request: Request) -> Answer:
+        requests.append(request)
+        if len(requests) > len(bodies):
+            raise Permanent("gone", code="http_404")
+        return Fetched(
+            url=request.url,
+            final_url=request.url,
+            status_code=200,
+            body=bodies[len(requests) - 1],
+            content_type=None,
+            etag=None,
+            last_modified=None,
+        )
+
+    feed = asyncio.run(
+        fetch_feed(board, FetchState(), parser_version="r", fetch=fetch, max_pages=max_pages, may_be_cut=True)
+    )
+    assert isinstance(feed, ChangedFeed)
+    return requests, list(feed.pages)
+
+
+def parse(board: JobBoard, pages: list[Fetched]) -> tuple[list[str | None], bool]:
+    reading = board.read([page.body for page in pages], content_types=[None] * len(pages))
+    return [listing.external_id for listing in reading.records], reading.is_complete
+
+
+def test_numbered_pages_are_fetched_until_one_is_empty() -> None:
+    board = a_list({"kind": "page_num", "parameter": "p"}, complete=True)
+
+    requests, pages = fetch_all(board, a_page(1, 2), a_page(3), a_page())
+
+    assert [request.url for request in requests] == [
+        f"https://a.test/api/jobs?team=x&p={number}" for number in (1, 2, 3)
+    ]
+    assert parse(board, pages) == (["1", "2", "3"], True)
+
+
+def test_numbered_pages_end_at_a_missing_page() -> None:
+    board = a_list({"kind": "url_template", "url_template": "https://a.test/p/{page}"})
+
+    requests, pages = fetch_all(board, a_page(1))
+
+    assert [request.url for request in requests] == ["https://a.test/p/1", "https://a.test/p/2"]
+    assert len(pages) == 1
+
+
+def test_a_server_that_repeats_its_last_page_ends_the_list() -> None:
+    board = a_list({"kind": "page_num"}, complete=True)
+
+    requests, pages = fetch_all(board, a_page(1), *[a_page(2)] * 9)
+
+    assert len(requests) == 3
+    assert parse(board, pages) == (["1", "2"], True)
+
+
+def test_offsets_grow_by_the_size_of_a_page() -> None:
+    board = a_list({"kind": "offset", "size": 2, "size_parameter": "limit"})
+
+    requests, _ = fetch_all(board, a_page(1, 2), a_page(3), a_page())
+
+    assert [request.url.partition("x&")[2] for request in requests] == [
+        "limit=2&offset=0",
+        "limit=2&offset=2",
+        "limit=2&offset=4",
+    ]
+
+
+def test_a_cursor_is_followed_until_there_is_none() -> None:
+    board = a_list({"kind": "cursor", "cursor": "meta.next"})
+
+    requests, _ = fetch_all(board, a_page(1, meta={"next": "a b"}), a_page(2, meta={"next": None}))
+
+    assert [request.url.partition("team=x")[2] for request in requests] == ["", "&cursor=a+b"]
+
+
+def test_a_post_request_carries_its_page_in_its_body() -> None:
+    board = a_list({"kind": "offset", "parameter": "from", "size": 20}, body={"q": "*"})
+
+    requests, _ = fetch_all(board, a_page(1), a_page())
+
+    assert [json.loads(request.body or b"") for request in requests] == [{"q": "*", "from": 0}, {"q": "*", "from": 20}]
+    assert {request.url for request in requests} == {URL}
+
+
+def test_a_list_cut_at_its_page_limit_is_incomplete() -> None:
+    board = a_list({"kind": "page_num", "max_pages": 2}, complete=True)
+
+    requests, pages = fetch_all(board, a_page(1), a_page(2), a_page(3))
+
+    assert len(requests) == 2
+    assert parse(board, pages) == (["1", "2"], False)
+
+
+def test_a_workday_list_cut_at_the_page_limit_is_incomplete() -> None:
+    board = platform("workday").configure("https://globex.wd3.myworkdayjobs.com/Careers", {})
+    bodies = [
+        json.dumps(
+            {
+                "total": 40,  # wrong: there are more
+                "jobPostings": [{"title": f"J{n}", "externalPath": f"/job/O/J_R-{page}{n}"} for n in range(20)],
+            }
+        ).encode()
+        for page in range(5)
+    ]
+
+    _, pages = fetch_all(board, *bodies, max_pages=2)
+
+    assert len(pages) == 2
+    assert parse(board, pages)[1] is False
+
+
+def test_html_pages_end_at_a_page_without_items() -> None:
+    config = {"items": "li", "fields": {"title": "a", "url": "a@href"}, "pagination": {"kind": "page_num"}}
+    board = platform("html").configure("https://a.test/careers", config)
+
+    _, pages = fetch_all(board, b"<ul><li><a href='/1'>One</a></ul>", b"<html><p>none</p></html>")
+
+    assert len(parse(board, pages)[0]) == 1
+
+
+def test_a_request_names_its_secret_without_the_value() -> None:
+    auth = {"place": "header", "name": "X-Api-Key", "env": "ACME_KEY"}
+
+    request = a_list({"kind": "page_num"}, auth=auth).first_request()
+
+    assert request.secret == Secret(place=SecretPlace.HEADER, name="X-Api-Key", variable="ACME_KEY")
+
+
+def test_every_mistake_in_pagination_and_auth_is_reported_at_once() -> None:
+    auth = {"place": "cookie", "env": "INGESTION_HOME", "value": "hunter2"}
+    pagination = {"kind": "offset", "cursor": "a", "max_pages": 51, "pages": 3}
+
+    with pytest.raises(BadConfig) as caught:
+        a_list(pagination, auth=auth)
+
+    message = str(caught.value)
+    for part in ("auth.place", "auth.env", "auth.value is no key", "pagination.size"):
+        assert part in message
+    for part in ("pagination.cursor", "pagination.max_pages", "pagination.pages is no key"):
+        assert part in message
+    assert "hunter2" not in message
+
+
+def test_an_aggregator_is_filtered_by_company_and_a_remote_board_is_remote() -> None:
+    config = {
+        "items": "jobs",
+        "fields": {**FIELDS, "company": "c", "salary_min": "low", "salary_currency": "cur"},
+        "company_filter": "acme",
+        "remote_only": True,
+    }
+    board = platform("json").configure(URL, config)
+    jobs = [{"t": "A", "id": "1", "c": "Acme Inc", "low": "90000", "cur": "EUR"}, {"t": "B", "id": "2", "c": "Bolt"}]
+
+    (listing,) = board.read([json.dumps({"jobs": jobs}).encode()], content_types=[None]).records
+
+    assert (listing.company, listing.remote) == ("Acme Inc", "remote")
+    assert listing.salary is not None
+    assert (str(listing.salary.minimum), listing.salary.currency) == ("90000", "EUR")
+
+
+def test_a_feed_is_parsed_by_configured_elements() -> None:
+    feed = b"""<rss version="2.0" xmlns:job="http://x/job"><channel><title>F</title><item>
+      <title>Engineer</title><link>https://a.test/1</link><job:company>Acme</job:company>
+      <region>Oslo</region></item></channel></rss>"""
+    fields = {"company": "job:company", "location": ["job:city", "region"]}
+    board = platform("rss").configure("https://a.test/jobs.rss", {"fields": fields})
+
+    (listing,) = board.read([feed], content_types=[None]).records
+
+    assert (listing.company, listing.location) == ("Acme", "Oslo")
+
+
+@pytest.mark.parametrize("auth", [{"env": "ACME_KEY"}, {"env": "ACME_KEY", "place": "bearer"}])
+def test_a_bearer_token_needs_no_name_with_or_without_its_place(auth: dict[str, str]) -> None:
+    secret = a_list({"kind": "page_num"}, auth=auth).first_request().secret
+
+    assert secret is not None
+    assert (secret.place, secret.variable) == ("bearer", "ACME_KEY")

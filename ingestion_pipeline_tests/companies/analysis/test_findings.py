@@ -1,18 +1,27 @@
-"""Facts and job boards on the pages of a company: structured data first, then text, each with its grounding."""
+"""Facts and job boards on the pages of a company, and its size, completeness, points and tier."""
 
 import json
 from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role
-from ingestion_pipeline.companies.analysis.findings import (
+from ingestion_pipeline.companies.analysis.company_analysis import (
+    Employees,
     Findings,
     collect_findings,
+    completeness,
+    employees_in,
     is_remote_first,
-    parse_company_page,
+    rank_points,
+    score,
+    size_category,
+    tech_alignment,
+    tier_of,
 )
+from ingestion_pipeline.companies.analysis.company_pages import CompanyPage, Role, parse_company_page
 from ingestion_pipeline.companies.board_discovery import boards_in
+from ingestion_pipeline.settings.groups import Company
+from ingestion_pipeline_tests.companies.cases import with_cases
 from ingestion_pipeline_tests.samples import sample
 
 HOME = "https://www.acme.test/"
@@ -35,30 +44,7 @@ def findings_with_data(**organization: Any) -> Findings:
     return collect_findings([company_page(f"<p>{LONG}</p>", head=script)], website=HOME)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "field", "value"),
-    [
-        ("We were founded in 2009 by two friends.", "founded", 2009),
-        ("Founded by Ann Lee and Bob Ray in 2015, we grew.", "founded", 2015),
-        ("Gegründet 1998 in Graz.", "founded", 1998),
-        ("Our 250+ employees work everywhere.", "size", "250+ employees"),
-        ("We are a team of 40 people.", "size", "team of 40 people"),
-        ("Wir beschäftigen 1.200 Mitarbeiterinnen.", "size", "1.200 Mitarbeiterinnen"),
-        ("Acme is headquartered in Portland, Oregon.", "headquarters", "Portland, Oregon"),
-        ("We are based in New York City.", "headquarters", "New York City"),
-        ("Headquarters: Graz, Austria", "headquarters", "Graz, Austria"),
-        ("Acme is headquartered in Portland, Oregon. Our team is small.", "headquarters", "Portland, Oregon"),
-        ("We are based in Berlin. Founders wanted a garden.", "headquarters", "Berlin"),
-        ("Headquarters: Washington, D.C. Our doors are open.", "headquarters", "Washington, D.C."),
-        ("We are headquartered in the U.S. Our team is small.", "headquarters", "the U.S."),
-        ("Headquartered in St. Louis, Missouri! We hire.", "headquarters", "St. Louis, Missouri"),
-        ("Headquartered in Portland, Oregon, Acme builds machines.", "headquarters", "Portland, Oregon"),
-        ("We are headquartered in Graz, Austria with offices in Oslo.", "headquarters", "Graz, Austria"),
-        ("Our head office: Stratford-upon-Avon, England. Visit us.", "headquarters", "Stratford-upon-Avon, England"),
-        ("Industry: Logistics software", "industry", "Logistics software"),
-        ("We are on a mission to make parcels happy.", "mission", "We are on a mission to make parcels happy."),
-    ],
-)  # fmt: skip
+@with_cases("sentence", "field", "value")
 def test_a_sentence_states_its_fact(sentence: str, field: str, value: object) -> None:
     assert facts_of(f"<p>{sentence}</p>")[field] == value
 
@@ -283,3 +269,82 @@ def test_an_unsupported_platform_is_noted() -> None:
 def test_a_careers_page_is_a_board_where_no_platform_is_linked() -> None:
     assert boards_on_page("<h1>Careers</h1>") == [("generic", None)]
     assert boards_on_page("<h1>About</h1>", Role.ABOUT) == []
+
+
+RULES = Company()
+
+
+@pytest.mark.parametrize(
+    ("points", "tier"), [(150, "S"), (149, "A"), (100, "A"), (99, "B"), (70, "B"), (69, "C"), (50, "C"), (49, "D")]
+)
+def test_a_tier_starts_at_its_minimum(points: int, tier: str) -> None:
+    assert tier_of(points) == tier
+
+
+def test_technologies_of_130_points_count_100() -> None:
+    stack = {"languages": ["python", "go"], "databases": ["redis"]}
+
+    assert tech_alignment(stack, {"Python": 60, "Go": 60, "redis": 10, "java": 50}, cap=100) == 100
+    assert tech_alignment(stack, {"java": 50}, cap=100) == 0
+
+
+def test_a_skill_counts_once_however_it_is_spelt() -> None:
+    stack = {"languages": ["go"], "infrastructure": ["kubernetes"]}
+
+    assert tech_alignment(stack, {"Golang": 20, "Go": 30, "K8s": 5}, cap=100) == 35
+
+
+def test_the_best_two_skills_reach_the_cap() -> None:
+    assert rank_points({"python": 10, "go": 10, "css": 1}) == {"python": 50, "go": 50, "css": 5}
+
+
+def test_149_is_a_and_150_is_s() -> None:
+    def tier(points: int) -> str:
+        company_score = score(
+            tech_stack={"languages": ["python"]},
+            is_remote_first=None,
+            places=["Offices in Portland, OR"],
+            ranks={"python": points},
+            rules=RULES,
+        )
+        return f"{company_score.points} {company_score.tier}"
+
+    assert (tier(99), tier(100), tier(130)) == ("149 A", "150 S", "150 S")
+
+
+def test_missing_information_neither_adds_nor_subtracts_points() -> None:
+    company_score = score(tech_stack={}, is_remote_first=None, places=[], ranks={"go": 90}, rules=RULES)
+
+    assert (company_score.points, company_score.tier) == (0, "D")
+
+
+def test_the_bonus_city_is_a_setting_and_matches_whole_words() -> None:
+    def points(city: str, place: str) -> int:
+        rules = Company(bonus_city=city)
+        return score(tech_stack={}, is_remote_first=None, places=[place], ranks={}, rules=rules).points
+
+    assert points("Portland", "portland, Oregon") == 50
+    assert points("Portland", "Portlandia") == 0
+    assert points("Graz", "Büro in Graz") == 50
+    assert points("", "anywhere") == 0
+
+
+@with_cases("about", "culture", "level")
+def test_completeness_follows_from_the_length_of_the_texts(about: int, culture: int, level: str) -> None:
+    texts = {"about": "a" * about or None, "culture": "c" * culture or None}
+
+    assert completeness(name="A", website="https://a.test", **texts) == level
+    assert completeness(name=None, website="https://a.test", **texts) == "thin"
+
+
+@with_cases("text", "expected")
+def test_a_head_count_is_parsed_in_any_format(text: str, expected: list[int | None] | None) -> None:
+    employees = employees_in(text)
+
+    assert (employees and [employees.low, employees.high]) == expected
+
+
+@with_cases("low", "high", "category")
+def test_large_starts_at_ten_thousand_and_small_ends_below_a_hundred(low: int, high: int | None, category: str) -> None:
+    assert size_category(Employees(low=low, high=high)) == category
+    assert size_category(None) is None
