@@ -13,8 +13,11 @@ from functools import cache
 from html import escape
 from urllib.parse import unquote
 
+from pydantic import TypeAdapter
+
 from ingestion_pipeline.demo.content import (
     HTML,
+    PUBLISHED,
     DemoContent,
     DemoState,
     Query,
@@ -44,31 +47,13 @@ class Course:
         return f"/courses/{self.code.lower().replace(' ', '-')}"
 
 
-def listed(lines: str) -> tuple[Course, ...]:
-    """Parse courses from lines: code, title, credits, description, prerequisites, by bars."""
-    return tuple(Course(*line.split("|")) for line in lines.strip().splitlines())
+def published(catalogue: str) -> tuple[Course, ...]:
+    """Return the courses of a catalogue as shipped."""
+    return TypeAdapter(tuple[Course, ...]).validate_python(PUBLISHED["courses"][catalogue])
 
 
-COLLEGE_COURSES = listed("""
-ART 204|Drawing Ships|3|Hulls, rigging and water from observation, in pencil and in ink.
-BIO 120|Life of the Tidal Flat|4|Worms, waders and weeds between high and low water, with six field days.
-BIO 121|Laboratory for Life of the Tidal Flat|1|Sampling, sorting and counting what the field days bring home.|\
-BIO 120, which may be taken in the same term
-CS 101|Programs and What They Mean|3|Values, functions and proofs about them; no experience is expected.
-CS 240|Machines That Wait|3-4|Queues, leases and clocks that disagree: how work is done once.|\
-CS 101 with a grade of C or better
-ECON 115|The Price of Fish|3|Markets that open at four in the morning, and what they know by six.
-ENG 130|Letters from Abroad|3|Reading and writing what is sent home, from Mary Montagu to the telegram.
-HIST 110|The Harbour and the Sea|3|A thousand years of one town and the water in front of it.
-JPN 101|日本語入門 Japanese for Beginners|4|ひらがなとカタカナ、買い物。 Both syllabaries and first conversations.
-MATH 150|Calculus with Tides|4|Derivatives and sums, from the tide table to the turning of the moon.
-MATH 151|More Calculus with Tides|4|Series, several variables, and why the second high water is the lower.|MATH 150
-NAV 300|Finding the Way|2.5|Charts, stars and dead reckoning; the final is held at sea.|MATH 150 and HIST 110
-""")
-WEAVING, PATIENCE = listed("""
-EVE 10|Weaving|0|Warp and weft on Tuesday evenings. Not for credit.
-EVE 20|Patience|1|Worth the wait: one lecture, begun late and never hurried.
-""")
+COLLEGE_COURSES = published("college")
+WEAVING, PATIENCE = published("annex")
 COLLEGE_CHANGED = "CS 101"
 CHANGES = 4  # number of different credits that mutations cycle through
 
@@ -100,8 +85,8 @@ class Programme:
 
     name: str
     title: str
-    paragraphs: Sequence[str]
-    learned: Sequence[str]
+    paragraphs: tuple[str, ...]
+    learned: tuple[str, ...]
 
     @property
     def path(self) -> str:
@@ -109,34 +94,9 @@ class Programme:
         return f"{OUTCOMES_PATH}/{self.name}"
 
 
-NAVIGATION = Programme(
-    name="navigation",
-    title="What navigators of Harbour College can do",
-    paragraphs=(
-        "Whoever finishes the programme can plot a course on a paper chart, by day and by night,"
-        " and will correct a magnetic compass for variation and deviation before relying on it.",
-        "On the last voyage they fix the ship's position from three star sights, without help.",
-    ),
-    learned=(
-        "plot a course on a paper chart",
-        "correct a magnetic compass for variation and deviation",
-        "fix the ship's position from three star sights",
-    ),
+PROGRAMMES = NAVIGATION, TIDAL_BIOLOGY = TypeAdapter(tuple[Programme, Programme]).validate_python(
+    PUBLISHED["programmes"]
 )
-TIDAL_BIOLOGY = Programme(
-    name="tidal-biology",
-    title="What students of the tidal flat take home",
-    paragraphs=(
-        "After six field days everybody can name the wading birds of the flat by their calls.",
-        "Back in the laboratory they estimate the density of lugworms from random samples, and"
-        " say how far the estimate may be wrong.",
-    ),
-    learned=(
-        "name the wading birds of the flat by their calls",
-        "estimate the density of lugworms from random samples",
-    ),
-)
-PROGRAMMES = (NAVIGATION, TIDAL_BIOLOGY)
 
 
 def outcomes(path: str, *, footer: str) -> DemoContent:
@@ -413,30 +373,7 @@ TIDEWATER_MAX_LIMIT = 50
 TIDEWATER_CHANGED = "OCE 201"
 LOST_OFFSET = LIMIT  # the second page fails while the site is broken
 
-TIDEWATER_COURSES = listed("""
-BOA 101|Knots and Splices|1|Forty knots, eleven of which are ever used, and two splices.
-BOA 110|Small Boats|2|Rowing, sculling and bailing in all weathers but one.
-BOA 210|Sails|3|How cloth becomes a wing, with a sail of one's own at the end.|BOA 110
-BOA 220|Engines Below Deck|3|Diesel, gearbox and shaft, taken apart and put together again.
-CHT 100|Reading Charts|2|Soundings, marks and symbols of the paper chart and of the screen.
-CHT 200|Drawing Charts|4|A survey of one bay, from the lead line to the printed sheet.|CHT 100
-FSH 120|Nets and Lines|2|Gear that catches what is wanted and lets the rest go free.
-FSH 130|Fish and Their Prices|3|From the quay to the counter, with an early auction each week.
-FSH 240|Farming Mussels|3|Ropes, seed and patience; the harvest is weighed and eaten.
-LAW 150|Law of the Sea|3|Who may sail, fish and drill where, and who says so.
-LAW 250|Salvage and Wreck|2|What is found on the beach and whose it is.|LAW 150
-MAT 120|Angles and Arcs|4|Trigonometry on a sphere, as far as a voyage needs it.
-OCE 101|Currents and Gyres|3|What moves the water of the open sea, and what moves with it.
-OCE 102|Laboratory for Currents|1|Drift bottles, salinity and a small wave tank.|OCE 101
-OCE 201|Tides|3|From the moon's pull to the tide table of one harbour.|OCE 101 and MAT 120
-OCE 230|Waves and Breakers|3-4|Swell from far away, and what the beach makes of it.|OCE 101
-OCE 310|Ice|3|How the sea freezes, drifts and breaks, from satellites and from the deck.
-RAD 110|Radio at Sea|1.5|Calling, listening and the phonetic alphabet, with a licence at the end.
-SIG 100|Flags and Lamps|1|Signals that need no power, and the code book they are in.
-WEA 140|Clouds and Fronts|3|The sky above the harbour, observed twice a day for a term.
-WEA 240|Storms|3|Where they are born, how they turn and when to stay in port.|WEA 140
-WEA 340|Forecasting|4|One's own forecast each morning, and the reckoning each evening.|WEA 240
-""")
+TIDEWATER_COURSES = published("tidewater")
 
 
 def tidewater_courses(state: DemoState) -> Sequence[Course]:
@@ -477,22 +414,7 @@ MEADOW_HOST = "meadow.demo.test"
 MEADOW_LIST_PATH = "/programme"
 MEADOW_CHANGED = "GRD 110"
 
-MEADOW_COURSES = listed("""
-BEE 101|The Hive in Spring|2|Opening, looking and closing again, with a veil and without haste.
-BEE 201|Honey and Wax|2|From the comb to the jar and to the candle.|BEE 101
-GRD 100|The Garden in a Year|3|What is done when, from the first frost to the last.
-GRD 110|Soil and Seed|3|What soil is made of, and what it makes of a seed.
-GRD 120|Pruning|1|Apples in February, plums in August, and why not the other way round.|GRD 100
-GRD 210|Hedges and Walls|2|Keeping sheep out and wind down, with living and with dry material.
-HRB 101|Herbs by Name|2|Two hundred plants of the meadow, by leaf, by flower and by smell.
-HRB 150|Herbs in Use|3|Teas, oils and dyes, and what is better left alone.|HRB 101
-SHP 110|Sheep|4|A flock through one winter: feeding, lambing and long nights.
-SHP 120|Shearing|1|A whole fleece in one piece, and a sheep that is content afterwards.|SHP 110
-SHP 210|Wool|3|Sorting, washing, carding and spinning what the flock has grown.
-WOD 100|Trees by Their Bark|2|Thirty trees in winter, when nothing else tells them apart.
-WOD 140|Green Woodworking|3|A stool and a spoon from one log, with an axe and a knife.
-WOD 240|Coppice|2|A wood that is cut every ten years and older than any other.|WOD 100
-""")
+MEADOW_COURSES = published("meadow")
 
 
 def meadow_courses(state: DemoState) -> Sequence[Course]:
