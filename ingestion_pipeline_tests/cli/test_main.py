@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import OperationalError
 
-from ingestion_pipeline.cli.main import COMMANDS, EXAMPLES, commands, every_command, explain
+from ingestion_pipeline.cli.main import COMMANDS, commands, every_command, example_lines, examples, explain
 from ingestion_pipeline.cli.session import actor, shown_database, without_password
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline_tests.cli.conftest import Ingest
@@ -217,11 +217,12 @@ def test_a_second_init_changes_nothing(ingest: Ingest) -> None:
 
 FILES = ("feed.xml", "jobs.json")
 COMMANDS_BY_PATH = {path: inner for name, command in every_command().items() for path, inner in commands(command, name)}
-TYPED = [(path, line) for path, lines in EXAMPLES.items() for line in lines]
+TYPED = [(path, line) for path in COMMANDS_BY_PATH for line in examples(path)]
 
 
 def test_every_command_has_an_example_and_every_example_a_command() -> None:
-    assert set(EXAMPLES) == set(COMMANDS_BY_PATH)
+    assert {path for path, _ in TYPED} == set(COMMANDS_BY_PATH)
+    assert sorted(line for _, line in TYPED) == sorted(example_lines())
 
 
 @pytest.mark.parametrize(("path", "line"), TYPED, ids=[line for _, line in TYPED])
