@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
+from typing import Any
 from urllib.parse import unquote
 
 from pydantic import TypeAdapter
@@ -177,13 +178,7 @@ def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -
     """Return a login form, whatever is requested."""
     if path == "/robots.txt":
         return plain(404, "Not Found")
-    form = (
-        "<h1>Sign in</h1><p>Please sign in to see the members' courses.</p>"
-        '<form action="/login" method="post"><label>Name <input name="name"></label>'
-        '<label>Password <input type="password" name="password"></label>'
-        "<button>Sign in</button></form>"
-    )
-    return _html("Sign in", form)
+    return _html("Sign in", PUBLISHED["pages"]["members"]["/"])
 
 
 def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
@@ -261,24 +256,7 @@ DEFAULT_LIMIT = 20  # Coursedog's own
 COURSEDOG_MAX_LIMIT = 500
 COURSEDOG_CHANGED = "GLA 101"
 IN_BOTH = ("GLA 101", "OPT 101")
-
-_LEVELS = (
-    ("101", "Introduction to {}", "3", "The first term: what {} is about, and how it is done."),
-    ("150", "{} in Practice", "2", "Two afternoons a week at the bench, with {} in one's hands."),
-    ("201", "The History of {}", "3", "Who thought of it first: {} through four centuries."),
-    ("240", "Materials for {}", "3-4", "What {} is made with, what it costs and how it breaks."),
-    ("310", "Seminar in {}", "1", "One question about {} for a whole term, and an essay on it."),
-)
-_BY_DAY = {
-    "GLA": "Glass",
-    "LMP": "Lamps",
-    "MIR": "Mirrors",
-    "OPT": "Optics",
-    "SHA": "Shadows",
-    "SIG": "Signals",
-    "WCK": "Wicks and Oils",
-}
-_BY_EVENING = {"CND": "Candles", "FIR": "Fireworks"}
+LANTERN: Mapping[str, Any] = PUBLISHED["lantern"]  # each subject has a course of each level
 
 _CATALOGS = re.compile(r"(?:/api/v1)?/ca/([^/]+)/catalogs")
 _COURSES = re.compile(r"(?:/api/v1)?/cm/([^/]+)/courses/search/\$filters")
@@ -287,21 +265,21 @@ _COURSES = re.compile(r"(?:/api/v1)?/cm/([^/]+)/courses/search/\$filters")
 def _courses_of(subjects: Mapping[str, str]) -> tuple[Course, ...]:
     return tuple(
         Course(
-            code=f"{subject} {number}",
-            title=title.format(name),
-            credits=credit_hours,
-            description=description.format(name.lower()),
+            code=f"{subject} {level['number']}",
+            title=level["title"].format(name),
+            credits=level["credits"],
+            description=level["description"].format(name.lower()),
         )
         for subject, name in subjects.items()
-        for number, title, credit_hours, description in _LEVELS
+        for level in LANTERN["levels"]
     )
 
 
 def lantern_courses(state: DemoState) -> Mapping[str, Sequence[Course]]:
     """Return the courses of each catalogue; mutations add to the first."""
-    by_day = mutated(_courses_of(_BY_DAY), state, changes=COURSEDOG_CHANGED)
+    by_day = mutated(_courses_of(LANTERN["by_day"]), state, changes=COURSEDOG_CHANGED)
     repeated = [course for course in by_day if course.code in IN_BOTH]
-    return {DAY: by_day, EVENING: [*repeated, *_courses_of(_BY_EVENING)]}
+    return {DAY: by_day, EVENING: [*repeated, *_courses_of(LANTERN["by_evening"])]}
 
 
 def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
@@ -355,14 +333,7 @@ def _item(course: Course) -> dict[str, object]:
 
 def _front() -> DemoContent:
     """Return a front page as Coursedog's are: the courses are loaded by a script."""
-    head = (
-        f'<meta name="og:url" content="https://{SCHOOL}-catalog.coursedog.com/">'
-        f'<script>window.catalog = {{school: "{SCHOOL}", maker: "coursedog"}};</script>'
-    )
-    body = (
-        "<h1>Catalogue of Lantern College</h1>"
-        "<p>Day and evening courses on all that shines; the list is loaded by the page.</p>"
-    )
+    head, body = LANTERN["head"].format(school=SCHOOL), LANTERN["body"]
     return html_page("Lantern College", body, footer="Lantern College", head=head)
 
 

@@ -66,12 +66,6 @@ def _stated(business: Business) -> dict[str, object]:
 PRIORITIES = HIGH, MEDIUM, LOW = "high", "medium", "low"
 SKIPPED = "skipped"
 
-_TEAM = (
-    "You join a small team that keeps tide gauges, buoys and harbour lights talking to each"
-    " other, day and night. We review each other's work, write down what we decide, and rest"
-    " when the watch is over. There is a boat for lunch on Fridays, weather permitting. "
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
@@ -82,7 +76,7 @@ class Opening:
     outcome: str
     text: str
     location: str = "Remote, US"
-    team: str = _TEAM
+    team: str = PUBLISHED["team"]
     salary: tuple[int, int] | None = (160_000, 190_000)
     kind: str | None = None
     posted: str | None = None
