@@ -30,7 +30,6 @@ from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.queries import count_notices
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import runs
-from ingestion_pipeline.orchestration.assets import OWNERS
 from ingestion_pipeline.orchestration.checks import (
     CHECKS,
     changed_checks,
@@ -38,9 +37,10 @@ from ingestion_pipeline.orchestration.checks import (
     checks_of,
     column_schema,
     published_items,
+    refreshed,
 )
-from ingestion_pipeline.orchestration.health_report import refreshed
 from ingestion_pipeline.orchestration.runs import (
+    OWNERS,
     SETS,
     RunContextParam,
     declared,

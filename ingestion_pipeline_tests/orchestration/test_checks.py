@@ -15,8 +15,14 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import plain
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.orchestration.checks import CHECKS, NAME, changed_contracts, severity, written_contracts
-from ingestion_pipeline.orchestration.health_report import breakable
+from ingestion_pipeline.orchestration.checks import (
+    CHECKS,
+    NAME,
+    breakable,
+    changed_contracts,
+    severity,
+    written_contracts,
+)
 from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, outbox, pages, series, sources
 from ingestion_pipeline_tests.builders import NOON, a_definition
