@@ -102,10 +102,10 @@ def demo_files() -> list[SourceFile]:
     from ingestion_pipeline.sources.files import read_file
 
     with as_file(files("ingestion_pipeline.demo")) as folder:
-        found = {name: read_file(folder / name, check=check_definition) for name in DECLARED}
+        parsed = {name: read_file(folder / name, check=check_definition) for name in DECLARED}
     return [
         replace(file, definitions=[replace(entry, origin=BUNDLED + name) for entry in file.definitions])
-        for name, file in found.items()
+        for name, file in parsed.items()
     ]
 
 
