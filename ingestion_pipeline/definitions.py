@@ -12,8 +12,7 @@ from ingestion_pipeline.orchestration.assets import (
     sources,
 )
 from ingestion_pipeline.orchestration.automation import SCHEDULES, SENSORS
-from ingestion_pipeline.orchestration.checks import ASSET_CHECKS, CONTRACT_CHECKS
-from ingestion_pipeline.orchestration.health_report import source_health
+from ingestion_pipeline.orchestration.checks import ASSET_CHECKS, CONTRACT_CHECKS, source_health
 from ingestion_pipeline.orchestration.jobs import EXTRACTION_JOBS, JOBS, notices
 from ingestion_pipeline.orchestration.runs import run_context
 

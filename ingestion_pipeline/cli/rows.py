@@ -50,20 +50,15 @@ READERS = {
 )
 @click.option("--columns", is_flag=True, help="Show the columns and their meaning; write nothing.")
 @json_option
-def export(  # noqa: PLR0913 - one for each option
+def export(
     *,
-    name: str,
-    source_id: str | None,
-    version: int | None,
-    dataset_id: int | None,
     form: str | None,
     out: Path | None,
-    evidence: bool,
-    with_flagged: bool,
     since_last: bool,
     cursor: datetime | None,
     columns: bool,
     as_json: bool,
+    **selection: Any,  # noqa: ANN401 - the fields of an ExportRequest
 ) -> None:
     """Write rows to a file: CSV, JSON lines or Parquet.
 
@@ -79,16 +74,9 @@ def export(  # noqa: PLR0913 - one for each option
     from ingestion_pipeline.exports.exporting import export as export_rows
     from ingestion_pipeline.settings import load_settings
 
-    request = ExportRequest(
-        entities=entity_folder(load_settings(environment())),
-        name=name,
-        source_id=source_id,
-        version=version,
-        dataset_id=dataset_id,
-        evidence=evidence,
-        with_flagged=with_flagged,
-        since=cursor.replace(tzinfo=UTC) if cursor is not None else None,
-    )
+    entities = entity_folder(load_settings(environment()))
+    since = cursor.replace(tzinfo=UTC) if cursor is not None else None
+    request = ExportRequest(entities=entities, since=since, **selection)
     request.check()
     if columns:
         _print_columns(request, as_json=as_json)
@@ -101,7 +89,7 @@ def export(  # noqa: PLR0913 - one for each option
         path = _path(out, settings.home / "exports", request, chosen)
         exported = export_rows(store, request, chosen, path)
     if as_json:
-        print_json(_facts(exported, name))
+        print_json(_facts(exported, request.name))
     else:
         _print(exported)
 

@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
+from typing import Any
 from urllib.parse import unquote
+
+from pydantic import TypeAdapter
 
 from ingestion_pipeline.demo.content import (
     HTML,
+    PUBLISHED,
     DemoContent,
     DemoState,
     Query,
@@ -44,31 +48,13 @@ class Course:
         return f"/courses/{self.code.lower().replace(' ', '-')}"
 
 
-def listed(lines: str) -> tuple[Course, ...]:
-    """Parse courses from lines: code, title, credits, description, prerequisites, by bars."""
-    return tuple(Course(*line.split("|")) for line in lines.strip().splitlines())
+def published(catalogue: str) -> tuple[Course, ...]:
+    """Return the courses of a catalogue as shipped."""
+    return TypeAdapter(tuple[Course, ...]).validate_python(PUBLISHED["courses"][catalogue])
 
 
-COLLEGE_COURSES = listed("""
-ART 204|Drawing Ships|3|Hulls, rigging and water from observation, in pencil and in ink.
-BIO 120|Life of the Tidal Flat|4|Worms, waders and weeds between high and low water, with six field days.
-BIO 121|Laboratory for Life of the Tidal Flat|1|Sampling, sorting and counting what the field days bring home.|\
-BIO 120, which may be taken in the same term
-CS 101|Programs and What They Mean|3|Values, functions and proofs about them; no experience is expected.
-CS 240|Machines That Wait|3-4|Queues, leases and clocks that disagree: how work is done once.|\
-CS 101 with a grade of C or better
-ECON 115|The Price of Fish|3|Markets that open at four in the morning, and what they know by six.
-ENG 130|Letters from Abroad|3|Reading and writing what is sent home, from Mary Montagu to the telegram.
-HIST 110|The Harbour and the Sea|3|A thousand years of one town and the water in front of it.
-JPN 101|日本語入門 Japanese for Beginners|4|ひらがなとカタカナ、買い物。 Both syllabaries and first conversations.
-MATH 150|Calculus with Tides|4|Derivatives and sums, from the tide table to the turning of the moon.
-MATH 151|More Calculus with Tides|4|Series, several variables, and why the second high water is the lower.|MATH 150
-NAV 300|Finding the Way|2.5|Charts, stars and dead reckoning; the final is held at sea.|MATH 150 and HIST 110
-""")
-WEAVING, PATIENCE = listed("""
-EVE 10|Weaving|0|Warp and weft on Tuesday evenings. Not for credit.
-EVE 20|Patience|1|Worth the wait: one lecture, begun late and never hurried.
-""")
+COLLEGE_COURSES = published("college")
+WEAVING, PATIENCE = published("annex")
 COLLEGE_CHANGED = "CS 101"
 CHANGES = 4  # number of different credits that mutations cycle through
 
@@ -100,8 +86,8 @@ class Programme:
 
     name: str
     title: str
-    paragraphs: Sequence[str]
-    learned: Sequence[str]
+    paragraphs: tuple[str, ...]
+    learned: tuple[str, ...]
 
     @property
     def path(self) -> str:
@@ -109,34 +95,9 @@ class Programme:
         return f"{OUTCOMES_PATH}/{self.name}"
 
 
-NAVIGATION = Programme(
-    name="navigation",
-    title="What navigators of Harbour College can do",
-    paragraphs=(
-        "Whoever finishes the programme can plot a course on a paper chart, by day and by night,"
-        " and will correct a magnetic compass for variation and deviation before relying on it.",
-        "On the last voyage they fix the ship's position from three star sights, without help.",
-    ),
-    learned=(
-        "plot a course on a paper chart",
-        "correct a magnetic compass for variation and deviation",
-        "fix the ship's position from three star sights",
-    ),
+PROGRAMMES = NAVIGATION, TIDAL_BIOLOGY = TypeAdapter(tuple[Programme, Programme]).validate_python(
+    PUBLISHED["programmes"]
 )
-TIDAL_BIOLOGY = Programme(
-    name="tidal-biology",
-    title="What students of the tidal flat take home",
-    paragraphs=(
-        "After six field days everybody can name the wading birds of the flat by their calls.",
-        "Back in the laboratory they estimate the density of lugworms from random samples, and"
-        " say how far the estimate may be wrong.",
-    ),
-    learned=(
-        "name the wading birds of the flat by their calls",
-        "estimate the density of lugworms from random samples",
-    ),
-)
-PROGRAMMES = (NAVIGATION, TIDAL_BIOLOGY)
 
 
 def outcomes(path: str, *, footer: str) -> DemoContent:
@@ -217,13 +178,7 @@ def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -
     """Return a login form, whatever is requested."""
     if path == "/robots.txt":
         return plain(404, "Not Found")
-    form = (
-        "<h1>Sign in</h1><p>Please sign in to see the members' courses.</p>"
-        '<form action="/login" method="post"><label>Name <input name="name"></label>'
-        '<label>Password <input type="password" name="password"></label>'
-        "<button>Sign in</button></form>"
-    )
-    return _html("Sign in", form)
+    return _html("Sign in", PUBLISHED["pages"]["members"]["/"])
 
 
 def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
@@ -301,24 +256,7 @@ DEFAULT_LIMIT = 20  # Coursedog's own
 COURSEDOG_MAX_LIMIT = 500
 COURSEDOG_CHANGED = "GLA 101"
 IN_BOTH = ("GLA 101", "OPT 101")
-
-_LEVELS = (
-    ("101", "Introduction to {}", "3", "The first term: what {} is about, and how it is done."),
-    ("150", "{} in Practice", "2", "Two afternoons a week at the bench, with {} in one's hands."),
-    ("201", "The History of {}", "3", "Who thought of it first: {} through four centuries."),
-    ("240", "Materials for {}", "3-4", "What {} is made with, what it costs and how it breaks."),
-    ("310", "Seminar in {}", "1", "One question about {} for a whole term, and an essay on it."),
-)
-_BY_DAY = {
-    "GLA": "Glass",
-    "LMP": "Lamps",
-    "MIR": "Mirrors",
-    "OPT": "Optics",
-    "SHA": "Shadows",
-    "SIG": "Signals",
-    "WCK": "Wicks and Oils",
-}
-_BY_EVENING = {"CND": "Candles", "FIR": "Fireworks"}
+LANTERN: Mapping[str, Any] = PUBLISHED["lantern"]  # each subject has a course of each level
 
 _CATALOGS = re.compile(r"(?:/api/v1)?/ca/([^/]+)/catalogs")
 _COURSES = re.compile(r"(?:/api/v1)?/cm/([^/]+)/courses/search/\$filters")
@@ -327,21 +265,21 @@ _COURSES = re.compile(r"(?:/api/v1)?/cm/([^/]+)/courses/search/\$filters")
 def _courses_of(subjects: Mapping[str, str]) -> tuple[Course, ...]:
     return tuple(
         Course(
-            code=f"{subject} {number}",
-            title=title.format(name),
-            credits=credit_hours,
-            description=description.format(name.lower()),
+            code=f"{subject} {level['number']}",
+            title=level["title"].format(name),
+            credits=level["credits"],
+            description=level["description"].format(name.lower()),
         )
         for subject, name in subjects.items()
-        for number, title, credit_hours, description in _LEVELS
+        for level in LANTERN["levels"]
     )
 
 
 def lantern_courses(state: DemoState) -> Mapping[str, Sequence[Course]]:
     """Return the courses of each catalogue; mutations add to the first."""
-    by_day = mutated(_courses_of(_BY_DAY), state, changes=COURSEDOG_CHANGED)
+    by_day = mutated(_courses_of(LANTERN["by_day"]), state, changes=COURSEDOG_CHANGED)
     repeated = [course for course in by_day if course.code in IN_BOTH]
-    return {DAY: by_day, EVENING: [*repeated, *_courses_of(_BY_EVENING)]}
+    return {DAY: by_day, EVENING: [*repeated, *_courses_of(LANTERN["by_evening"])]}
 
 
 def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
@@ -395,14 +333,7 @@ def _item(course: Course) -> dict[str, object]:
 
 def _front() -> DemoContent:
     """Return a front page as Coursedog's are: the courses are loaded by a script."""
-    head = (
-        f'<meta name="og:url" content="https://{SCHOOL}-catalog.coursedog.com/">'
-        f'<script>window.catalog = {{school: "{SCHOOL}", maker: "coursedog"}};</script>'
-    )
-    body = (
-        "<h1>Catalogue of Lantern College</h1>"
-        "<p>Day and evening courses on all that shines; the list is loaded by the page.</p>"
-    )
+    head, body = LANTERN["head"].format(school=SCHOOL), LANTERN["body"]
     return html_page("Lantern College", body, footer="Lantern College", head=head)
 
 
@@ -413,30 +344,7 @@ TIDEWATER_MAX_LIMIT = 50
 TIDEWATER_CHANGED = "OCE 201"
 LOST_OFFSET = LIMIT  # the second page fails while the site is broken
 
-TIDEWATER_COURSES = listed("""
-BOA 101|Knots and Splices|1|Forty knots, eleven of which are ever used, and two splices.
-BOA 110|Small Boats|2|Rowing, sculling and bailing in all weathers but one.
-BOA 210|Sails|3|How cloth becomes a wing, with a sail of one's own at the end.|BOA 110
-BOA 220|Engines Below Deck|3|Diesel, gearbox and shaft, taken apart and put together again.
-CHT 100|Reading Charts|2|Soundings, marks and symbols of the paper chart and of the screen.
-CHT 200|Drawing Charts|4|A survey of one bay, from the lead line to the printed sheet.|CHT 100
-FSH 120|Nets and Lines|2|Gear that catches what is wanted and lets the rest go free.
-FSH 130|Fish and Their Prices|3|From the quay to the counter, with an early auction each week.
-FSH 240|Farming Mussels|3|Ropes, seed and patience; the harvest is weighed and eaten.
-LAW 150|Law of the Sea|3|Who may sail, fish and drill where, and who says so.
-LAW 250|Salvage and Wreck|2|What is found on the beach and whose it is.|LAW 150
-MAT 120|Angles and Arcs|4|Trigonometry on a sphere, as far as a voyage needs it.
-OCE 101|Currents and Gyres|3|What moves the water of the open sea, and what moves with it.
-OCE 102|Laboratory for Currents|1|Drift bottles, salinity and a small wave tank.|OCE 101
-OCE 201|Tides|3|From the moon's pull to the tide table of one harbour.|OCE 101 and MAT 120
-OCE 230|Waves and Breakers|3-4|Swell from far away, and what the beach makes of it.|OCE 101
-OCE 310|Ice|3|How the sea freezes, drifts and breaks, from satellites and from the deck.
-RAD 110|Radio at Sea|1.5|Calling, listening and the phonetic alphabet, with a licence at the end.
-SIG 100|Flags and Lamps|1|Signals that need no power, and the code book they are in.
-WEA 140|Clouds and Fronts|3|The sky above the harbour, observed twice a day for a term.
-WEA 240|Storms|3|Where they are born, how they turn and when to stay in port.|WEA 140
-WEA 340|Forecasting|4|One's own forecast each morning, and the reckoning each evening.|WEA 240
-""")
+TIDEWATER_COURSES = published("tidewater")
 
 
 def tidewater_courses(state: DemoState) -> Sequence[Course]:
@@ -477,22 +385,7 @@ MEADOW_HOST = "meadow.demo.test"
 MEADOW_LIST_PATH = "/programme"
 MEADOW_CHANGED = "GRD 110"
 
-MEADOW_COURSES = listed("""
-BEE 101|The Hive in Spring|2|Opening, looking and closing again, with a veil and without haste.
-BEE 201|Honey and Wax|2|From the comb to the jar and to the candle.|BEE 101
-GRD 100|The Garden in a Year|3|What is done when, from the first frost to the last.
-GRD 110|Soil and Seed|3|What soil is made of, and what it makes of a seed.
-GRD 120|Pruning|1|Apples in February, plums in August, and why not the other way round.|GRD 100
-GRD 210|Hedges and Walls|2|Keeping sheep out and wind down, with living and with dry material.
-HRB 101|Herbs by Name|2|Two hundred plants of the meadow, by leaf, by flower and by smell.
-HRB 150|Herbs in Use|3|Teas, oils and dyes, and what is better left alone.|HRB 101
-SHP 110|Sheep|4|A flock through one winter: feeding, lambing and long nights.
-SHP 120|Shearing|1|A whole fleece in one piece, and a sheep that is content afterwards.|SHP 110
-SHP 210|Wool|3|Sorting, washing, carding and spinning what the flock has grown.
-WOD 100|Trees by Their Bark|2|Thirty trees in winter, when nothing else tells them apart.
-WOD 140|Green Woodworking|3|A stool and a spoon from one log, with an axe and a knife.
-WOD 240|Coppice|2|A wood that is cut every ten years and older than any other.|WOD 100
-""")
+MEADOW_COURSES = published("meadow")
 
 
 def meadow_courses(state: DemoState) -> Sequence[Course]:

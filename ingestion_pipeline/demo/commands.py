@@ -96,18 +96,17 @@ def demo_file() -> SourceFile:
 
 def demo_files() -> list[SourceFile]:
     """Return each demo source file with its own definitions."""
-    return [_read_definitions(name) for name in DECLARED]
-
-
-def _read_definitions(name: str) -> SourceFile:
     from importlib.resources import as_file, files
 
     from ingestion_pipeline.registry import check_definition
     from ingestion_pipeline.sources.files import read_file
 
-    with as_file(files("ingestion_pipeline.demo") / name) as path:
-        file = read_file(path, check=check_definition)
-    return replace(file, definitions=[replace(entry, origin=BUNDLED + name) for entry in file.definitions])
+    with as_file(files("ingestion_pipeline.demo")) as folder:
+        parsed = {name: read_file(folder / name, check=check_definition) for name in DECLARED}
+    return [
+        replace(file, definitions=[replace(entry, origin=BUNDLED + name) for entry in file.definitions])
+        for name, file in parsed.items()
+    ]
 
 
 # Names of its own, so that the ledger keeps its calls apart from real ones.

@@ -17,9 +17,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from xml.etree import ElementTree as ET
+
+import yaml
+
+# What the sites publish, besides what a mutation adds.
+PUBLISHED: dict[str, Any] = yaml.safe_load(files("ingestion_pipeline.demo").joinpath("content.yaml").read_text("utf-8"))
 
 
 class DemoStateError(ValueError):
@@ -166,80 +172,13 @@ EXTERNAL_NUMBER = "16"
 WEEK, DAY, HOUR = timedelta(weeks=1), timedelta(days=1), timedelta(hours=1)
 
 LIGHTHOUSE_ENDS_AT = datetime(2026, 10, 1, 12, tzinfo=UTC)
-LIGHTHOUSE = (
-    ("1", "The Island"),
-    ("2", "The First Night"),
-    ("3", "Oil and Wick"),
-    ("4", "A Boat at Dawn"),
-    ("5", "The Old Log Book"),
-    ("6", "Fog"),
-    ("7", "The Second Bell"),
-    ("8", "What the Gulls Knew"),
-    ("9", "The Inspector"),
-    ("10", "Storm Glass"),
-    ("10.5", "A Day Ashore"),
-    ("11", "The Broken Stair"),
-    ("12", "Letters"),
-    ("13", "A Light Answers"),
-    ("14", "The Sunken Road"),
-    ("15", "Low Water"),
-    ("16", "The Drowned Village"),
-    ("17", "Bread & Brine"),
-    ("17.5", "The Cat's Own Chapter"),
-    ("18", "The Relief Ship"),
-    ("19", "Nobody Aboard"),
-    ("20", "The Lens"),
-    ("21", "Three Long, One Short"),
-    ("22", "The Keeper's Daughter"),
-)
 LAST_LIGHTHOUSE_NUMBER = 22
 SECOND_GROUP_ENDS_AT = LIGHTHOUSE_ENDS_AT - 2 * WEEK  # it is slow, and never has the newest two
 NEW_TITLES = ("A Ship Without a Name", "The Other Shore", "Mist", "Signal Fires")
 
 SALT_ENDS_AT = datetime(2026, 9, 20, 9, tzinfo=UTC)
-SALT = (
-    ("1", "The Weighing House"),
-    ("2", "Rust"),
-    ("3", "The Salt Road"),
-    ("4", "Hammer and Tongs"),
-    ("5", "A Debt of Nails"),
-    ("6", "The White Mountain"),
-    ("7", "Quench"),
-    ("8", "Two Brothers"),
-    ("9", "The Toll Gate"),
-    ("10", "Brittle"),
-    ("11", "The Long Furnace"),
-    ("12", "What the Anvil Heard"),
-)
-
 ORCHARD_ENDS_AT = datetime(2026, 9, 26, 20, tzinfo=UTC)
-ORCHARD = (
-    ("1", "Windfall"),
-    ("2", "The Ladder"),
-    ("3", "Owls"),
-    ("4", "Grafting"),
-    ("5", "First Frost"),
-    ("6", "The Cider Press"),
-    ("7", "Lanterns"),
-    ("8", "Bare Branches"),
-)
-
 CLOCKMAKER_ENDS_AT = datetime(2026, 9, 28, 7, tzinfo=UTC)
-CLOCKMAKER = (
-    ("1", "The Shop on Brook Street"),
-    ("2", "Mainspring"),
-    ("3", "A Map Inside a Watch"),
-    ("4", "The Hour Hand"),
-    ("5", "Escapement"),
-    ("6", "North by Noon"),
-    ("6.5", "An Apprentice's Day"),
-    ("7", "The Tower"),
-    ("8", "Winding Down"),
-    ("9", "Brass & Bone"),
-    ("10", "The Second Map"),
-    ("11", "Thirteen Strokes"),
-    ("12", "Pendulum"),
-)
 LAST_CLOCKMAKER_NUMBER = 12
 
 
@@ -271,13 +210,13 @@ class DemoUpload:
 
 def lighthouse_chapters(state: DemoState) -> list[DemoChapter]:
     """Return The Lighthouse Keeper, oldest first: shipped numbers, then one per mutation."""
-    shipped = _weekly(LIGHTHOUSE, LIGHTHOUSE_ENDS_AT)
+    shipped = _weekly("lighthouse", LIGHTHOUSE_ENDS_AT)
     return shipped + _mutated(state, after=LAST_LIGHTHOUSE_NUMBER, since=LIGHTHOUSE_ENDS_AT)
 
 
 def clockmaker_chapters(state: DemoState) -> list[DemoChapter]:
     """Return The Clockmaker's Map, oldest first: shipped numbers, then one per mutation."""
-    shipped = _weekly(CLOCKMAKER, CLOCKMAKER_ENDS_AT)
+    shipped = _weekly("clockmaker", CLOCKMAKER_ENDS_AT)
     return shipped + _mutated(state, after=LAST_CLOCKMAKER_NUMBER, since=CLOCKMAKER_ENDS_AT)
 
 
@@ -300,12 +239,12 @@ def salt_uploads(state: DemoState) -> list[DemoUpload]:
 
 def orchard_chapters() -> list[DemoChapter]:
     """Return The Orchard at Night, oldest first."""
-    return _weekly(ORCHARD, ORCHARD_ENDS_AT)
+    return _weekly("orchard", ORCHARD_ENDS_AT)
 
 
 def salt_chapters() -> list[DemoChapter]:
     """Return Salt and Iron, oldest first."""
-    return _weekly(SALT, SALT_ENDS_AT)
+    return _weekly("salt", SALT_ENDS_AT)
 
 
 def _mutated(state: DemoState, *, after: int, since: datetime) -> list[DemoChapter]:
@@ -320,10 +259,11 @@ def _mutated(state: DemoState, *, after: int, since: datetime) -> list[DemoChapt
     ]
 
 
-def _weekly(titles: Sequence[tuple[str, str]], ends_at: datetime) -> list[DemoChapter]:
+def _weekly(series: str, ends_at: datetime) -> list[DemoChapter]:
+    titles: dict[str, str] = PUBLISHED["chapters"][series]
     return [
         DemoChapter(number=number, title=title, published_at=ends_at - weeks_before * WEEK)
-        for weeks_before, (number, title) in zip(reversed(range(len(titles))), titles, strict=True)
+        for weeks_before, (number, title) in zip(reversed(range(len(titles))), titles.items(), strict=True)
     ]
 
 

@@ -304,10 +304,12 @@ def is_about_jobs(schema: Mapping[str, Any]) -> bool:
 
 def opinion(text: str) -> dict[str, Any] | None:
     """Return the assessment of the job in the text; None if the demo has no such job."""
-    matches = [opening for opening in _scored_openings() if opening.title in text and opening.text in text]
-    if not matches:
+    shipped = DemoState()
+    # a mutated job before the shipped one of the same text
+    openings = (*driftwood_openings(mutate(shipped)), *driftwood_openings(shipped), *kestrel_openings())
+    job = next((opening for opening in openings if opening.title in text and opening.text in text), None)
+    if job is None:
         return None
-    job = matches[0]
     return {
         "score": SCORES.get(job.outcome, OTHERWISE),
         "skills_matched": _quoted(job, OWN),
@@ -318,12 +320,6 @@ def opinion(text: str) -> dict[str, Any] | None:
 
 def _quoted(job: Opening, names: tuple[str, ...]) -> list[dict[str, str]]:
     return [{"skill": name, "quote": name} for name in names if name in job.text]
-
-
-def _scored_openings() -> list[Opening]:
-    """Return the jobs of every state of the site, mutated ones first."""
-    shipped = DemoState()
-    return [*driftwood_openings(mutate(shipped)), *driftwood_openings(shipped), *kestrel_openings()]
 
 
 INVENTED = ("navigate a research submarine under polar ice",)  # no page of the site states it
@@ -341,16 +337,11 @@ def demo_model(request: ModelRequest) -> Reply:
     text = request.text
     if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
         return Say(text=json.dumps(assessment))
-    page = next((programme for programme in PROGRAMMES if _is_about(programme, text)), None)
-    if page is None:
-        return Say(text=json.dumps(blank(request.schema)))
-    answer = _Answer(page, text, request.schema)
-    return Say(text=json.dumps(answer.of(request.schema), ensure_ascii=False))
-
-
-def _is_about(page: Programme, text: str) -> bool:
-    """Return whether the text contains the page, or a part of it."""
-    return any(phrase in text for phrase in (page.title, *page.learned))
+    for page in PROGRAMMES:
+        if any(phrase in text for phrase in (page.title, *page.learned)):
+            answer = _Answer(page, text, request.schema)
+            return Say(text=json.dumps(answer.of(request.schema), ensure_ascii=False))
+    return Say(text=json.dumps(blank(request.schema)))
 
 
 class _Answer:

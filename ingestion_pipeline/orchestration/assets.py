@@ -39,6 +39,7 @@ from ingestion_pipeline.orchestration.checks import (
     written_contracts,
 )
 from ingestion_pipeline.orchestration.runs import (
+    OWNERS,
     SETS,
     SOURCES,
     RunContextParam,
@@ -67,8 +68,6 @@ from ingestion_pipeline.sources.scheduling.tiers import load_measurements, save_
 from ingestion_pipeline.sources.status import lock_sources, mark_reported, unreported
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Resource
-
-OWNERS = ["team:ingestion"]
 
 # Beta in this Dagster; there is no other way for one run to take many partitions.
 warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 from pydantic import Field
+from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_channels
 from ingestion_pipeline.catalogs import extraction_control
@@ -29,7 +30,6 @@ from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.queries import count_notices
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import runs
-from ingestion_pipeline.orchestration.assets import OWNERS
 from ingestion_pipeline.orchestration.checks import (
     CHECKS,
     changed_checks,
@@ -37,9 +37,10 @@ from ingestion_pipeline.orchestration.checks import (
     checks_of,
     column_schema,
     published_items,
+    refreshed,
 )
-from ingestion_pipeline.orchestration.health_report import refreshed
 from ingestion_pipeline.orchestration.runs import (
+    OWNERS,
     SETS,
     RunContextParam,
     declared,
@@ -499,53 +500,41 @@ def _run_action(ctx: RunContext, config: Control) -> str:
         return f"{config.source}: {start_now(ctx, [config.source])[config.source]}"
     if config.extraction is None:
         raise ValueError(f"{config.action} needs `extraction`, an extraction's id")
-    actions = {
-        "cancel": _cancel,
-        "resume": _requeue,
-        "retry": _requeue,
-        "rerun": _rerun,
-        "publish": _publish,
-        "accept": _publish,
-    }
-    if config.action not in actions:
-        names = ", ".join(["start", *actions])
-        raise ValueError(f"action: {config.action!r} is none; there are: {names}")
-    return actions[config.action](ctx, config, config.extraction)
-
-
-def _cancel(ctx: RunContext, config: Control, id_: int) -> str:
+    if config.action == "rerun" and config.dry_run:
+        return _predicted(ctx, config.extraction)
     with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
-        ended = extraction_control.cancel(
-            connection, id_, actor=config.actor, now=now, settings=ctx.settings, random=ctx.random
-        )
-    return f"extraction {ended.id} of {ended.source_id} is cancelled"
+        return _changed(ctx, connection, config, config.extraction)
 
 
-def _requeue(ctx: RunContext, config: Control, id_: int) -> str:
-    act = extraction_control.resume if config.action == "resume" else extraction_control.retry
-    with ctx.store.begin() as connection:
-        done = act(connection, id_, actor=config.actor, now=ctx.store.clock.now(connection))
-    return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
+def _predicted(ctx: RunContext, id_: int) -> str:
+    with ctx.store.read() as connection:
+        prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
+    cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
+    return f"{prediction.pages} pages, {prediction.calls} model calls at most, {cost}. {prediction.note}".strip()
 
 
-def _rerun(ctx: RunContext, config: Control, id_: int) -> str:
-    if config.dry_run:
-        with ctx.store.read() as connection:
-            prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
-        cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
-        return f"{prediction.pages} pages, {prediction.calls} model calls at most, {cost}. {prediction.note}".strip()
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
-        made = rerun(connection, id_, actor=config.actor, now=now, publish=config.publish)
-    read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
-    return f"{read}, into a new dataset: {made.outlook}"
-
-
-def _publish(ctx: RunContext, config: Control, id_: int) -> str:
-    with ctx.store.begin() as connection:
-        version = extraction_control.publish(connection, id_, actor=config.actor, now=ctx.store.clock.now(connection))
-    return f"version {version} of extraction {id_} is published"
+def _changed(ctx: RunContext, connection: Connection, config: Control, id_: int) -> str:
+    now, actor = ctx.store.clock.now(connection), config.actor
+    match config.action:
+        case "cancel":
+            ended = extraction_control.cancel(
+                connection, id_, actor=actor, now=now, settings=ctx.settings, random=ctx.random
+            )
+            return f"extraction {ended.id} of {ended.source_id} is cancelled"
+        case "resume" | "retry":
+            act = extraction_control.resume if config.action == "resume" else extraction_control.retry
+            done = act(connection, id_, actor=actor, now=now)
+            return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
+        case "rerun":
+            made = rerun(connection, id_, actor=actor, now=now, publish=config.publish)
+            read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
+            return f"{read}, into a new dataset: {made.outlook}"
+        case "publish" | "accept":
+            version = extraction_control.publish(connection, id_, actor=actor, now=now)
+            return f"version {version} of extraction {id_} is published"
+        case other:
+            names = "start, cancel, resume, retry, rerun, publish, accept"
+            raise ValueError(f"action: {other!r} is none; there are: {names}")
 
 
 @dg.job(

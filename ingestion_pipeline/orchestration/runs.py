@@ -112,6 +112,7 @@ def differences(expected: Collection[str], registered: Collection[str]) -> tuple
 
 
 PARTITION = "dagster/partition"
+OWNERS = ["team:ingestion"]
 RunContextParam = dg.ResourceParam[RunContext]
 
 

@@ -1,16 +1,21 @@
-"""`ingest read` of job boards: the listings of saved bodies."""
+"""`ingest read`: saved feeds, boards, catalogues and pages parsed without network or database."""
 
 import json
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from ingestion_pipeline.cli.read import kind_for
 from ingestion_pipeline.companies.platforms import PLATFORMS
+from ingestion_pipeline.pages.visits.polite_visits import read_saved
+from ingestion_pipeline.reading.structured.items import SavedBody
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.platforms import READERS
+from ingestion_pipeline_tests.catalogs.course_pages import SAVED_PAGES
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.platform_fixtures import FIXTURES
 from ingestion_pipeline_tests.samples import sample
@@ -238,3 +243,244 @@ def test_json_ld_is_parsed_as_the_type_it_states(ingest: Ingest) -> None:
     records = json.loads(ingest("read", page, "--platform", "jsonld", "--json").stdout)["records"]
 
     assert [record["title"] for record in records] == ["Test Subject"]
+
+
+AS_CATALOG = ("--platform", "catalog")
+FIELDS = [
+    *("course_id", "course_name", "course_description", "course_prerequisites"),
+    *("course_non_credit", "course_credits_min", "course_credits_max", "course_credits_type"),
+    "course_ceu_credits",
+]
+
+
+def test_a_course_has_the_fields_of_its_type_and_its_evidence(ingest: Ingest) -> None:
+    page = str(SAVED_PAGES / "plain_table.html")
+
+    result = ingest("read", page, *AS_CATALOG, "--kind", "catalog", "--entity", "course", "--json")
+
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer["problems"] == []
+    first = answer["records"][0]
+    assert list(first) == [*FIELDS, "evidence", "extraction_method", "confidence"]
+    assert [first[name] for name in FIELDS] == [
+        *("HIS 101", "World to 1500"),
+        "Empires, faiths and trade from the first cities to the ocean voyages.",
+        *(None, None, None, 3, None, None),
+    ]
+    assert first["evidence"]["course_id"]["status"] == "exact"
+    assert first["extraction_method"] == "layout"
+
+
+def test_the_text_output_is_a_table_with_the_extraction_method(ingest: Ingest) -> None:
+    result = ingest("read", str(SAVED_PAGES / "courseleaf_titles.html"), *AS_CATALOG)
+
+    assert "Plants & People" in result.stdout
+    assert "4 records, 0 problems" in result.stdout
+    assert "read by courseleaf" in result.stderr
+
+
+def test_an_empty_result_page_is_no_failure(ingest: Ingest) -> None:
+    result = ingest("read", str(SAVED_PAGES / "none_empty_results.html"), *AS_CATALOG, "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"records": [], "problems": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"), [(b"", "empty_body"), (b'{"data": [', "not_json"), (b"<div>" * 5_000, "too_deep")]
+)
+def test_an_unreadable_body_fails_with_a_problem(ingest: Ingest, body: bytes, code: str) -> None:
+    result = ingest("read", "-", *AS_CATALOG, "--json", stdin=body)
+
+    assert result.exit_code == 1
+    assert [problem["code"] for problem in json.loads(result.stdout)["problems"]] == [code]
+
+
+def test_json_ld_is_a_platform_of_its_own(ingest: Ingest) -> None:
+    result = ingest("read", str(SAVED_PAGES / "json_ld.html"), "--platform", "jsonld", "--json")
+    silent = ingest("read", str(SAVED_PAGES / "plain_table.html"), "--platform", "jsonld", "--json")
+
+    assert [record["course_id"] for record in json.loads(result.stdout)["records"]] == ["LAW 501", "LAW 640"]
+    assert json.loads(silent.stdout)["records"] == []
+    assert silent.exit_code == 0
+
+
+def test_bad_input_about_a_catalogue_is_refused_with_the_cure(ingest: Ingest) -> None:
+    page = str(SAVED_PAGES / "json_ld.html")
+    assert "course" in ingest.refused("read", page, *AS_CATALOG, "--entity", "banana")
+    bad_selectors = ("--config", '{"selectors": {"course_id": "b["}}')
+    assert "is no CSS selector" in ingest.refused("read", page, *AS_CATALOG, *bad_selectors)
+    assert "no config" in ingest.refused("read", "-", *AS_CATALOG, "--config", '{"a": 1}')
+    assert "http://" in ingest.refused("read", "-", *AS_CATALOG, "--url", "ftp://a.test")
+    assert "catalog" in ingest.refused("read", "-", *AS_CATALOG, "--kind", "series")
+
+
+def test_selectors_read_a_saved_page(ingest: Ingest) -> None:
+    names = {"course_id": "b", "course_name": "i", "course_description": "p"}
+    config = json.dumps({"selectors": names | {"record": "section"}})
+    page = b"<section><b>X 1</b> <i>Logic</i> <p>What follows from what.</p></section>"
+
+    result = ingest("read", "-", *AS_CATALOG, "--config", config, "--json", stdin=page)
+
+    assert [record["course_name"] for record in json.loads(result.stdout)["records"]] == ["Logic"]
+
+
+def test_the_default_kind_of_a_catalogue_platform_is_catalog() -> None:
+    assert kind_for("catalog", None) is Kind.CATALOG
+    assert kind_for("jsonld", None) is Kind.CATALOG
+
+
+@pytest.mark.slow
+def test_every_course_sample_gives_json(ingest: Ingest) -> None:
+    for page in sorted(sample("courses").rglob("*.html")):
+        result = ingest("read", str(page), *AS_CATALOG, "--json")
+        assert result.exit_code == 0, page.name
+        assert isinstance(json.loads(result.stdout)["records"], list)
+
+
+BIRD = """
+name: bird
+about: a bird
+key: [ring]
+fields: [{name: ring, kind: text, required: true}]
+embedded: {types: [Bird], fields: {ring: [identifier]}}
+"""
+
+
+def test_a_custom_type_is_extracted_from_a_saved_page(tmp_path: Path) -> None:
+    (tmp_path / "entities").mkdir()
+    (tmp_path / "entities" / "bird.yaml").write_text(BIRD)
+    json_ld = json.dumps({"@type": "Bird", "identifier": "R-1"})
+    page = tmp_path / "page.html"
+    page.write_text(f"<h1>R-1</h1><script type='application/ld+json'>{json_ld}</script>")
+    ingest = Ingest({"INGESTION_SOURCES": str(tmp_path)})
+
+    output = ingest.output("read", str(page), *AS_CATALOG, "--entity", "bird")
+
+    assert "R-1" in output
+    assert "1 records, 0 problems" in output
+
+
+PAGE = (
+    b"<html lang=en><title>Baking I</title><link rel=canonical href=/baking>"
+    b"<h1>Baking I</h1><p>12 seats, <a href='/apply?utm_source=x'>apply</a>"
+)
+AS_PAGE = ("--platform", "page")
+# Prefixes that random bytes seldom have and that lead deeper into the parsers.
+HEADS = (b"", b"<html>", b"<meta charset=", b"<a href=", b"<p style=", b"\xff\xfe", b"<style>", b"<!--")
+
+
+def test_a_page_is_one_record_of_exactly_these_fields(ingest: Ingest) -> None:
+    result = ingest("read", "-", *AS_PAGE, "--url", "https://a.test/x", "--json", stdin=PAGE)
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {
+        "records": [
+            {
+                "title": "Baking I",
+                "canonical_url": "https://a.test/baking",
+                "language": "en",
+                "links": ["https://a.test/apply"],
+                "markdown": "# Baking I\n\n12 seats, [apply](https://a.test/apply?utm_source=x)",
+                "text": "Baking I\n12 seats, apply",
+            }
+        ],
+        "problems": [],
+    }
+
+
+def test_the_text_output_has_the_values_and_the_markdown(ingest: Ingest) -> None:
+    result = ingest("read", "-", *AS_PAGE, stdin=PAGE)
+
+    assert "# Baking I" in result.stdout
+    assert "1 records, 0 problems" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b"", "empty_body"), (b" \n\0", "empty_body"), (b"%PDF-1.7", "not_html"), (b"<div>" * 5_000, "too_deep")],
+)
+def test_a_body_that_is_no_page_is_a_problem_and_fails(ingest: Ingest, body: bytes, code: str) -> None:
+    result = ingest("read", "-", *AS_PAGE, "--json", stdin=body)
+
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert answer["records"] == []
+    assert [problem["code"] for problem in answer["problems"]] == [code]
+
+
+def test_a_doubt_about_a_page_is_shown_beside_it(ingest: Ingest) -> None:
+    shell = b"<title>Acme</title><div id=root></div><script src=/a.js></script>"
+
+    result = ingest("read", "-", *AS_PAGE, "--json", stdin=shell)
+
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert answer["records"][0]["title"] == "Acme"
+    assert [problem["code"] for problem in answer["problems"]] == ["empty_shell"]
+
+
+def test_bad_input_about_a_page_is_refused_with_the_cure(ingest: Ingest) -> None:
+    assert "no config" in ingest.refused("read", "-", *AS_PAGE, "--config", '{"a": 1}')
+    assert "http://" in ingest.refused("read", "-", *AS_PAGE, "--url", "ftp://a.test")
+    assert "catalog" in ingest.refused("read", "-", *AS_PAGE, "--kind", "series")
+
+
+def test_a_page_belongs_to_a_website_unless_the_kind_is_catalog() -> None:
+    assert kind_for("page", None) is Kind.WEBSITE
+    assert kind_for("page", Kind.CATALOG) is Kind.CATALOG
+
+
+@pytest.mark.slow
+def test_every_tricky_file_and_every_feed_gives_json(ingest: Ingest) -> None:
+    folders = (sample("html_tricky"), sample("feeds"))
+    files = sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
+
+    for file in files:
+        result = ingest("read", str(file), *AS_PAGE, "--url", "https://a.test/x", "--json")
+        answer = json.loads(result.stdout)
+        assert answer["records"] or answer["problems"], file.name
+        assert result.exit_code == (0 if answer["records"] else 1), file.name
+        table = ingest("read", str(file), *AS_PAGE)  # as text: a page may fill no column at all
+        assert table.exit_code == result.exit_code, (file.name, table.output[-500:])
+
+
+def shuffled(bodies: list[bytes], random: Random) -> bytes:
+    """Random bytes after a telling beginning, or a piece of a real page with a byte spoilt."""
+    noise = random.randbytes(random.randrange(400))
+    if not bodies or random.random() < 0.8:
+        return random.choice(HEADS) + noise
+    body = random.choice(bodies)
+    start = random.randrange(len(body))
+    piece = bytearray(body[start : start + random.randrange(1, 4_000)])
+    piece[random.randrange(len(piece))] = random.randrange(256)
+    return bytes(piece)
+
+
+def a_saved_body(body: bytes) -> SavedBody:
+    fetched_at = datetime(2026, 3, 1, tzinfo=UTC)
+    return SavedBody(body=body, url="https://a.test/x", fetched_at=fetched_at)
+
+
+def read_many(count: int, seed: int) -> float:
+    """The CPU seconds of the slowest of `count` bodies; each gives a record or a problem."""
+    random, slowest = Random(seed), 0.0
+    pages = [path.read_bytes() for path in sorted(sample("html_tricky").glob("*.html"))]
+    for number in range(count):
+        body = shuffled(pages, random)
+        started = time.thread_time()
+        parsed = read_saved("page", Kind.WEBSITE, a_saved_body(body), {})
+        slowest = max(slowest, time.thread_time() - started)
+        assert parsed.records or parsed.problems, (seed, number, body)
+        json.dumps([parsed.records, parsed.problems], ensure_ascii=False).encode()
+    return slowest
+
+
+@pytest.mark.slow
+def test_10000_random_bodies_crash_nothing() -> None:
+    assert read_many(10_000, seed=11) < 1
+
+
+def test_a_missing_page_is_refused_by_name(ingest: Ingest, tmp_path: Path) -> None:
+    assert "gone.html" in ingest.refused("read", str(tmp_path / "gone.html"), *AS_PAGE)

@@ -11,12 +11,14 @@ from ingestion_pipeline_tests.orchestration.installation import Installation
 
 
 @pytest.fixture
-def installation(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
+def installation(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
     """Create an installation and point the environment to it."""
     installation = Installation.build(tmp_path, sqlite_template)
     for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
-    return installation
+    yield installation
+    if "instance" in vars(installation):
+        installation.instance.dispose()
 
 
 @pytest.fixture
@@ -26,6 +28,5 @@ def site(installation: Installation) -> Iterator[DemoSite]:
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as ephemeral:
-        yield ephemeral
+def instance(installation: Installation) -> dg.DagsterInstance:
+    return installation.instance

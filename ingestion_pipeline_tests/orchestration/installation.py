@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ class Installation:
             "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.05",
             "INGESTION_EXTRACTION__QUIET_SECONDS": "0",
         }
+
+    @cached_property
+    def instance(self) -> dg.DagsterInstance:
+        """Return the ephemeral Dagster instance of this test."""
+        return dg.DagsterInstance.ephemeral()
+
+    def run_job(self, name: str, **options: Any) -> dg.ExecuteInProcessResult:
+        return run_job(name, self.instance, **options)
+
+    def tick_sensor(self, name: str, **options: Any) -> Any:
+        return tick_sensor(name, self.instance, **options)
 
     @contextmanager
     def open(self) -> Generator[RunContext]:

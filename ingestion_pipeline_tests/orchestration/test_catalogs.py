@@ -1,4 +1,4 @@
-"""Catalogues through Dagster: polled, crawled by the job or manually, and materialized."""
+"""Catalogues through Dagster: detection, crawls, datasets, completion and control."""
 
 from collections.abc import Iterator
 
@@ -6,23 +6,33 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.bootstrap import open_run_context
-from ingestion_pipeline_tests.catalog_extractions import LINKS, a_catalog, complete_extractions, fetch_pages, link_page
+from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.store.tables import pages, tasks
+from ingestion_pipeline_tests.catalog_extractions import (
+    LINKS,
+    CatalogHarness,
+    a_catalog,
+    complete_extractions,
+    fetch_pages,
+    link_page,
+)
 from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.test_rendered_pages import SHELL
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
+    SALT,
     Installation,
     check_results,
     failure_message,
     materialized,
-    run_job,
     source_file,
-    tick_sensor,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
 from ingestion_pipeline_tests.pages.browser_sessions import browser_path
+
+pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
 
 SHOP = "catalog:shop"
 
@@ -44,27 +54,26 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield web
 
 
-def crawl_and_finish(installation: Installation, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+def crawl_and_finish(installation: Installation) -> dg.ExecuteInProcessResult:
     """Crawl the catalogue manually, extract its pages and finish the extraction."""
-    result = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    result = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
     with installation.open() as ctx:
         complete_extractions(ctx)
     return result
 
 
-@pytest.mark.slow
 def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb
 ) -> None:
-    arrived = tick_sensor("new_sources", instance)
-    poll_result = run_job("poll_warm", instance)
-    tick = tick_sensor("pending_work", instance)
+    arrived = installation.tick_sensor("new_sources")
+    poll_result = installation.run_job("poll_warm")
+    tick = installation.tick_sensor("pending_work")
     [request] = [request for request in tick.run_requests if request.job_name == "crawl_catalogs"]
-    crawl_result = run_job("crawl_catalogs", instance, tags=request.tags)
+    crawl_result = installation.run_job("crawl_catalogs", tags=request.tags)
 
     assert [request.job_name for request in arrived.run_requests] == ["poll_warm"]
     assert poll_result.success
-    assert instance.get_dynamic_partitions("catalogs") == [SHOP]
+    assert installation.instance.get_dynamic_partitions("catalogs") == [SHOP]
     assert request.tags["ingestion/shard"].startswith("crawl_catalogs:")
     catalog = materialized(crawl_result, "pages")[SHOP]
     assert {name: catalog[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
@@ -96,36 +105,32 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
         evaluation.asset_key.to_user_string() for evaluation in evaluated if evaluation.check_name == "contract"
     }
     assert contract_assets == {"pages", "datasets"}
-    assert not tick_sensor("pending_work", instance).run_requests
+    assert not installation.tick_sensor("pending_work").run_requests
 
 
-@pytest.mark.slow
 def test_a_catalogue_without_a_recipe_is_detected_by_the_requested_job(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb
 ) -> None:
     web.routes |= sites.single()
     entry = {"id": SHOP, "kind": "catalog", "platform": "catalog", "url": web.url("/all")}
     (installation.sources / "mine.yaml").write_text(source_file([entry]))
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    tick = tick_sensor("pending_work", instance).run_requests
-    detected = run_job("detect_recipes", instance)
-    run_job("poll_warm", instance)
-    crawl_result = run_job("crawl_catalogs", instance)
+    tick = installation.tick_sensor("pending_work").run_requests
+    detected = installation.run_job("detect_recipes")
+    installation.run_job("poll_warm")
+    crawl_result = installation.run_job("crawl_catalogs")
 
     assert "detect_recipes" in [request.job_name for request in tick]
     assert detected.success
     assert materialized(crawl_result, "pages")[SHOP]["pages"] == 1
 
 
-@pytest.mark.slow
-def test_a_single_catalogue_is_crawled_now_and_again_when_unchanged(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
-    tick_sensor("new_sources", instance)
+def test_a_single_catalogue_is_crawled_now_and_again_when_unchanged(installation: Installation, web: FakeWeb) -> None:
+    installation.tick_sensor("new_sources")
 
-    first = crawl_and_finish(installation, instance)
-    second = crawl_and_finish(installation, instance)
+    first = crawl_and_finish(installation)
+    second = crawl_and_finish(installation)
 
     assert (materialized(first, "pages")[SHOP]["new"], materialized(second, "pages")[SHOP]["new"]) == (2, 0)
     assert materialized(second, "pages")[SHOP]["unchanged"] == 2
@@ -133,32 +138,28 @@ def test_a_single_catalogue_is_crawled_now_and_again_when_unchanged(
     assert [row["status"] for row in installation.rows("extractions")] == ["COMPLETE", "COMPLETE"]
 
 
-@pytest.mark.slow
 def test_a_catalogue_without_a_partition_is_crawled_on_an_instance_with_others(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb
 ) -> None:
     """Dagster looked up the key of the input once `sources` had an event, and failed."""
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
     for name in ("sources", "catalogs"):
-        instance.delete_dynamic_partition(name, SHOP)
-    instance.add_dynamic_partitions("sources", ["catalog:other"])
+        installation.instance.delete_dynamic_partition(name, SHOP)
+    installation.instance.add_dynamic_partitions("sources", ["catalog:other"])
     event = dg.AssetMaterialization("sources", partition="catalog:other")
-    instance.report_runless_asset_event(event)
+    installation.instance.report_runless_asset_event(event)
 
-    first = crawl_and_finish(installation, instance)
+    first = crawl_and_finish(installation)
 
     assert materialized(first, "pages")[SHOP]["new"] == 2
 
 
-@pytest.mark.slow
-def test_a_crawl_reports_the_items_and_the_saved_model_calls(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_a_crawl_reports_the_items_and_the_saved_model_calls(installation: Installation, web: FakeWeb) -> None:
     serve_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    crawl_result = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    crawl_result = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
 
     dataset = materialized(crawl_result, "datasets")[SHOP]
     numbers = ("items", "new_items", "flagged", "version", "pages_extracted_no_data")
@@ -178,54 +179,46 @@ def test_a_crawl_reports_the_items_and_the_saved_model_calls(
         assert "a change is expected about every 30" in event["checked_when"]
     [row] = dataset["preview"].records
     assert row.data["course_id"] == "MATH 101"
-    assert not tick_sensor("pending_work", instance).run_requests
+    assert not installation.tick_sensor("pending_work").run_requests
 
 
-@pytest.mark.slow
 def test_downloaded_pages_trigger_the_sensor_and_are_extracted_without_a_request(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb
 ) -> None:
     serve_courses(web, 101)
-    tick_sensor("new_sources", instance)
-    run_job("poll_warm", instance)
+    installation.tick_sensor("new_sources")
+    installation.run_job("poll_warm")
     with open_run_context() as ctx:
         fetch_pages(ctx, web)
     web.requests.clear()
 
-    [request] = tick_sensor("pending_work", instance).run_requests
-    result = materialize("datasets", instance, tags={PARTITION: SHOP})
+    [request] = installation.tick_sensor("pending_work").run_requests
+    result = materialize("datasets", installation.instance, tags={PARTITION: SHOP})
 
     assert request.job_name == "crawl_catalogs"
     assert materialized(result, "datasets")[SHOP]["items"] == 1
     assert web.requests == []
 
 
-@pytest.mark.slow
-def test_a_dataset_without_pages_names_the_cure(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
-    tick_sensor("new_sources", instance)
+def test_a_dataset_without_pages_names_the_cure(installation: Installation, web: FakeWeb) -> None:
+    installation.tick_sensor("new_sources")
 
-    failure = failure_message(materialize("datasets", instance, tags={PARTITION: SHOP}))
+    failure = failure_message(materialize("datasets", installation.instance, tags={PARTITION: SHOP}))
 
     assert "materialize `pages` first" in failure
 
 
-@pytest.mark.slow
-def test_a_crawl_with_far_fewer_pages_fails_its_check(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
-    tick_sensor("new_sources", instance)
-    crawl_and_finish(installation, instance)
+def test_a_crawl_with_far_fewer_pages_fails_its_check(installation: Installation, web: FakeWeb) -> None:
+    installation.tick_sensor("new_sources")
+    crawl_and_finish(installation)
     web.routes["/"] = link_page("/c/1")
 
-    crawl_and_finish(installation, instance)
-    again = crawl_and_finish(installation, instance)
+    crawl_and_finish(installation)
+    again = crawl_and_finish(installation)
 
     assert check_results(again)["no_drop_against_history"] is False
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tags", "cure"),
     [
@@ -235,38 +228,34 @@ def test_a_crawl_with_far_fewer_pages_fails_its_check(
     ids=["without a partition", "with an unknown key"],
 )
 def test_a_single_catalogue_that_cannot_be_crawled_names_the_cure(
-    installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
+    installation: Installation, tags: dict[str, str], cure: str
 ) -> None:
-    assert cure in failure_message(run_job("ingest_catalog", instance, tags=tags))
-    assert instance.get_dynamic_partitions("catalogs") == []
+    assert cure in failure_message(installation.run_job("ingest_catalog", tags=tags))
+    assert installation.instance.get_dynamic_partitions("catalogs") == []
 
 
-@pytest.mark.slow
-def test_a_catalogue_without_a_fetched_page_fails_its_run(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_a_catalogue_without_a_fetched_page_fails_its_run(installation: Installation, web: FakeWeb) -> None:
     web.routes["/"] = 404
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    failure = failure_message(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))
+    failure = failure_message(installation.run_job("ingest_catalog", tags={PARTITION: SHOP}))
 
     assert f"no page of {SHOP} was fetched" in failure
 
 
-@pytest.mark.slow
-def test_a_crawl_run_without_work_succeeds(installation: Installation, instance: dg.DagsterInstance) -> None:
-    assert run_job("crawl_catalogs", instance).success
+def test_a_crawl_run_without_work_succeeds(installation: Installation) -> None:
+    assert installation.run_job("crawl_catalogs").success
 
 
 @pytest.mark.browser
 def test_a_rendered_page_has_a_screenshot_and_its_text_is_not_in_the_event(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_BROWSER", str(browser_path()))
     web.routes |= {"/c/2": SHELL}
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    runs = [crawl_and_finish(installation, instance) for _ in range(2)]
+    runs = [crawl_and_finish(installation) for _ in range(2)]
 
     first, second = (materialized(run, "pages")[SHOP] for run in runs)
     assert (first["new"], second["unchanged"]) == (3, 3)
@@ -276,20 +265,16 @@ def test_a_rendered_page_has_a_screenshot_and_its_text_is_not_in_the_event(
     assert "Ships" not in repr(first)
 
 
-@pytest.mark.slow
-def test_a_crawl_without_a_screenshot_is_reported_without_one(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
-    tick_sensor("new_sources", instance)
+def test_a_crawl_without_a_screenshot_is_reported_without_one(installation: Installation, web: FakeWeb) -> None:
+    installation.tick_sensor("new_sources")
 
-    catalog = materialized(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
+    catalog = materialized(installation.run_job("ingest_catalog", tags={PARTITION: SHOP}), "pages")[SHOP]
 
     assert {"screenshot", "screenshot_of"}.isdisjoint(catalog)
 
 
-@pytest.mark.slow
 def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a link or by a redirect: an exemption is for the sources whose own URL is there."""
     with FakeWeb({"/c/secret": link_page(), "/c/other": link_page()}) as private:
@@ -298,20 +283,144 @@ def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
         web.routes["/c/led"] = redirect(private.url("/c/other"))
         installation.add(a_catalog(url=web.url("/")))
 
-        run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+        installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
 
     assert "/c/1" in web.paths
     assert private.requests == []
 
 
-@pytest.mark.slow
-def test_a_scheduled_crawl_fails_when_every_page_failed(
-    installation: Installation, web: FakeWeb, instance: dg.DagsterInstance
-) -> None:
+def test_a_scheduled_crawl_fails_when_every_page_failed(installation: Installation, web: FakeWeb) -> None:
     web.routes["/"] = 404
     installation.add(a_catalog(url=web.url("/")))
-    assert run_job("poll_warm", instance).success
+    assert installation.run_job("poll_warm").success
 
-    failure = failure_message(run_job("crawl_catalogs", instance))
+    failure = failure_message(installation.run_job("crawl_catalogs"))
 
     assert f"every page of {SHOP} failed" in failure
+
+
+def an_extraction(installation: Installation, items: int, *, status: str = "SUCCESS") -> int:
+    """An extraction of so many items that has only to be ended; its id."""
+    with installation.open() as ctx:
+        catalog = CatalogHarness(ctx=ctx, clock=FixedClock(ctx.store.now()))
+        catalog.add_source()
+        id_ = catalog.start_extraction({"/c/1": status})
+        if items:
+            catalog.add_items(id_, {"/c/1": [f"c{n}" for n in range(items)]})
+        return id_
+
+
+def steer(installation: Installation, **config: object) -> dg.ExecuteInProcessResult:
+    run_config = {"ops": {"steer": {"config": {"actor": "ann", **config}}}}
+    return installation.run_job("control_extraction", config=run_config)
+
+
+def test_without_active_extractions_nothing_is_requested(installation: Installation) -> None:
+    tick = installation.tick_sensor("extraction_completion")
+
+    assert (tick.run_requests, tick.skip_message) == ([], "no extraction is running")
+
+
+@pytest.mark.slow
+def test_a_check_is_requested_when_no_page_waits_and_seldom_while_some_do(installation: Installation) -> None:
+    with installation.open() as ctx:
+        catalog = CatalogHarness(ctx=ctx, clock=FixedClock(ctx.store.now()))
+        catalog.add_source()
+        id_ = catalog.start_extraction({"/c/1": "WAITING"})
+        catalog.add_task(id_, "/c/1", "fetch_page")
+        first = installation.tick_sensor("extraction_completion")
+        installation.run_job("complete_extractions")
+        waiting = installation.tick_sensor("extraction_completion")
+        [task] = catalog.rows(tasks, kind="fetch_page")
+        catalog.update_row(tasks, task.id, status="SUCCESS")
+
+        finishable = installation.tick_sensor("extraction_completion")
+
+    assert len(first.run_requests) == 1
+    assert (waiting.run_requests, waiting.skip_message) == ([], "pages of 1 running extractions still wait")
+    assert len(finishable.run_requests) == 1
+
+
+def test_the_requested_job_finishes_an_extraction_and_materializes_its_dataset(installation: Installation) -> None:
+    an_extraction(installation, 8)
+    [request] = installation.tick_sensor("extraction_completion").run_requests
+    first = installation.run_job("complete_extractions")
+    an_extraction(installation, 1)
+    second = installation.run_job("complete_extractions")
+
+    assert request.job_name in {None, "complete_extractions"}
+    published = materialized(first)[SHOP]
+    assert (published["items"], published["version"], published["status"]) == (8, 1, "published")
+    assert published["extraction"] == "1, COMPLETE"
+    numbers = {"cost_usd", "saved_by_rules", "saved_by_unchanged", "pages_success"}
+    assert {*numbers, "preview", "change_confidence", "checked_when"} <= set(published)
+    assert published["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
+    quarantined = materialized(second)[SHOP]
+    assert (quarantined["status"], quarantined["findings"]) == ("quarantined", "1 items, previously 8")
+    assert check_results(first)["not_quarantined"] is True
+    assert check_results(second)["not_quarantined"] is False
+    assert installation.tick_sensor("extraction_completion").run_requests == []
+
+
+def test_records_missing_from_their_pages_are_a_warning_of_their_check(installation: Installation) -> None:
+    an_extraction(installation, 8)
+    first = installation.run_job("complete_extractions")
+    second_id = an_extraction(installation, 0, status="ERROR")
+    with installation.open() as ctx:
+        catalog = CatalogHarness(ctx=ctx, clock=FixedClock(ctx.store.now()))
+        catalog.fail_page(second_id, "/c/1", "records_missing")
+        catalog.update_row(pages, catalog.page_row(second_id, "/").id, status="SUCCESS")
+    second = installation.run_job("complete_extractions")
+
+    assert check_results(first)["no_records_missing"] is True
+    [check] = [
+        evaluation
+        for evaluation in second.get_asset_check_evaluations()
+        if evaluation.check_name == "no_records_missing"
+    ]
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+
+
+def test_an_extraction_is_cancelled_resumed_and_rerun_from_the_launchpad(installation: Installation) -> None:
+    id_ = an_extraction(installation, 0, status="DOWNLOADED")
+
+    assert steer(installation, action="cancel", extraction=id_).success
+    assert steer(installation, action="resume", extraction=id_).success
+    [row] = installation.rows("extractions")
+    assert row["status"] == "IN_PROGRESS"
+    assert steer(installation, action="rerun", extraction=id_, dry_run=True).success
+    actions = [(row["action"], row["actor"]) for row in installation.rows("audit_log")]
+    assert ("extraction.cancelled", "ann") in actions
+    assert ("extraction.resume", "ann") in actions
+
+
+def test_an_extraction_is_started_from_the_launchpad(installation: Installation) -> None:
+    id_ = an_extraction(installation, 8)
+    installation.run_job("complete_extractions")
+
+    assert steer(installation, action="start", source=SHOP).success
+
+    assert [(row["id"], row["status"]) for row in installation.rows("extractions")] == [
+        (id_, "COMPLETE"),
+        (id_ + 1, "WAITING"),
+    ]
+    [task] = [row for row in installation.rows("tasks") if row["kind"] == "fetch_page"]
+    assert task["payload"]["extraction"] == id_ + 1
+
+
+@pytest.mark.parametrize(
+    ("config", "cure"),
+    [
+        ({"action": "cancel", "extraction": 99}, "`ingest extractions list` shows all"),
+        ({"action": "resume"}, "needs `extraction`"),
+        ({"action": "start", "source": "catalog:nobody"}, "catalog:nobody"),
+        ({"action": "start", "source": SALT}, "only catalogues are extracted"),
+        ({"action": "burn", "extraction": 1}, "there are: start, cancel"),
+    ],
+)
+def test_an_impossible_action_is_refused_with_the_cure(
+    installation: Installation, config: dict[str, object], cure: str
+) -> None:
+    installation.add_demo(SALT)
+
+    assert cure in failure_message(steer(installation, **config))

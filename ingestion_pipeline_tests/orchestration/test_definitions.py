@@ -1,25 +1,46 @@
-"""Everything loads, and bears the names that others rely on."""
+"""The definitions, the guard of the UI, and secrets that Dagster must not show."""
 
+import asyncio
 import gc
+import json
+import logging
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from click.testing import CliRunner
 from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME
+from starlette.types import Message, Scope
 
 import ingestion_pipeline
+from ingestion_pipeline.cli.main import main
 from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.demo.model_server import Fail, ScriptedModel
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.orchestration.automation import TICKS
 from ingestion_pipeline.orchestration.checks import CHECKS, reported_checks
-from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.orchestration.ui import RequestGuard, served_names
+from ingestion_pipeline.pages.zstd import zstd
+from ingestion_pipeline.sources import Definition, Kind, Tier
 from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.store.tables import metadata
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.orchestration.installation import (
+    PARTITION,
+    Installation,
+    an_entry,
+    failure_message,
+    run_job,
+    source_file,
+    tick_sensor,
+)
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
@@ -216,3 +237,208 @@ def test_loading_the_definitions_restores_the_garbage_collector() -> None:
     assert gc.isenabled()
     assert ingestion_pipeline.defs is defs
     assert gc.isenabled()
+
+
+OURS = "localhost:3000"
+MUTATION = b"query=mutation+%7B+launchRun+%7D"
+
+
+def status_of(
+    path: str = "/graphql",
+    *,
+    method: str = "POST",
+    host: str = OURS,
+    query: bytes = b"",
+    kind: str = "http",
+    names: str = "",
+    **headers: str,
+) -> int | str:
+    """Return the status, or how a websocket is refused; 200 if it was passed on."""
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: object, send: object) -> None:
+        sent.append({"type": "http.response.start", "status": 200})
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    request_headers = {"host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
+    scope: Scope = {
+        "type": kind,
+        "method": method,
+        "path": path,
+        "query_string": query,
+        "headers": [(name.encode(), value.encode()) for name, value in request_headers.items()],
+    }
+    guard = RequestGuard(app, hosts=served_names({"INGESTION_UI_HOSTS": names}))
+    asyncio.run(guard(scope, receive, send))
+    return sent[0].get("status") or sent[0]["type"]
+
+
+@pytest.mark.parametrize("host", [OURS, "127.0.0.1:3000", "[::1]:3000", "LOCALHOST", "localhost"])
+def test_our_own_pages_and_commands_are_accepted(host: str) -> None:
+    assert status_of(host=host) == 200
+    assert status_of(host=host, origin=f"http://{host}", sec_fetch_site="same-origin") == 200
+    assert status_of("/runs", host=host, method="GET", sec_fetch_site="none") == 200
+    assert status_of(host=host, kind="websocket", origin=f"http://{host}") == 200
+
+
+@pytest.mark.parametrize("host", ["evil.test:3000", "localhost.evil.test", "10.0.0.7:3000", "", "["])
+def test_a_foreign_host_name_is_refused_against_dns_rebinding(host: str) -> None:
+    assert status_of("/", host=host, method="GET") == 403
+    assert status_of(host=host) == 403
+
+
+def test_the_host_name_of_a_proxy_is_accepted_once_configured() -> None:
+    name, origin = "ui.example.test", "https://ui.example.test"
+
+    assert status_of(host=name, origin=origin) == 403
+    assert status_of(host=name, origin=origin, names="UI.example.test") == 200
+
+
+def test_a_mutation_by_get_is_refused_whoever_sends_it() -> None:
+    """An image on any page sends it: without Origin, and in old browsers without Sec-Fetch-Site."""
+    assert status_of(method="GET", query=MUTATION) == 403
+    assert status_of(method="GET", query=MUTATION, sec_fetch_site="none") == 403
+    assert status_of("/prefix/graphql/", method="GET", query=MUTATION) == 403
+    assert status_of(method="GET") == 200  # the page to try queries on
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize("origin", ["https://evil.test", "http://localhost:8000", "http://127.0.0.1:3000", "null"])
+def test_a_page_of_another_origin_is_refused(kind: str, origin: str) -> None:
+    refused: Sequence[int | str] = (403, "websocket.close")
+
+    assert status_of(kind=kind, origin=origin) in refused
+    assert status_of("/report_asset_materialization/x", kind=kind, origin=origin) in refused
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_cross_site_request_is_refused_unless_it_only_opens_a_page(site: str) -> None:
+    assert status_of(sec_fetch_site=site) == 403
+    assert status_of(method="GET", sec_fetch_site=site) == 403
+    assert status_of("/assets", method="GET", sec_fetch_site=site) == 200
+
+
+MODEL_KEY, BOARD_TOKEN = "sk-canary-model-4711", "canary/board+token 0815"
+COOKIE, PASSWORD = "canary-cookie-1234", "canary-password-5678"
+IN_URL = "canary%2Fboard%2Btoken%200815"
+CANARIES = (MODEL_KEY, BOARD_TOKEN, IN_URL, COOKIE, PASSWORD)
+BOARD, PROSE, BROKEN = "job_board:acme", "catalog:prose", "job_board:broken"
+LIST = {"items": "jobs", "fields": {"external_id": "id", "title": "title", "url": "url"}}
+
+
+def a_board(source_id: str, web: FakeWeb, path: str, **auth: str) -> Definition:
+    config = LIST | {"auth": {"env": "ACME_TOKEN", **auth}, "company": "Acme"}
+    return Definition(id=source_id, kind=Kind.JOB_BOARD, url=web.url(path), platform="json", config=config)
+
+
+@pytest.fixture
+def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+    """A board that repeats the token in its list, one in its error page; a page of prose."""
+    job = {"id": "1", "title": f"Engineer {BOARD_TOKEN}", "url": "https://a.test/1"}
+    reply = Reply(
+        json.dumps({"jobs": [job], "you_sent": BOARD_TOKEN}).encode(),
+        headers={"Set-Cookie": f"session={COOKIE}", "ETag": f'"{BOARD_TOKEN}"'},
+    )
+    echo = Reply(f"<h1>Error</h1><pre>token={BOARD_TOKEN}</pre>".encode(), status=400)
+    prose = Reply(
+        b"<html><title>On learning</title><main><p>" + b"We teach many things. " * 40 + b"</main>",
+        headers={"Set-Cookie": f"session={COOKIE}"},
+    )
+    routes = {"/jobs": reply, f"/broken?token={IN_URL}": echo, "/prose": prose, "/robots.txt": 404}
+    with FakeWeb(routes) as running:
+        monkeypatch.setenv("INGESTION_ALLOW_HOSTS", running.host_port)
+        monkeypatch.setenv("ACME_TOKEN", BOARD_TOKEN)
+        monkeypatch.setenv("INGESTION_SECRETS", f"ACME_TOKEN@{running.host_port}")
+        yield running
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedModel]:
+    """A model's server that refuses the key, and repeats it."""
+    refusal = Fail(status=401, message=f"Incorrect API key provided: {MODEL_KEY}")
+    with ScriptedModel(lambda _: refusal) as running:
+        monkeypatch.setenv("OPENAI_API_KEY", MODEL_KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", running.base_url)
+        yield running
+
+
+def readable_files(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Every file under a folder as text: databases dumped, objects of the content store opened."""
+    for path in folder.rglob("*"):
+        if not path.is_file():
+            continue
+        body = path.read_bytes()
+        if body.startswith(b"SQLite format 3"):
+            with sqlite3.connect(path) as database:
+                body = "\n".join(database.iterdump()).encode()
+        if path.is_relative_to(folder / "content"):
+            body = zstd.decompress(body)
+        yield path, body.decode("utf-8", "replace")
+
+
+@pytest.mark.slow
+def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
+    installation: Installation, web: FakeWeb, model: ScriptedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    recipe = {"page_type": "DETAIL"}
+    prose = {"id": PROSE, "kind": Kind.CATALOG, "platform": "catalog", "config": {"recipe": recipe}}
+    installation.add(
+        a_board(BOARD, web, "/jobs", place="bearer"),
+        a_board(BROKEN, web, "/broken", place="query", name="token"),
+        Definition(**prose, url=web.url("/prose")),
+    )
+    with_password = an_entry(url=f"https://me:{PASSWORD}@feeds.demo.test/x.xml")
+    (installation.sources / "bad.yaml").write_text(source_file([with_password]))
+    (history := tmp_path / "dagster").mkdir()
+
+    with dg.DagsterInstance.local_temp(str(history)) as instance:
+        tick = tick_sensor("new_sources", instance)
+        for name, key in (("job_board", BOARD), ("job_board", BROKEN), ("catalog", PROSE)):
+            run_job(f"ingest_{name}", instance, tags={PARTITION: key})
+        commands = [
+            ("sources", "add", f"https://me:{PASSWORD}@a.test/", "--id", "series:x", "--kind", "series"),
+            *(("sources", "show", source_id) for source_id in (BOARD, BROKEN, PROSE)),
+            *(("dead-letters", "list"), ("status",), ("doctor",)),
+            ("export", "sources", "--to", "jsonl"),
+        ]
+        outputs = [CliRunner().invoke(main, list(arguments)).output for arguments in commands]
+
+    sent = [request.headers.get("authorization") for request in web.requests if request.path == "/jobs"]
+    assert (set(sent), bool(model.requests)) == ({f"Bearer {BOARD_TOKEN}"}, True)
+    texts = dict(readable_files(installation.home)) | dict(readable_files(history))
+    texts |= {Path("log"): caplog.text, Path("tick"): f"{tick}", Path("typed"): "\n".join(outputs)}
+    leaks = {str(path) for path, text in texts.items() for canary in CANARIES if canary in text}
+    assert leaks == set()
+    assert any("Engineer ..." in text for text in texts.values()), "the job is kept without it"
+    assert any(BROKEN in text for path, text in texts.items() if path.suffix == ".jsonl")
+
+
+@pytest.mark.slow
+def test_a_source_that_names_a_variable_gets_no_secret_that_is_not_bound_to_its_host(
+    installation: Installation, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGESTION_SECRETS", "ACME_TOKEN@api.acme.test")
+    installation.add(a_board(BOARD, web, "/jobs", place="bearer"))
+
+    installation.run_job("ingest_job_board", tags={PARTITION: BOARD})
+
+    assert web.requests == []
+    assert installation.poll_task(BOARD)["error_code"] == "no_secret"
+    assert installation.source(BOARD).failure_count == 0
+
+
+def test_the_launchpad_adds_no_source_that_sends_a_secret(installation: Installation, web: FakeWeb) -> None:
+    stolen = a_board(BOARD, web, "/jobs", place="bearer")
+    fields = {"id": BOARD, "kind": "job_board", "url": stolen.url, "platform": "json"}
+    config = {"ops": {"register": {"config": {**fields, "config": dict(stolen.config)}}}}
+
+    failure = failure_message(installation.run_job("add_source", config=config))
+
+    assert "config.auth: is not taken from the Launchpad" in failure
+    assert installation.rows("sources") == []

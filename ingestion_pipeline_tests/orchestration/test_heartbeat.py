@@ -13,8 +13,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import clock_set_back
-from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.database import FixedClock
+from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.orchestration.installation import LIGHTHOUSE, Installation

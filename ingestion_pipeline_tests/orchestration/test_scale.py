@@ -179,20 +179,14 @@ def ticks_at(minute: int) -> list[str]:
     ],
 )
 def test_the_ticks_of_a_hundred_thousand_due_sources_request_a_few_dozen_runs(
-    installation: Installation,
-    crowded_database: Path,
-    instance: dg.DagsterInstance,
-    pace: float | None,
-    hot: int,
-    warm: int,
-    cold: int,
+    installation: Installation, crowded_database: Path, pace: float | None, hot: int, warm: int, cold: int
 ) -> None:
     copy(crowded_database, installation.home / "ingestion.db")
     set_pace(installation, pace)
 
     with time_machine.travel(NOON, tick=False):
-        ticks = {name: tick(name, instance, NOON).run_requests or [] for name in SCHEDULES}
-        pending = tick_sensor("pending_work", instance)
+        ticks = {name: tick(name, installation.instance, NOON).run_requests or [] for name in SCHEDULES}
+        pending = installation.tick_sensor("pending_work")
 
     assert [len(requests) for requests in ticks.values()] == [hot, warm, cold]
     assert not pending.run_requests

@@ -21,6 +21,8 @@ from ingestion_pipeline_tests.orchestration.installation import (
     source_file,
 )
 
+pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
+
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
@@ -33,14 +35,11 @@ def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str
     )
 
 
-@pytest.mark.slow
-def test_a_single_source_is_polled_although_it_is_not_due(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_single_source_is_polled_although_it_is_not_due(installation: Installation, site: DemoSite) -> None:
     installation.add_demo(LIGHTHOUSE, SALT)
-    run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+    installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
 
-    again = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+    again = installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
 
     assert materialized(again).keys() == {LIGHTHOUSE}
     assert materialized(again)[LIGHTHOUSE]["outcome"] == "unchanged"
@@ -48,43 +47,34 @@ def test_a_single_source_is_polled_although_it_is_not_due(
     assert installation.source(SALT).last_checked_at is None
 
 
-@pytest.mark.slow
-def test_a_single_source_registers_its_key_on_an_empty_instance(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_single_source_registers_its_key_on_an_empty_instance(installation: Installation, site: DemoSite) -> None:
     installation.add_demo(LIGHTHOUSE)
 
-    assert run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}).success
+    assert installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE}).success
 
-    assert instance.get_dynamic_partitions("series_sources") == [LIGHTHOUSE]
-    assert instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
+    assert installation.instance.get_dynamic_partitions("series_sources") == [LIGHTHOUSE]
+    assert installation.instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
 
 
-@pytest.mark.slow
-def test_a_single_source_run_materializes_only_that_source(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_single_source_run_materializes_only_that_source(installation: Installation, site: DemoSite) -> None:
     """On a temporary instance it reported the changes of every source, which were then never reported again."""
     installation.add_demo(LIGHTHOUSE, SALT)
-    run_job("poll_hot", instance)
+    installation.run_job("poll_hot")
     installation.set_source(LIGHTHOUSE, reported_at=None)
 
     with dg.DagsterInstance.ephemeral() as terminal:
         alone = materialized(run_job("ingest_series", terminal, tags={PARTITION: SALT}))
 
     assert alone.keys() == {SALT}
-    assert materialized(run_job("poll_hot", instance)).keys() == {LIGHTHOUSE}
+    assert materialized(installation.run_job("poll_hot")).keys() == {LIGHTHOUSE}
 
 
-@pytest.mark.slow
-def test_checks_are_never_older_than_their_materialization(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_checks_are_never_older_than_their_materialization(installation: Installation, site: DemoSite) -> None:
     """The UI shows an older one as not evaluated."""
     installation.add_demo(LIGHTHOUSE)
 
-    first = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
-    second = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+    first = installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
+    second = installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
 
     assert check_results(first) == {"not_empty_after_full": True, "sources_fresh": True, "contract": True}
     assert check_results(second) == check_results(first)
@@ -99,96 +89,82 @@ def test_checks_are_never_older_than_their_materialization(
     ids=["without a partition", "with an unknown key"],
 )
 def test_a_bad_single_source_is_refused_with_the_cure(
-    installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
+    installation: Installation, tags: dict[str, str], cure: str
 ) -> None:
-    failure = failure_message(run_job("ingest_series", instance, tags=tags))
+    failure = failure_message(installation.run_job("ingest_series", tags=tags))
 
     assert cure in failure
-    assert instance.get_dynamic_partitions("series_sources") == []
+    assert installation.instance.get_dynamic_partitions("series_sources") == []
 
 
-@pytest.mark.slow
 def test_a_disabled_single_source_is_refused_with_the_actor_and_the_cure(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite
 ) -> None:
     installation.add_demo(LIGHTHOUSE)
     with installation.open() as ctx, ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         disable(connection, LIGHTHOUSE, actor="cli:ada", reason="too loud", now=now)
 
-    failure = failure_message(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
+    failure = failure_message(installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE}))
 
     assert "cli:ada: too loud" in failure
     assert "`ingest sources enable ID`" in failure
     assert not site.requests
 
 
-@pytest.mark.slow
-def test_a_failing_single_source_fails_its_run_with_the_reason(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_failing_single_source_fails_its_run_with_the_reason(installation: Installation, site: DemoSite) -> None:
     installation.add_demo(BROKEN)
 
-    result = run_job("ingest_series", instance, tags={PARTITION: BROKEN})
+    result = installation.run_job("ingest_series", tags={PARTITION: BROKEN})
 
     assert f"{BROKEN}: failed: " in failure_message(result)
     assert materialized(result) == {}
 
 
-@pytest.mark.slow
 def test_a_single_source_claimed_by_another_run_says_so_instead_of_its_old_outcome(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
+    installation: Installation, site: DemoSite
 ) -> None:
     """It said "no source succeeded. series:...: first sync: 10 new"."""
     installation.add_demo(LIGHTHOUSE)
-    run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+    installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
     with installation.open() as ctx:
         from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 
         other = Worker(ctx.store, lease_seconds=60)
         assert other.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
 
-    failure = failure_message(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
+    failure = failure_message(installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE}))
 
     assert "another run has it" in failure
     assert "first sync" not in failure
 
 
-@pytest.mark.slow
-def test_a_range_gives_one_event_per_key(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_range_gives_one_event_per_key(installation: Installation, site: DemoSite) -> None:
     keys = [LIGHTHOUSE, SALT, "series:salt-feed"]
     installation.add_demo(*keys)
-    instance.add_dynamic_partitions("series_sources", keys)
+    installation.instance.add_dynamic_partitions("series_sources", keys)
 
-    result = run_job("ingest_series", instance, tags=dict(zip(RANGE, keys[::2], strict=True)))
+    result = installation.run_job("ingest_series", tags=dict(zip(RANGE, keys[::2], strict=True)))
 
     assert result.success
     assert materialized(result).keys() == set(keys)
 
 
-@pytest.mark.slow
-def test_a_range_with_a_failing_source_materializes_the_others(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_a_range_with_a_failing_source_materializes_the_others(installation: Installation, site: DemoSite) -> None:
     keys = [LIGHTHOUSE, BROKEN]
     installation.add_demo(*keys)
-    instance.add_dynamic_partitions("series_sources", keys)
+    installation.instance.add_dynamic_partitions("series_sources", keys)
 
-    result = run_job("ingest_series", instance, tags=dict(zip(RANGE, keys, strict=True)))
+    result = installation.run_job("ingest_series", tags=dict(zip(RANGE, keys, strict=True)))
 
     assert result.success
     assert materialized(result).keys() == {LIGHTHOUSE}
 
 
-@pytest.mark.slow
-def test_sources_checks_the_declaration_and_does_not_poll(
-    installation: Installation, site: DemoSite, instance: dg.DagsterInstance
-) -> None:
+def test_sources_checks_the_declaration_and_does_not_poll(installation: Installation, site: DemoSite) -> None:
     installation.add_demo(LIGHTHOUSE)
 
-    result = materialize("sources", instance, tags={PARTITION: LIGHTHOUSE})
+    result = materialize("sources", installation.instance, tags={PARTITION: LIGHTHOUSE})
 
     assert result.success
     metadata = materialized(result)[LIGHTHOUSE]
@@ -209,8 +185,7 @@ def test_sources_checks_the_declaration_and_does_not_poll(
     assert not site.requests
 
 
-@pytest.mark.slow
-def test_sources_refreshes_the_row_from_its_file(installation: Installation, instance: dg.DagsterInstance) -> None:
+def test_sources_refreshes_the_row_from_its_file(installation: Installation) -> None:
     file = installation.sources / "mine.yaml"
     file.write_text(source_file([an_entry(name="Old")]))
     with installation.open() as ctx:
@@ -220,31 +195,25 @@ def test_sources_refreshes_the_row_from_its_file(installation: Installation, ins
         import_files(ctx.store, installation.sources, check=check_definition)
     file.write_text(source_file([an_entry(name="New")]))
 
-    assert materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}).success
+    assert materialize("sources", installation.instance, tags={PARTITION: LIGHTHOUSE}).success
 
     assert installation.source(LIGHTHOUSE).name == "New"
 
 
-@pytest.mark.slow
-def test_sources_reports_the_problem_of_the_file_and_its_line(
-    installation: Installation, instance: dg.DagsterInstance
-) -> None:
+def test_sources_reports_the_problem_of_the_file_and_its_line(installation: Installation) -> None:
     installation.add_demo(LIGHTHOUSE)
     installation.set_source(LIGHTHOUSE, origin="mine.yaml")
     (installation.sources / "mine.yaml").write_text(source_file([an_entry(tier="tepid")]))
 
-    failure = failure_message(materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}))
+    failure = failure_message(materialize("sources", installation.instance, tags={PARTITION: LIGHTHOUSE}))
 
     assert "mine.yaml:6: tier: 'tepid' is no tier" in failure
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tags", [{}, {PARTITION: "series:nobody"}], ids=["no key", "unknown"])
-def test_sources_adds_no_partition_for_a_misspelled_id(
-    installation: Installation, instance: dg.DagsterInstance, tags: dict[str, str]
-) -> None:
+def test_sources_adds_no_partition_for_a_misspelled_id(installation: Installation, tags: dict[str, str]) -> None:
     """The key was registered first, and stayed as a partition that no source belongs to."""
-    failure = failure_message(materialize("sources", instance, tags=tags))
+    failure = failure_message(materialize("sources", installation.instance, tags=tags))
 
     assert "`ingest sources list` shows all" in failure or "name it with --tags" in failure
-    assert instance.get_dynamic_partitions("sources") == []
+    assert installation.instance.get_dynamic_partitions("sources") == []

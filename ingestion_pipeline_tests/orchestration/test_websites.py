@@ -1,16 +1,21 @@
-"""Websites through Dagster: polled, analysed by the job or manually, materialized, and checked."""
+"""Websites and notices through Dagster."""
 
 import json
+import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import dagster as dg
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
+from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.model_server import Fail, ScriptedModel
-from ingestion_pipeline.store.tables import website_rankings
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.store.tables import dead_letters, website_rankings
 from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
     Installation,
@@ -23,6 +28,8 @@ from ingestion_pipeline_tests.orchestration.installation import (
 )
 from ingestion_pipeline_tests.websites.provider_answers import PRICES, always, always_text
 from ingestion_pipeline_tests.websites.website_runs import ACME_PAGES as SITE
+
+pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
 
 ACME = "website:acme"
 ASSETS = ("website_info", "website_prompts", "website_analysis")
@@ -53,18 +60,17 @@ def web(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield web
 
 
-@pytest.mark.slow
 def test_a_website_in_a_file_is_analysed_by_the_requested_job(
-    installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, provider: ScriptedModel
 ) -> None:
-    [request] = tick_sensor("new_sources", instance).run_requests
-    [again] = tick_sensor("pending_work", instance).run_requests
-    result = run_job(request.job_name, instance, tags=request.tags)
+    [request] = installation.tick_sensor("new_sources").run_requests
+    [again] = installation.tick_sensor("pending_work").run_requests
+    result = run_job(request.job_name, installation.instance, tags=request.tags)
 
     assert {request.job_name, again.job_name} == {"analyze_websites"}
     assert installation.source(ACME).last_checked_at is not None
     assert result.success
-    assert instance.get_dynamic_partitions("websites") == [ACME]
+    assert installation.instance.get_dynamic_partitions("websites") == [ACME]
     business, prompts, visibility = (materialized(result, name)[ACME] for name in ASSETS)
     assert (business["name"], business["business_confidence"]) == ("Acme Tools", 90)
     assert business["checked_when"] == "at the interval of HOT, as every source of its kind"
@@ -80,31 +86,29 @@ def test_a_website_in_a_file_is_analysed_by_the_requested_job(
         "no_visibility_drop": True,
         "contract": True,
     }
-    assert not tick_sensor("pending_work", instance).run_requests
-    assert not tick_sensor("new_sources", instance).run_requests
+    assert not installation.tick_sensor("pending_work").run_requests
+    assert not installation.tick_sensor("new_sources").run_requests
 
 
-@pytest.mark.slow
 def test_a_single_website_is_analysed_manually_on_every_request(
-    installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, provider: ScriptedModel
 ) -> None:
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    runs = [run_job("ingest_website", instance, tags={PARTITION: ACME}) for _ in range(2)]
+    runs = [installation.run_job("ingest_website", tags={PARTITION: ACME}) for _ in range(2)]
 
     assert [set(materialized(run, "website_analysis")) for run in runs] == [{ACME}] * 2
     assert [row["status"] for row in installation.rows("website_analyses")] == ["completed"] * 2
     assert len(installation.rows("website_rankings")) == 1
 
 
-@pytest.mark.slow
 def test_an_unreachable_website_fails_its_single_run(
-    installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     web.routes["/"] = 404
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    failed = run_job("ingest_website", instance, tags={PARTITION: ACME})
+    failed = installation.run_job("ingest_website", tags={PARTITION: ACME})
 
     assert "404" in failure_message(failed)
 
@@ -113,35 +117,104 @@ def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstan
     assert "dagster/partition" in failure_message(run_job("ingest_website", instance))
 
 
-@pytest.mark.slow
 def test_a_provider_without_answers_and_lost_visibility_fail_their_checks(
-    installation: Installation,
-    web: FakeWeb,
-    provider: ScriptedModel,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
+    installation: Installation, web: FakeWeb, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tick_sensor("new_sources", instance)
-    run_job("ingest_website", instance, tags={PARTITION: ACME})
+    installation.tick_sensor("new_sources")
+    installation.run_job("ingest_website", tags={PARTITION: ACME})
     with installation.open() as ctx, ctx.store.begin() as connection:  # it was yesterday
         day = ctx.store.now().date() - timedelta(days=1)
         connection.execute(update(website_rankings).values(day=day))
     with ScriptedModel(always_text("Globex.")) as answering, ScriptedModel(always(Fail(status=401))) as failing:
         configure_providers(monkeypatch, one=answering, two=failing)
-        result = run_job("ingest_website", instance, tags={PARTITION: ACME})
+        result = installation.run_job("ingest_website", tags={PARTITION: ACME})
 
     red = {name for name, is_passed in check_results(result).items() if not is_passed}
     assert red == {"providers_answer", "no_visibility_drop"}
 
 
-@pytest.mark.slow
 def test_a_name_equal_to_the_domain_fails_a_check(
-    installation: Installation, web: FakeWeb, provider: ScriptedModel, instance: dg.DagsterInstance
+    installation: Installation, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     web.routes.clear()
     web.routes["/"] = "<html><body><p>" + "Parcels. " * 40 + "</p></body></html>"
-    tick_sensor("new_sources", instance)
+    installation.tick_sensor("new_sources")
 
-    result = run_job("ingest_website", instance, tags={PARTITION: ACME})
+    result = installation.run_job("ingest_website", tags={PARTITION: ACME})
 
     assert check_results(result)["information_sure"] is False
+
+
+def notice_harness(ctx: RunContext, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> NoticeHarness:
+    moment: datetime = ctx.store.now() - ago
+    return NoticeHarness(ctx.store, FixedClock(moment), ctx.settings, web)
+
+
+def requested_jobs(instance: dg.DagsterInstance) -> list[str]:
+    data = tick_sensor("pending_work", instance)
+    return [request.job_name or "" for request in data.run_requests or []]
+
+
+def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeWeb() as web, installation.open() as ctx:
+        monkeypatch.setenv("INGESTION_ALLOW_HOSTS", web.host_port)
+        harness = notice_harness(ctx, web)
+        harness.add_follower("ann", address=web.url("/ann"))
+        harness.add_follower("dead", address=web.url("/gone"))
+        assert requested_jobs(installation.instance) == []
+        harness.publish(7)
+        assert requested_jobs(installation.instance) == ["deliver_notices"]
+
+        result = installation.run_job("deliver_notices")
+
+        assert result.success
+        [event] = result.get_asset_materialization_events()
+        numbers = {name: value.value for name, value in event.materialization.metadata.items()}
+        delay = numbers.pop("median_delay_seconds")
+        assert 60 <= float(str(delay)) < 120
+        assert numbers == {
+            "expanded": 2,
+            "muted": 0,
+            "messages": 1,
+            "sent": 1,
+            "retried": 0,
+            "failed": 1,
+            "pending": 0,
+            "failed_in_all": 1,
+        }
+        checks = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+        check = checks.pop("all_delivered")
+        assert [(name, check.passed) for name, check in checks.items()] == [("contract", True)]
+        assert not check.passed
+        assert "dead: 1 failed" in str(check.metadata["details"].value)
+        assert requested_jobs(installation.instance) == []
+        assert [row["ended_at"] is None for row in installation.rows("runs")] == [False]
+        with ctx.store.read() as connection:
+            assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
+
+
+def test_no_second_delivery_run_is_requested_while_one_works(installation: Installation) -> None:
+    with FakeWeb() as web, installation.open() as ctx:
+        harness = notice_harness(ctx, web)
+        harness.add_follower()
+        harness.publish(7)
+    run = installation.instance.create_run_for_job(
+        defs.resolve_job_def("deliver_notices"), tags={"ingestion/shard": "notices"}
+    )
+
+    assert requested_jobs(installation.instance) == []
+    installation.instance.report_run_failed(run)
+    [request] = installation.tick_sensor("pending_work").run_requests or []
+    assert request.job_name == "deliver_notices"
+    assert re.fullmatch(r"notices:\d{8}T\d{4}", str(request.run_key))  # by the minute: one failed
+
+
+def test_chapters_without_followers_start_no_run_and_maintenance_handles_them(installation: Installation) -> None:
+    with FakeWeb() as web, installation.open() as ctx:
+        notice_harness(ctx, web).publish(7)
+
+    assert requested_jobs(installation.instance) == []
+    assert installation.run_job("maintain").success
+    assert [row["handled_at"] is None for row in installation.rows("outbox")] == [False]

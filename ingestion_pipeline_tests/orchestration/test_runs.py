@@ -1,14 +1,107 @@
-"""An outage of our own network counts no failure of a source, and the run reports it."""
+"""Runs that are cancelled, and runs that meet an outage of our own network."""
 
-from collections.abc import Iterator, Sequence
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 
 import dagster as dg
 import pytest
 
+from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.sources import Definition, Kind, SourceStatus, Tier
+from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import NOON, a_definition
-from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, closed_port
-from ingestion_pipeline_tests.orchestration.installation import Installation, failure_message, run_job
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, closed_port, dripping_answer
+from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
+from ingestion_pipeline_tests.orchestration.installation import Installation, failure_message
+from ingestion_pipeline_tests.processes import Child, run_command
+
+pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
+
+SOURCE = "series:slow"
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, "the condition did not become true in time"
+        time.sleep(0.1)
+
+
+def start_job(job: str, installation: Installation, web: FakeWeb) -> Child:
+    variables = installation.environment | {"INGESTION_ALLOW_HOSTS": web.host_port}
+    line = ["dagster", "job", "execute", "-m", "ingestion_pipeline", "-j", job]
+    return Child(run_command, str(installation.home), line, variables)
+
+
+def test_a_cancelled_delivery_releases_its_recipients_and_counts_no_attempt(installation: Installation) -> None:
+    with FakeWeb() as web, installation.open() as ctx:
+        moment = ctx.store.now() - timedelta(minutes=1)
+        harness = NoticeHarness(ctx.store, FixedClock(moment), ctx.settings, web)
+        harness.add_follower("ann", address=web.url("/ann"))
+        web.routes["/ann"] = dripping_answer(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)
+        harness.publish(7)
+        run = start_job("deliver_notices", installation, web)
+        wait_for(lambda: len(web.requests) == 1, seconds=120)
+        run.interrupt()
+        assert run.result().code != 0
+        task, [row], [run_row] = harness.task(), harness.notices(), installation.rows("runs")
+
+    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "stopped")
+    assert (row.status, row.delivery_id is None) == ("pending", False)
+    assert run_row["ended_at"] is not None
+
+
+def test_a_cancelled_run_releases_its_leases_and_counts_no_attempt(installation: Installation) -> None:
+    with FakeWeb({"/slow": dripping_answer(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)}) as web:
+        installation.add(a_definition(id=SOURCE, url=web.url("/slow")))
+        run = start_job("poll_warm", installation, web)
+        wait_for(lambda: len(web.requests) == 1, seconds=120)
+        run.interrupt()
+        assert run.result().code != 0
+
+    task, [host], [run_row] = installation.poll_task(SOURCE), installation.rows("hosts"), installation.rows("runs")
+    assert (task["status"], task["attempts"], task["error_code"]) == ("PENDING", 0, "stopped")
+    assert host["lease_owner"] is None
+    assert run_row["ended_at"] is not None
+
+
+@dg.op
+def fail() -> None:
+    raise ValueError("the roof leaks")
+
+
+@dg.op
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@dg.job
+def failing() -> None:
+    fail()
+
+
+@dg.job
+def interrupted() -> None:
+    interrupt()
+
+
+def test_a_failure_is_reported_and_ctrl_c_is_not_a_failure_of_the_job(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    definitions = dg.Definitions(jobs=[failing, interrupted])
+
+    has_succeeded, errors = runs.run_job(definitions, "failing")
+    with pytest.raises(KeyboardInterrupt):
+        runs.run_job(definitions, "interrupted")
+
+    assert not has_succeeded
+    assert "the roof leaks" in "".join(errors)
+    assert capfd.readouterr() == ("", "")
+
 
 FEED = (
     '<rss version="2.0"><channel><title>A</title><item><title>Chapter 1</title>'
@@ -58,9 +151,8 @@ def failure_counts(installation: Installation, ids: Sequence[str]) -> list[int]:
     return [installation.source(source_id).failure_count for source_id in ids]
 
 
-@pytest.mark.slow
 def test_an_outage_of_our_network_opens_no_breaker_and_disables_no_board(
-    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = closed_hosts(30)
     series = [a_series(f"s{n}", host) for n, host in enumerate(hosts[:20])]
@@ -69,7 +161,7 @@ def test_an_outage_of_our_network_opens_no_breaker_and_disables_no_board(
 
     for _ in range(5):
         installation.make_due(*ids)
-        assert DOWN in failure_message(run_job("poll_hot", instance))
+        assert DOWN in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [0] * len(ids)
     assert {installation.source(source_id).status for source_id in ids} == {SourceStatus.ACTIVE}
@@ -78,9 +170,8 @@ def test_an_outage_of_our_network_opens_no_breaker_and_disables_no_board(
     assert installation.rows("dead_letters") == []
 
 
-@pytest.mark.slow
 def test_reachable_sources_are_ingested_while_the_others_are_released(
-    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs[:2])]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(6))]
@@ -88,44 +179,35 @@ def test_reachable_sources_are_ingested_while_the_others_are_released(
 
     for _ in range(5):
         installation.make_due(*ids)
-        assert f"{DOWN} 6 of 8 hosts" in failure_message(run_job("poll_hot", instance))
+        assert f"{DOWN} 6 of 8 hosts" in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [0] * len(ids)
     assert [installation.chapters_of(source.id) for source in up] == [1, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dead", [1, 2, 3])
 def test_dead_hosts_among_as_many_live_hosts_count_failures(
-    installation: Installation,
-    instance: dg.DagsterInstance,
-    webs: Sequence[FakeWeb],
-    monkeypatch: pytest.MonkeyPatch,
-    dead: int,
+    installation: Installation, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch, dead: int
 ) -> None:
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(dead))]
     add(installation, monkeypatch, *up, *down)
 
-    assert run_job("poll_hot", instance).success
+    assert installation.run_job("poll_hot").success
 
     assert failure_counts(installation, [source.id for source in down]) == [1] * dead
 
 
-@pytest.mark.slow
-def test_a_single_dead_host_counts_a_failure(
-    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_single_dead_host_counts_a_failure(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = add(installation, monkeypatch, a_series("alone", *closed_hosts(1)))
 
-    assert "all 1 polled sources failed" in failure_message(run_job("poll_hot", instance))
+    assert "all 1 polled sources failed" in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [1]
 
 
-@pytest.mark.slow
 def test_hosts_that_stay_dead_while_others_answer_eventually_count_failures(
-    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three hosts that die together and are due alone look like an outage, but only once."""
     up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
@@ -134,47 +216,44 @@ def test_hosts_that_stay_dead_while_others_answer_eventually_count_failures(
     ids = [source.id for source in down]
     for source in up:
         installation.set_poll_task(source.id, status="SKIPPED")
-    assert DOWN in failure_message(run_job("poll_hot", instance))
+    assert DOWN in failure_message(installation.run_job("poll_hot"))
     for source in down:
         installation.set_poll_task(source.id, kind="resting")
     for source in up:
         installation.set_poll_task(source.id, status="PENDING")
-    assert run_job("poll_hot", instance).success
+    assert installation.run_job("poll_hot").success
     for source in down:
         installation.set_poll_task(source.id, kind="poll")
     installation.make_due(*ids)
 
-    assert "all 3 polled sources failed" in failure_message(run_job("poll_hot", instance))
+    assert "all 3 polled sources failed" in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [1, 1, 1]
 
 
-@pytest.mark.slow
 def test_a_canary_that_is_down_protects_a_single_source(
-    installation: Installation, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_FETCH__CANARY", *closed_hosts(1))
     ids = add(installation, monkeypatch, a_series("alone", *closed_hosts(1)))
 
-    assert f"{DOWN} the canary" in failure_message(run_job("poll_hot", instance))
+    assert f"{DOWN} the canary" in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [0]
 
 
-@pytest.mark.slow
 def test_with_an_answering_canary_the_hosts_count_their_failures(
-    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_FETCH__CANARY", webs[0].host_port)
     down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(5))]
     ids = add(installation, monkeypatch, *down)
 
-    assert "all 5 polled sources failed" in failure_message(run_job("poll_hot", instance))
+    assert "all 5 polled sources failed" in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [1] * 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "platform", "job"),
     [
@@ -184,12 +263,7 @@ def test_with_an_answering_canary_the_hosts_count_their_failures(
     ],
 )
 def test_an_outage_is_no_failure_of_pages_companies_or_websites(
-    installation: Installation,
-    instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    platform: str,
-    job: str,
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, kind: str, platform: str, job: str
 ) -> None:
     config = {"recipe": {"page_type": "DETAIL"}} if kind == "catalog" else {}
     definitions = [
@@ -199,10 +273,10 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
         for n, host in enumerate(closed_hosts(4))
     ]
     ids = add(installation, monkeypatch, *definitions)
-    assert run_job("poll_hot", instance).success
+    assert installation.run_job("poll_hot").success
 
     for _ in range(5):
-        assert DOWN in failure_message(run_job(job, instance))
+        assert DOWN in failure_message(installation.run_job(job))
         for source_id in ids:  # due again
             installation.set_poll_task(source_id, not_before=NOON)
 
@@ -213,29 +287,27 @@ def test_an_outage_is_no_failure_of_pages_companies_or_websites(
     assert max(task["attempts"] for task in working) <= 1  # of tasks that failed before the outage was detected
 
 
-@pytest.mark.slow
 def test_a_run_fails_when_every_source_was_retried_without_success(
-    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for web in webs:
         web.routes["/feed"] = 500
     definitions = [a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)]
     ids = add(installation, monkeypatch, *definitions)
 
-    assert "all 4 polled sources failed" in failure_message(run_job("poll_hot", instance))
+    assert "all 4 polled sources failed" in failure_message(installation.run_job("poll_hot"))
 
     assert failure_counts(installation, ids) == [1] * 4
 
 
-@pytest.mark.slow
 def test_a_run_fails_when_every_source_is_to_be_retried_later(
-    installation: Installation, instance: dg.DagsterInstance, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
+    installation: Installation, webs: Sequence[FakeWeb], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INGESTION_WORK__BACKOFF_BASE_SECONDS", "600")
     for web in webs:
         web.routes["/feed"] = 500
     add(installation, monkeypatch, *[a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)])
 
-    failure = failure_message(run_job("poll_hot", instance))
+    failure = failure_message(installation.run_job("poll_hot"))
 
     assert "no polled sources succeeded; they are retried" in failure

@@ -1,4 +1,4 @@
-"""What a process is set up with: channels, extras, garbage collection, and logs."""
+"""What every process starts with: fetcher, extras, garbage collection, logging."""
 
 import gc
 import json
