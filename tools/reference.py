@@ -277,6 +277,7 @@ OUTCOMES = {
     "NotDetected": "permanent",
     "Resource": "resource",
     "ExtractionOverBudget": "resource",
+    "Denied": "resource",
     "Fatal": "fatal",
     "Skipped": "skipped",
     "NotNeeded": "skipped",
