@@ -236,7 +236,7 @@ def jobs_page() -> str:
     )
     intro = (
         "A job runs by `dagster job execute -m ingestion_pipeline -j NAME`, with or without `DAGSTER_HOME`. Partitions "
-        "are source ids. All schedules and sensors are on by default."
+        "are source ids. All schedules and sensors are on by default. The daemon evaluates sensors every five seconds."
     )
     return page(
         "Jobs and assets",
@@ -250,7 +250,7 @@ def jobs_page() -> str:
         "## Schedules",
         table(["schedule", "cron (UTC)", "job", "effect"], schedules),
         "## Sensors",
-        table(["sensor", "seconds between ticks", "effect"], sensors),
+        table(["sensor", "minimum interval", "effect"], sensors),
     )
 
 
