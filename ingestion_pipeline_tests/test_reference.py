@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 NAMES = ["cli.md", "settings.md", "errors.md", "tables.md", "jobs.md"]
 
 
+@cache
 def load_generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("reference", ROOT / "tools" / "reference.py")
     assert spec is not None
@@ -27,11 +29,13 @@ def generated() -> dict[str, str]:
     return load_generator().pages()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_is_current(name: str, generated: dict[str, str]) -> None:
     assert (ROOT / "docs" / "reference" / name).read_text() == generated[name], "run `make reference`"
 
 
+@pytest.mark.slow
 def test_every_generated_page_is_compared(generated: dict[str, str]) -> None:
     assert sorted(generated) == sorted(NAMES)
 
@@ -66,6 +70,7 @@ def test_every_arrow_of_the_map_is_a_foreign_key() -> None:
     assert len(arrows) > len(keys) / 2
 
 
+@pytest.mark.slow
 def test_every_code_in_troubleshooting_exists() -> None:
     codes = load_generator().error_codes()
     text = (ROOT / "docs" / "troubleshooting.md").read_text().partition("## By error code")[2].partition("\n## ")[0]

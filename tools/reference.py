@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,7 @@ def _modules(found: ErrorCode) -> str:
     return ", ".join(_code(name) for name in sorted(found.modules))
 
 
+@cache
 def error_codes() -> dict[str, ErrorCode]:
     """Return every code that the package gives to a failure, a skipped task or a problem."""
     modules = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py")) if "demo" not in path.parts}
@@ -399,15 +401,13 @@ def _helpers(tree: ast.Module) -> dict[str, str]:
     return helpers
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
-    """Yield each call with the function that it stands in."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    owner: dict[int, ast.AST] = {}
-    for function in functions:  # outer functions first: inner ones overwrite
-        owner |= {id(node): function for node in ast.walk(function)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield owner.get(id(node), tree), node
+def _calls(node: ast.AST, function: ast.AST | None = None) -> Iterator[tuple[ast.AST, ast.Call]]:
+    """Yield each call with the innermost function that it stands in."""
+    inside = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+    if isinstance(node, ast.Call):
+        yield inside or node, node
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, inside)
 
 
 def _codes(
