@@ -30,6 +30,7 @@ NO_ENGINE = "needs a container engine; deployment/test_files.py compares the fil
 NO_CLUSTER = "needs a Kubernetes cluster; deployment/test_files.py compares the file with the units"
 IN_STACK = "needs the PostgreSQL of the production stack; run by deployment/stack.py in `make soak`"
 IN_BACKUP = "needs the PostgreSQL of the production stack; run by deployment/test_backup.py in `make soak`"
+DUMP = "docker compose -f deploy/compose.yaml exec -T db pg_dump -U ingestion --format=custom"
 NOT_RUN = {
     "make install": "takes minutes; CI runs it first",
     "make test-fast": "runs this module",
@@ -46,6 +47,17 @@ NOT_RUN = {
     "systemctl enable ingestion.target ingestion-code ingestion-daemon ingestion-webserver": ROOT_NEEDED,
     "systemctl enable ingestion-worker@1 ingestion-worker@2 ingestion-worker@3 ingestion-worker@4": ROOT_NEEDED,
     "systemctl start ingestion.target": ROOT_NEEDED,
+    "systemctl stop ingestion.target": ROOT_NEEDED,
+    "systemctl enable --now ingestion-worker@5": ROOT_NEEDED,
+    "systemctl disable --now ingestion-worker@5": ROOT_NEEDED,
+    "systemctl restart ingestion-daemon": ROOT_NEEDED,
+    "systemctl stop 'ingestion-worker@*'": ROOT_NEEDED,
+    "systemctl stop ingestion-daemon ingestion-code ingestion-webserver": ROOT_NEEDED,
+    "/opt/ingestion_pipeline-NEXT/.venv/bin/ingest init": IN_STACK,
+    "/opt/ingestion_pipeline-NEXT/.venv/bin/dagster instance migrate": IN_STACK,
+    "ln -sfn /opt/ingestion_pipeline-NEXT /opt/ingestion_pipeline": ROOT_NEEDED,
+    "systemctl restart ingestion-code ingestion-daemon ingestion-webserver": ROOT_NEEDED,
+    "systemctl restart ingestion-worker@1": ROOT_NEEDED,
     "createuser --pwprompt ingestion && createdb --owner=ingestion ingestion": IN_STACK,
     "createuser --pwprompt dagster && createdb --owner=dagster dagster": IN_STACK,
     "ingest init": IN_STACK,
@@ -54,17 +66,19 @@ NOT_RUN = {
     "ingest status": IN_STACK,
     "POSTGRES_PASSWORD=... docker compose -f deploy/compose.yaml up --build --detach --scale worker=4": NO_ENGINE,
     "docker compose -f deploy/compose.yaml stop worker daemon code webserver": NO_ENGINE,
-    "docker compose -f deploy/compose.yaml exec db pg_dump -U ingestion --format=custom ingestion > ingestion.dump": (
-        NO_ENGINE
-    ),
-    "docker compose -f deploy/compose.yaml exec db pg_dump -U ingestion --format=custom dagster > dagster.dump": (
-        NO_ENGINE
-    ),
+    f"{DUMP} ingestion > ingestion.dump": NO_ENGINE,
+    f"{DUMP} dagster > dagster.dump": NO_ENGINE,
     "docker build -f deploy/Containerfile -t ingestion_pipeline:0.1.0 .": NO_ENGINE,
     "kubectl create secret generic ingestion --from-env-file=environment": NO_CLUSTER,
     "kubectl create configmap ingestion --from-file=sources/": NO_CLUSTER,
     "kubectl apply -f deploy/kubernetes.yaml": NO_CLUSTER,
     "kubectl port-forward service/ingestion-webserver 3000": NO_CLUSTER,
+    "kubectl scale deployment ingestion-worker --replicas=5": NO_CLUSTER,
+    "kubectl rollout restart deployment ingestion-daemon": NO_CLUSTER,
+    "kubectl scale deployment ingestion-worker ingestion-daemon ingestion-code ingestion-webserver --replicas=0": (
+        NO_CLUSTER
+    ),
+    "kubectl delete job ingestion-init": NO_CLUSTER,
     'pg_dump --format=custom --file=ingestion.dump "$OUR_DATABASE"': IN_BACKUP,
     'pg_dump --format=custom --file=dagster.dump "$DAGSTER_DATABASE"': IN_BACKUP,
     'cp -a "$INGESTION_HOME" home.copy': IN_BACKUP,
@@ -91,7 +105,8 @@ def fences(page: Path) -> list[tuple[str, str]]:
 
 
 def commands(page: Path) -> list[str]:
-    return [line for language, text in fences(page) if language == "sh" for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for language, text in fences(page) if language == "sh" for line in text.splitlines()]
+    return [line for line in lines if line]
 
 
 def executed(page: Path) -> list[str]:
@@ -178,6 +193,13 @@ def test_every_command_that_is_not_run_stands_in_a_page() -> None:
     shown = {command for page in PAGES for command in commands(page)}
 
     assert NOT_RUN.keys() - shown == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_command_that_is_run_is_one_of_the_project(page: Path) -> None:
+    ours = ("make ", ".venv/bin/", "export DAGSTER_HOME=")
+
+    assert [command for command in executed(page) if not command.startswith(ours)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
