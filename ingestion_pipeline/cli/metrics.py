@@ -26,7 +26,7 @@ def metrics(*, out: Path | None, port: int | None) -> None:
 
     Queues, runs, polls, sources and models, at this moment.
 
-    Names and meanings are in docs/operating.md.
+    Names and meanings are in docs/operating/monitoring.md.
     """
     if out is not None and port is not None:
         raise click.UsageError("--out and --serve exclude each other: use one of them")

@@ -174,7 +174,7 @@ class NewSource(dg.Config):
     name: str | None = Field(default=None, description="for people; the title of a new series")
     tier: str | None = Field(default=None, description=f"one of {', '.join(TIERS)}; auto adapts")
     config: dict[str, Any] = Field(
-        default_factory=dict, description="the platform's own keys; docs/operating.md has them"
+        default_factory=dict, description="the platform's own keys; docs/sources.md has them"
     )
     company: str | None = Field(default=None, description="for kinds that belong to a company")
 

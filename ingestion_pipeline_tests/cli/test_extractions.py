@@ -285,7 +285,7 @@ def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> N
 
 def test_the_catalogues_of_the_docs_and_the_example_are_valid(tmp_path: Path) -> None:
     example = read_file(ROOT / "sources" / "example.yaml", check=check_definition)
-    page = (ROOT / "docs" / "operating.md").read_text().partition("\n## Catalogues\n")[2]
+    page = (ROOT / "docs" / "systems" / "catalogs.md").read_text().partition("\n## From a URL to a file\n")[2]
     file = tmp_path / "shown.yaml"
     file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
     documented = read_file(file, check=check_definition)

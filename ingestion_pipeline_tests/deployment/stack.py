@@ -126,7 +126,7 @@ class Stack:
     def set_up(self) -> None:
         """Start Redis and create the schemas of both databases.
 
-        As in docs/operating.md: Dagster fails when several processes find its database empty.
+        As in docs/operating/deployment.md: Dagster fails when several processes find its database empty.
         """
         self.run("redis", _redis(self._redis_port))
         self.run_program("ingest", "init")

@@ -1,4 +1,4 @@
-"""The commands of docs/operating.md for back-up and restore, run as documented."""
+"""The commands of docs/operating/backup.md, run as documented."""
 
 import re
 import subprocess
@@ -17,11 +17,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.postgres]
 
 
 def command_blocks() -> list[str]:
-    """Return the command blocks of the section: back-up and restore."""
-    text = (ROOT / "docs" / "operating.md").read_text()
-    section = re.search(r"### Back-up and restore\n(.*?)\n### ", text, re.S)
-    assert section is not None
-    return re.findall(r"```text\n(.*?)```", section[1], re.S)
+    """Return the command blocks of the page: back-up and restore."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "operating" / "backup.md").read_text(), re.S)
+    return [block for block in blocks if "pg_" in block]  # the others stop and start the units
 
 
 def run_block(stack: Stack, block: str) -> str:

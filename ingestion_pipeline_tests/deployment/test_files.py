@@ -25,7 +25,7 @@ PRODUCTION = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 KUBERNETES = yaml.safe_load((DEPLOY / "kubernetes.yaml").read_text())["items"]
-OPERATING = (ROOT / "docs" / "operating.md").read_text()
+GUIDE = (ROOT / "docs" / "operating" / "deployment.md").read_text()
 
 
 def env_references(document: Any) -> set[str]:
@@ -213,14 +213,10 @@ def test_pod_images_are_pinned_to_this_release_and_no_mount_hides_their_files() 
         assert not any(home == path or home.startswith(f"{path}/") for path in mounted)
 
 
-def production_guide() -> str:
-    return OPERATING.partition("## In production")[2].partition("\n## ")[0]
-
-
 def test_the_guide_names_only_existing_files_units_and_programs() -> None:
-    text = production_guide()
+    text = GUIDE
     files = set(re.findall(r"\bdeploy/([\w./@-]+\w)", text))
-    table = re.findall(r"^\| (`[^|]+`) \|", text.partition("**Set up.**")[0], re.M)
+    table = re.findall(r"^\| (`[^|]+`) \|", text.partition("## Set up")[0], re.M)
     files |= {name for cell in table for name in re.findall(r"`([\w./]+)`", cell)}
     units = set(re.findall(r"\b(ingestion-(?:code|daemon|webserver|worker@))", text))
 
@@ -232,6 +228,6 @@ def test_the_guide_names_only_existing_files_units_and_programs() -> None:
 
 @pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml"])
 def test_files_that_were_never_started_are_marked_untested(name: str) -> None:
-    [line] = [line for line in production_guide().splitlines() if line.startswith("| `") and name in line]
+    [line] = [line for line in GUIDE.splitlines() if line.startswith("| `") and name in line]
 
     assert "**untested**" in line

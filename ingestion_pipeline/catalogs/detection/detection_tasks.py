@@ -205,7 +205,7 @@ class HostFetch:
         )
 
     async def data(self, url: str) -> object:
-        """Fetch an API response; robots.txt does not apply to it (docs/decisions.md)."""
+        """Fetch an API response; robots.txt does not apply to it (docs/adr)."""
         answer = await self._visit(PageVisit(url=url, is_data=True))
         try:
             return json.loads(decode(answer.body, answer.content_type))

@@ -1,7 +1,7 @@
 """The HTTP client, and the only module that knows the HTTP libraries (httpx, aiohttp).
 
 Requests go through `httpx.AsyncClient` over a transport of our own on aiohttp's connections, because httpx's
-pool costs five times as much per page (docs/decisions.md). Redirects, decoding and cookies are not left to
+pool costs five times as much per page (docs/adr). Redirects, decoding and cookies are not left to
 either library. There is one small session per host, so that open connections are bounded.
 
 Every address is checked twice: the guard replaces the name server, and no socket is opened to an
