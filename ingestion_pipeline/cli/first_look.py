@@ -29,7 +29,7 @@ LONGEST_WAIT_SECONDS = 60.0  # for a retry or a host's delay; what waits longer 
 EVIDENCE_CHARACTERS = 60
 ROWS = 5
 TRIED_PAGES = 12
-LOOKED_AT_BYTES = 2_000_000
+FIRST_PAGE_BYTES = 2_000_000
 
 
 @click.command()
@@ -308,9 +308,9 @@ def _declaration(
     """Return the declaration of a source at the URL, and by what its kind was recognised."""
     reason = "as given"
     if kind is None or platform is None:
-        known = recognised_by_url(url)
-        if known is not None and kind in (None, known[0].value):
-            kind, platform, reason = known[0].value, platform or known[1], f"by its URL: {known[1]}"
+        by_url = recognised_by_url(url)
+        if by_url is not None and kind in (None, by_url[0].value):
+            kind, platform, reason = by_url[0].value, platform or by_url[1], f"by its URL: {by_url[1]}"
         elif kind is None:
             kind, platform, reason = _recognised_by_page(url, platform)
     name = re.sub(r"[^a-z0-9._]+", "-", _address(url)).strip("-.") or "source"
@@ -345,8 +345,8 @@ def _recognised_by_page(url: str, platform: str | None) -> tuple[str, str | None
     from ingestion_pipeline.settings import load_settings
 
     body, content_type = asyncio.run(_first_page(url, load_settings(environment())))
-    kind, found, reason = recognised_by_body(body, content_type, url)
-    return kind.value, platform or found, reason
+    kind, recognised, reason = recognised_by_body(body, content_type, url)
+    return kind.value, platform or recognised, reason
 
 
 async def _first_page(url: str, settings: "Settings") -> tuple[bytes, str]:
@@ -359,12 +359,12 @@ async def _first_page(url: str, settings: "Settings") -> tuple[bytes, str]:
     try:
         async with open_fetcher(settings) as fetcher:
             robots = await fetcher.fetch_start(
-                f"{parts.scheme}://{parts.netloc}/robots.txt", max_bytes=LOOKED_AT_BYTES, max_redirects=5
+                f"{parts.scheme}://{parts.netloc}/robots.txt", max_bytes=FIRST_PAGE_BYTES, max_redirects=5
             )
             text = robots.body.decode("utf-8", "replace") if robots.status_code < 300 else ""  # noqa: PLR2004
             if not robots_allows(text, settings.user_agent, url):
                 raise CommandRefused(f"{url} is disallowed by the site's robots.txt")
-            page = await fetcher.fetch_start(url, max_bytes=LOOKED_AT_BYTES, max_redirects=5)
+            page = await fetcher.fetch_start(url, max_bytes=FIRST_PAGE_BYTES, max_redirects=5)
     except WorkError as error:
         raise CommandRefused(f"{url} cannot be fetched: {error}") from error
     if page.status_code >= 400:  # noqa: PLR2004 - the error classes of HTTP

@@ -471,17 +471,17 @@ def without_strange_urls(answer: dict[str, object], page: PageText) -> tuple[dic
     Null is used even where the schema requires text: it means absent. Items of a list are removed.
     """
     dropped: list[DroppedUrl] = []
-    known = {*_addresses(page.text), *page.links}
-    known |= {canonical for url in known if (canonical := _canonical(url))}
-    cleaned = _without_strange(answer, "$", known, dropped)
+    page_urls = {*_addresses(page.text), *page.links}
+    page_urls |= {canonical for url in page_urls if (canonical := _canonical(url))}
+    cleaned = _without_strange(answer, "$", page_urls, dropped)
     return cast("dict[str, object]", cleaned), tuple(dropped)
 
 
-def _without_strange(value: object, path: str, known: Collection[str], dropped: list[DroppedUrl]) -> object:
+def _without_strange(value: object, path: str, page_urls: Collection[str], dropped: list[DroppedUrl]) -> object:
     match value:
         case str():
             strange = next(
-                (url for url in _addresses(value) if url not in known and _canonical(url) not in known), None
+                (url for url in _addresses(value) if url not in page_urls and _canonical(url) not in page_urls), None
             )
             if strange is None:
                 return value
