@@ -1,9 +1,10 @@
 """Print the files and functions that one record crosses, in order, for each kind of source.
 
 Runs the bundled demo site, registers one source of the kind, and executes the jobs that take its
-record from the first poll to its row, in this process, with a profile hook.
+record from the first poll to its row, in this process, with a profile hook. The demo's own files, which
+play the web, are left out.
 
-    .venv/bin/python tools/trace_record.py [catalog|website|company|series ...] [--functions]
+    .venv/bin/python tools/trace_record.py [series|catalog|company|listing|website ...] [--functions]
 """
 
 import argparse
@@ -24,15 +25,25 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.orchestration.runs import run_job
 from ingestion_pipeline.registry import declared
 from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import register
 
 PACKAGE = str(Path(ingestion_pipeline.__file__).parent) + os.sep
+DEMO = PACKAGE + "demo"
+BOARD = {
+    "id": "job_board:kestrel",
+    "kind": "job_board",
+    "url": "http://kestrel.demo.test/careers",
+    "platform": "jsonld",
+}
+BOARD["tier"] = "hot"
 POLLS = ("poll_hot", "poll_warm", "poll_cold")
 PATHS = {
     "series": ("series:lighthouse-feed", POLLS),
     "catalog": ("catalog:harbour", (*POLLS, "crawl_catalogs", "complete_extractions")),
     "company": ("company:driftwood", ("poll_hot", "process_companies", "poll_warm", "process_listings")),
+    "listing": (BOARD["id"], ("poll_hot", "process_listings")),
     "website": ("website:saltmarsh", (*POLLS, "analyze_websites")),
 }
 
@@ -49,7 +60,9 @@ class Trace:
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name != "<module>":
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(DEMO):
+            if code.co_name == "<module>":
+                return
             key = code.co_filename.removeprefix(PACKAGE), code.co_qualname
             self.calls[key] = self.calls.get(key, 0) + 1
 
@@ -70,7 +83,9 @@ def trace(kind: str, home: Path) -> Trace:
     os.environ["INGESTION_HOME"] = str(home)
     found = Trace()
     with demo_settings({}), opened() as (_, store):
-        definitions = [entry for entry in demo_file().definitions if entry.id == source_id]
+        board, _ = definition_of(BOARD)
+        shown = [*demo_file().definitions, *([board] if board else [])]
+        definitions = [definition for definition in shown if definition.id == source_id]
         with store.begin() as connection:
             now = store.clock.now(connection)
             register(connection, definitions, now=now)
