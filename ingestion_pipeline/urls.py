@@ -4,22 +4,26 @@ Everything here is pure: no name is resolved and no connection is opened.
 """
 
 import re
-from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import resources
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
-
-import yaml
 
 if TYPE_CHECKING:
     from tldextract import TLDExtract
 
 MAX_URL_CHARS = 2000  # what every server and index takes; longer ones were always traps
 
-_NAMES: Mapping[str, Any] = yaml.safe_load(resources.files("ingestion_pipeline").joinpath("urls.yaml").read_text())
-TRACKING_PARAMETERS = frozenset(name for names in _NAMES["tracking"].values() for name in names.split())
+# Names that tell the way to a page and never select the page. `t`, `ref`, `source`, `id` and the like are not
+# among them: on some site each of them selects what is shown.
+_TRACKING = """
+_ga _gl dclid gad_source gbraid gclid gclsrc srsltid wbraid fb_action_ids fb_action_types fb_source fbclid igsh igshid
+__hsfp __hssc __hstc _hsenc _hsmi hsctatracking mc_cid mc_eid mkt_tok oly_anon_id oly_enc_id vero_conv vero_id epik
+li_fat_id msclkid ttclid twclid yclid ysclid ef_id rb_clickid s_cid s_kwcid wickedid pk_campaign pk_cid pk_content
+pk_keyword pk_kwd pk_medium pk_source at_campaign at_medium elqtrack elqtrackid spm
+phpsessid jsessionid cfid cftoken oscsid zenid
+"""  # the last line are session ids of PHP, Java, ColdFusion and shops
+TRACKING_PARAMETERS = frozenset(_TRACKING.split())
 TRACKING_PREFIXES = ("utm_", "mtm_", "aspsessionid")
 # Names of session ids that also name terms, talks and sections: only what looks random is one.
 _SESSION_NAMES = {
@@ -51,7 +55,12 @@ _SECRET_VALUE = re.compile(
     r"|signature|token)=)[^&#;]*"
 )
 
-_SECRET_NAMES = frozenset(_NAMES["secret"].split())
+_SECRETS = """
+accesstoken apikey apitoken authtoken bearer clientsecret hapikey idtoken jwt passwd password privatetoken pwd
+refreshtoken secret securitytoken sessiontoken subscriptionkey usertoken xamzcredential xamzsecuritytoken
+xamzsignature xgoogcredential xgoogsignature
+"""
+_SECRET_NAMES = frozenset(_SECRETS.split())
 # These select a page, too: by a number, or by a short word.
 _OFTEN_SECRET_NAMES = frozenset({"auth", "key", "sig", "signature", "token"})
 _LEAST_SECRET_CHARS = 8

@@ -21,14 +21,13 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     plain_name,
     site_label,
 )
-from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
 from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE, recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import Confidence, company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
 from ingestion_pipeline.pages.politeness.host_leases import PacedFetch
 from ingestion_pipeline.reading.structured.embedded import read_embedded
-from ingestion_pipeline.reading.text.plain_text import decode
+from ingestion_pipeline.reading.text.plain_text import decode, phrases_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.platforms import Platform, recognize_platform

@@ -17,9 +17,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ingestion_pipeline.companies.phrases import phrases_of, read_yaml
 from ingestion_pipeline.reading.structured.organizations import without_legal_form
-from ingestion_pipeline.reading.text.plain_text import clean_text, without_references
+from ingestion_pipeline.reading.text.plain_text import clean_text, packaged_data, phrases_of, without_references
 from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking, without_secrets
 
 _PHRASES = phrases_of("ingestion_pipeline.companies")
@@ -39,7 +38,7 @@ class Technology:
 
 
 VOCABULARY = TypeAdapter(tuple[Technology, ...]).validate_python(
-    read_yaml("ingestion_pipeline.companies", "technologies.yaml")
+    packaged_data("ingestion_pipeline.companies", "technologies.yaml")
 )
 
 # The technologies of the five groups, by lower-case name.

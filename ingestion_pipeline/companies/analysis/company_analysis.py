@@ -42,7 +42,6 @@ from ingestion_pipeline.companies.analysis.company_pages import (
 )
 from ingestion_pipeline.companies.board_discovery import FoundBoard, boards_in, find_board_source
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, canonical_name, clean_company_name
-from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import SOURCE_DISCOVERY, CompanyStatus, Completeness, company
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
@@ -50,7 +49,7 @@ from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
-from ingestion_pipeline.reading.text.plain_text import decode
+from ingestion_pipeline.reading.text.plain_text import decode, phrases_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import Company
 from ingestion_pipeline.sources import Source, poll_results

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, STACK, is_placeholder_text, stated_company
-from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms.job_board import one_line
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
 from ingestion_pipeline.reading.html.cleaning import parse_html
@@ -42,6 +41,7 @@ from ingestion_pipeline.reading.structured.organizations import (
     stated_places,
     stated_seat,
 )
+from ingestion_pipeline.reading.text.plain_text import phrases_of
 from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline.urls import BadUrl, canonical_url, domain_label
 

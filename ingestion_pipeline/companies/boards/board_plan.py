@@ -27,10 +27,10 @@ from ingestion_pipeline.companies.job_listing import (
     stated_company,
     url_key,
 )
-from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import Completeness
 from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
+from ingestion_pipeline.reading.text.plain_text import phrases_of
 from ingestion_pipeline.settings.groups import Boards
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED

@@ -35,7 +35,6 @@ from ingestion_pipeline.companies.matching.tasks import (
     write_progress,
     write_scraped,
 )
-from ingestion_pipeline.companies.phrases import read_yaml
 from ingestion_pipeline.companies.records import COMPANY, CompanyStatus, ListingDecision, ListingStatus, website_key
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Completed, EndedTask, Failed, Skipped, not_done
@@ -53,6 +52,7 @@ from ingestion_pipeline.reading.llm import (
     Question,
     Unanswered,
 )
+from ingestion_pipeline.reading.text.plain_text import packaged_data
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.database import SteadyClock
@@ -360,7 +360,7 @@ def _skip(task: Task, why: str) -> EndedTask:
 CALL_SITE = "match_listing"
 MAX_CHARACTERS = 30_000
 NOTE_CHARACTERS = 300
-_PROMPT = read_yaml("ingestion_pipeline.companies.matching", "prompts.yaml")[CALL_SITE]
+_PROMPT = packaged_data("ingestion_pipeline.companies.matching", "prompts.yaml")[CALL_SITE]
 SCHEMA = AnswerSchema(name="listing_match", schema=_PROMPT["schema"])
 
 

@@ -20,7 +20,7 @@ from ingestion_pipeline.companies.job_listing import (
     salary_as_dict,
     salary_in_description,
 )
-from ingestion_pipeline.companies.phrases import phrases_of, read_yaml
+from ingestion_pipeline.reading.text.plain_text import packaged_data, phrases_of
 
 _PHRASES = phrases_of("ingestion_pipeline.companies.matching")
 # Names that are also everyday words, as is every single letter: they count if the spelling is the
@@ -262,7 +262,7 @@ def _names(name: str, text: Text) -> bool:
 
 @cache
 def _known() -> Mapping[str, Any]:
-    raw = read_yaml("ingestion_pipeline.companies.matching", "places.yaml")
+    raw = packaged_data("ingestion_pipeline.companies.matching", "places.yaml")
     flat = {
         kind: {name: zone for zone, names in raw[kind].items() for name in names}
         for kind in ("abbreviations", "cities", "regions", "countries")

@@ -32,8 +32,8 @@ from ingestion_pipeline.companies.matching.listed_job import (
     places,
 )
 from ingestion_pipeline.companies.matching.profile import Allowed, Profile
-from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.records import Priority
+from ingestion_pipeline.reading.text.plain_text import phrases_of
 from ingestion_pipeline.settings.groups import Filter, Match
 from ingestion_pipeline.urls import BadUrl, host_of
 

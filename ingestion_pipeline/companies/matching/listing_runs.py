@@ -59,7 +59,6 @@ from ingestion_pipeline.companies.matching.tasks import (
     next_stage,
     open_listings,
 )
-from ingestion_pipeline.companies.phrases import read_yaml
 from ingestion_pipeline.companies.platforms import job_lists, platform
 from ingestion_pipeline.companies.records import JOB, ListingStatus, job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -83,7 +82,7 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.text.plain_text import decode
+from ingestion_pipeline.reading.text.plain_text import decode, packaged_data
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -235,7 +234,7 @@ SCHEMA = AnswerSchema(
 PROMPT = Prompt(
     name=CALL_SITE,
     version=1,
-    instructions=read_yaml("ingestion_pipeline.companies.matching", "prompts.yaml")[CALL_SITE]["instructions"],
+    instructions=packaged_data("ingestion_pipeline.companies.matching", "prompts.yaml")[CALL_SITE]["instructions"],
 )
 
 

@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from pydantic import TypeAdapter
 
 from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary, salary_in, stated_salary
-from ingestion_pipeline.companies.phrases import read_yaml
 from ingestion_pipeline.companies.platforms.job_board import (
     ApiBoard,
     ApiPage,
@@ -35,12 +34,13 @@ from ingestion_pipeline.companies.platforms.job_board import (
 )
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
+from ingestion_pipeline.reading.text.plain_text import packaged_data
 from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.platforms import recognize_platform
 from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 
 _PATHS = TypeAdapter(dict[str, ListingPaths]).validate_python(
-    read_yaml("ingestion_pipeline.companies.platforms", "api_boards.yaml")
+    packaged_data("ingestion_pipeline.companies.platforms", "api_boards.yaml")
 )
 _LOCALE = re.compile(r"[A-Za-z]{2}(?:[-_][A-Za-z]{2,4})?")
 _COUNTED = re.compile(r"[0-9]+ \w+", re.IGNORECASE)  # "3 Locations" is no place

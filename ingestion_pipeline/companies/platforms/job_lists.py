@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import orjson
 
 from ingestion_pipeline.companies.job_listing import Listing, Salary, stated_salary
-from ingestion_pipeline.companies.phrases import phrases_of
 from ingestion_pipeline.companies.platforms.job_board import (
     MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,
@@ -68,7 +67,7 @@ from ingestion_pipeline.reading.structured.items import (
     checked_css,
 )
 from ingestion_pipeline.reading.structured.organizations import is_profile
-from ingestion_pipeline.reading.text.plain_text import clean_text, decode
+from ingestion_pipeline.reading.text.plain_text import clean_text, decode, phrases_of
 from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent, Transient

@@ -5,6 +5,7 @@ by words alone need a page with next to nothing else on it.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BeforeValidator, Discriminator, Field, Strict, StringConstraints, Tag
 
 from ingestion_pipeline.pages.http.request import Fetched, Request
@@ -328,8 +328,8 @@ ResponseClass = Content | NoContent
 _LITTLE_TEXT = 1_500  # characters; blocked and error pages of real sites have 50 to 900
 _NO_TEXT = 200  # characters of a shell: "Loading", a name, a line about cookies
 
-_FILE = resources.files("ingestion_pipeline.pages.visits") / "response_signs.yaml"
-_SIGNS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+_FILE = resources.files("ingestion_pipeline.pages.visits") / "response_signs.toml"
+_SIGNS: Mapping[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 _MAGIC = {first.encode("latin-1"): media_type for first, media_type in _SIGNS["first_bytes"].items()}
 _NO_PAGE = re.compile("|".join(_SIGNS["no_page"]))
 _BLOCKED_TITLE = re.compile("|".join(_SIGNS["blocked_title"]), re.IGNORECASE)

@@ -7,12 +7,12 @@ that stands for anything else is content, and so is every other number.
 import codecs
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import unescape
 from importlib import import_module, resources
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 _SAMPLE_BYTES = 200_000
 _FEWEST = 12  # bytes beyond ASCII; fewer prove nothing
@@ -385,3 +385,42 @@ def packaged_data(package: str, name: str) -> Any:  # noqa: ANN401 - what YAML c
 
     file = resources.files(package) / name
     return yaml.load(file.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+
+
+class Phrases:
+    """Phrases of several languages by name, as regular expressions: single ones, lists, and mappings.
+
+    Line breaks inside one are dropped, and `{{name}}` stands for an earlier phrase.
+    """
+
+    def __init__(self, document: Mapping[str, object]) -> None:
+        self._phrases: dict[str, object] = {}
+        for name, value in document.items():
+            self._phrases[name] = self._expanded(value)
+
+    def __getitem__(self, name: str) -> str:
+        """Return the single phrase of that name."""
+        return cast("str", self._phrases[name])
+
+    def each(self, name: str) -> Sequence[str]:
+        """Return the list of that name."""
+        return cast("Sequence[str]", self._phrases[name])
+
+    def by_name(self, name: str) -> Mapping[str, str]:
+        """Return the mapping of that name."""
+        return cast("Mapping[str, str]", self._phrases[name])
+
+    def _expanded(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._expanded(part) for part in cast("list[object]", value)]
+        if isinstance(value, dict):
+            return {name: self._expanded(part) for name, part in cast("dict[str, object]", value).items()}
+        if not isinstance(value, str):
+            raise TypeError(f"{value!r} is no phrase; quote it")
+        return re.sub(r"\{\{(\w{1,40})\}\}", lambda reference: self[reference[1]], value.replace("\n", ""))
+
+
+@cache
+def phrases_of(package: str) -> Phrases:
+    """Return the phrases of the package's file `phrases.yaml`."""
+    return Phrases(packaged_data(package, "phrases.yaml"))
