@@ -228,7 +228,7 @@ class Polling(Group):
     )
     batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
     slice_seconds: int = Field(default=300, ge=1, le=800, description="a run claims no more after this")
-    concurrency: int = Field(default=32, ge=1, le=256, description="hosts fetched from at the same time")
+    concurrency: int = Field(default=32, ge=1, le=256, description="hosts that one run fetches from at the same time")
     jitter_share: float = Field(default=0.1, ge=0, le=0.5, description="next check moves by up to this share")
     adaptive: bool = Field(default=True, description="`auto` sources are checked when a change is expected of them")
     adaptive_gaps: float = Field(
