@@ -1,7 +1,7 @@
 """Job platforms by name: each adapter builds requests page by page and parses the responses.
 
-Adapters make no requests themselves. A new one is listed in `API_PLATFORMS` if it has a JSON API, else here; it is named
-in `READERS` of `sources/platforms.py`, and its URLs are recognised by `sources/boards.yaml`.
+Adapters make no requests themselves. A new one is listed in `API_PLATFORMS` if it has a JSON API, else here; it is
+named in `READERS` of `sources/platforms.py`, and its URLs are recognised by `sources/boards.yaml`.
 """
 
 from collections.abc import Mapping
