@@ -41,8 +41,9 @@ from ingestion_pipeline.companies.platforms.linked_pages import (
 )
 from ingestion_pipeline.companies.platforms.recognition import RecognisedReader, next_page_of, shows_part_of_list
 from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import absolute_link
-from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json, things_in, types_of
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_json, things_in, types_of
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.structured.items import (
     MAX_PROBLEMS,
@@ -144,7 +145,7 @@ class GenericReader(PageReader):
 
 def _state(body: bytes, content_type: str | None, name: str) -> bytes:
     """Return the data that a script of the page assigns to that name, as JSON."""
-    states = read_embedded(decode(body, content_type)).states
+    states = Document.of(body, content_type).embedded.states
     match = next((state for state in states if state.name == name), None)
     if match is None:
         names = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
@@ -302,7 +303,7 @@ class JsonLdBoard(JobBoard):
         if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
             postings = list(_stated(text))
         else:
-            embedded = read_embedded(text)
+            embedded = Document(text).embedded
             postings = list(embedded.things(POSTING))
             problems += embedded.problems
         if not postings and is_first and not self.may_be_empty:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.platforms.linked_pages import NO_ITEMS, ListedPage, PageReader
-from ingestion_pipeline.reading.html.cleaning import parse_html, visible_tree
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import absolute_link, next_page, shows_a_part
 from ingestion_pipeline.reading.structured.items import Item
-from ingestion_pipeline.reading.text.plain_text import clean_text, decode
+from ingestion_pipeline.reading.text.plain_text import clean_text
 from ingestion_pipeline.tasks.errors import Permanent
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class RecognisedReader(PageReader):
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
         """Return the jobs of the page; raise if nothing on it is certainly a list of jobs."""
-        items = recognised_jobs(decode(body, content_type), url=url)
+        items = recognised_jobs(Document.of(body, content_type), url=url)
         if not items and not self.may_be_empty:
             raise Permanent(
                 "no list of jobs is recognised: fewer than two links in one place whose words or"
@@ -113,17 +113,17 @@ class RecognisedReader(PageReader):
 
 def next_page_of(body: bytes, *, url: str) -> str | None:
     """Return the next page of the list, according to the page's links."""
-    return next_page(parse_html(decode(body, None)), url)
+    return next_page(Document.of(body).tree, url)
 
 
 def shows_part_of_list(body: bytes) -> bool:
     """Return whether the page has a button that loads more of its list."""
-    return shows_a_part(parse_html(decode(body, None)))
+    return shows_a_part(Document.of(body).tree)
 
 
-def recognised_jobs(html: str, *, url: str) -> list[Item]:
+def recognised_jobs(document: Document, *, url: str) -> list[Item]:
     """Return the jobs that the page certainly lists, in order, with title and URL; else none."""
-    tree = visible_tree(html)
+    tree = document.take_visible_tree()
     for node in tree.css(_ASIDE):
         node.decompose()
     groups = _groups(tree, url)
