@@ -198,8 +198,6 @@ def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
         yield _RuleAnswer(ExtractionMethod.API, "xml", candidates)
     else:
         yield from _embedded(kind, page)
-        if kind.explores:
-            page.document.preload("links", "visible_links")
         yield from _by_selectors(config, page)
         if is_course:
             yield from _course_layouts(page)
@@ -313,6 +311,8 @@ def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) ->
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     kind, is_page = config.kind, not is_json(page.body)
     announced = announced_count(kind, page.text, page.document) if is_page else None
+    if is_page and kind.explores:  # before the rules take the tree apart
+        page.document.preload("links", "embedded", "visible_links")
     result: ParsedFeed[Record] = ParsedFeed(records=[])
     if has_rules(kind, config.selectors or config.learned):
         result = read_by_rules(config, page)
