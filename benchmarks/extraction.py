@@ -29,6 +29,7 @@ from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
@@ -110,7 +111,7 @@ def _bare(database: Database, bodies: list[bytes]) -> Cost:
     def work() -> int:
         rows: list[dict[str, object]] = []
         for number, body in enumerate(bodies):
-            records = read_records(kind, decode(body, "text/html")).records
+            records = read_records(kind, Document.of(body, "text/html")).records
             items = items_of(kind, ExtractionResult(records=tuple(records)))
             shared = {"dataset_id": dataset_id, "page_id": page_id, "created_at": now}
             rows += [_row(item, number) | shared for item in items]

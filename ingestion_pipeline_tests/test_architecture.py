@@ -195,6 +195,20 @@ def test_no_function_is_longer_than_sixty_lines() -> None:
     assert offenders(lambda module: "migrations" not in module.parts and long(module)) == {}
 
 
+def test_a_page_is_parsed_by_its_document_alone() -> None:
+    """Fragments aside: a part of a page is cleaned in `cleaning`, the head of a feed's page is read in `links`."""
+    called = [
+        str(module.relative_to(PACKAGE))
+        for module in MODULES
+        if any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "parse_html"
+            for node in ast.walk(tree(module))
+        )
+    ]
+
+    assert called == ["reading/html/cleaning.py", "reading/html/document.py", "reading/html/links.py"]
+
+
 def test_no_module_has_a_vague_name() -> None:
     assert [module for module in MODULES if module.stem in VAGUE_MODULE_NAMES] == []
 

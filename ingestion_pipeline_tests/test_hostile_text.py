@@ -14,8 +14,9 @@ from ingestion_pipeline.companies.job_listing import company_slug, fingerprint, 
 from ingestion_pipeline.companies.matching.listing_rules import adjustments, filter_listing, rule_score
 from ingestion_pipeline.companies.platforms.job_lists import configure_json_ld
 from ingestion_pipeline.reading.evidence.grounding import ground
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import to_markdown
-from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_json
 from ingestion_pipeline.reading.structured.feeds import read_feed
 from ingestion_pipeline.reading.structured.organizations import bare_name
 from ingestion_pipeline.reading.text.values import read_date
@@ -137,7 +138,7 @@ def test_a_company_with_commas_for_a_name_has_an_id_in_time(count: int) -> None:
 
 def test_embedded_json_is_read_in_time(text: str) -> None:
     with in_time():
-        read_embedded(f'<script type="application/ld+json">{{"name": "{text}"}}</script>')
+        Document(f'<script type="application/ld+json">{{"name": "{text}"}}</script>').preload("embedded")
         with suppress(BadJson):
             read_json(text)
         with suppress(BadJson):

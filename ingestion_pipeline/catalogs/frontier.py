@@ -51,8 +51,7 @@ from ingestion_pipeline.catalogs.states import (
 from ingestion_pipeline.engine.handler import Skipped
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.visits.page import KnownPage, PageVisit
-from ingestion_pipeline.reading.html.cleaning import parse_html
-from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page, page_links
+from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -437,8 +436,7 @@ def links_on(page: PageContent, addresses: Sequence[str], *, known_as: str) -> t
     """Return those of these addresses that the page links to, on its own host, each once."""
     if not addresses:
         return ()
-    tree = parse_html(page.body)
-    own, there = host_of(known_as), set(page_links(tree, page.url))
+    own, there = host_of(known_as), set(page.document.links)
     urls = (canonical_or_none(linked_page(page.url, address) or "") for address in addresses)
     linked = [url for url in urls if url in there and host_of(url) == own]
     by_identity = {identity(url): url for url in reversed(linked) if identity(url) != identity(known_as)}

@@ -376,6 +376,7 @@ def recognised_by_body(body: bytes, content_type: str, url: str) -> tuple[Kind, 
     """Return kind, platform and reason by what the page holds: a feed, jobs, courses, or else a website."""
     from ingestion_pipeline.companies.platforms.recognition import recognised_jobs
     from ingestion_pipeline.reading import decode
+    from ingestion_pipeline.reading.html.document import Document
 
     start = body[:500].lstrip().lower()
     if start.startswith((b"{", b"[")) or "json" in content_type:
@@ -384,7 +385,7 @@ def recognised_by_body(body: bytes, content_type: str, url: str) -> tuple[Kind, 
     if start.startswith((b"<?xml", b"<rss", b"<feed")) and (b"<rss" in body or b"<feed" in body or b"<rdf" in body):
         return Kind.SERIES, "rss", "by its body: a feed"
     html = decode(body, content_type)
-    if "JobPosting" in html or recognised_jobs(html, url=url):
+    if "JobPosting" in html or recognised_jobs(Document(html), url=url):
         return Kind.JOB_BOARD, "jsonld", "by its page: it lists jobs"
     courses = _course_count(body, url)
     if courses:

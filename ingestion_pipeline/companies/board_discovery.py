@@ -26,8 +26,8 @@ from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE, recognis
 from ingestion_pipeline.companies.records import Confidence, company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
 from ingestion_pipeline.pages.politeness.host_leases import PacedFetch
-from ingestion_pipeline.reading.structured.embedded import read_embedded
-from ingestion_pipeline.reading.text.plain_text import decode, phrases_of
+from ingestion_pipeline.reading.html.document import Document
+from ingestion_pipeline.reading.text.plain_text import phrases_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.platforms import Platform, recognize_platform
@@ -262,14 +262,14 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> Probed:
 
 def _generic_board(probe: Probe, answer: Fetched) -> Probed:
     """Return the result for a company's own page: JSON-LD postings, else a recognised list."""
-    html = decode(answer.body, answer.content_type)
-    postings = sum(1 for _ in read_embedded(html).things("JobPosting"))
+    document = Document.of(answer.body, answer.content_type)
+    postings = sum(1 for _ in document.embedded.things("JobPosting"))
     if postings:
         details = f"the company's own page with {postings} JobPosting items"
         config = probe.config or {"may_be_empty": True}
         return Probed(probe=probe, platform="jsonld", config=config, confidence=Confidence.LOW, details=details)
     config = probe.config
-    if jobs := [] if config else recognised_jobs(html, url=answer.final_url):
+    if jobs := [] if config else recognised_jobs(document, url=answer.final_url):
         config = {RECOGNISE: True}
         details = f"the company's own page; {len(jobs)} jobs recognised by layout: {sample_titles(jobs)}"
     else:

@@ -34,6 +34,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 from sqlalchemy import ColumnElement, Select, func, select
 
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, organization_facts
 from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, validated
@@ -364,7 +365,7 @@ class FetchedPage:
     @cached_property
     def facts(self) -> OrganizationFacts:
         """The facts of the organization, parsed when they are first read."""
-        return organization_facts(self.html)
+        return organization_facts(Document(self.html))
 
 
 # Fetches a page within its host's limits, in a browser if necessary; raises a `WorkError`.

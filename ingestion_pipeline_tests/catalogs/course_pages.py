@@ -22,6 +22,7 @@ from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedMo
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Completed
 from ingestion_pipeline.engine.worker_loop import OutcomeWriter
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import Billing, ModelClient, OverBudget
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.database import SteadyClock
@@ -197,7 +198,7 @@ def layout_pages(half: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
 
 
 def read_courses(text: str) -> list[dict[str, Any]]:
-    return [record.as_dict() for record in read_records(entity_type("course"), text).records]
+    return [record.as_dict() for record in read_records(entity_type("course"), Document(text)).records]
 
 
 def score_page(text: str, expected: Sequence[Mapping[str, Any]]) -> Score:

@@ -24,6 +24,7 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig
 from ingestion_pipeline.catalogs.frontier import links_on
 from ingestion_pipeline.catalogs.reruns import rerun
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
@@ -410,8 +411,9 @@ def test_a_rerun_explores_nothing_since_it_fetches_nothing(live: LiveCatalog) ->
 
 def test_only_links_on_the_page_to_its_own_host_are_explored() -> None:
     page = PageContent(
-        url="http://a.test/x/",
-        body='<a href="y">y</a> <a href="http://b.test/z">z</a> http://a.test/written',
+        document=Document(
+            '<a href="y">y</a> <a href="http://b.test/z">z</a> http://a.test/written', url="http://a.test/x/"
+        ),
         text="y z http://a.test/written",
     )
     config = ["y", "http://a.test/x/y/", "http://b.test/z", "http://a.test/written", "not a url"]

@@ -5,6 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from selectolax import lexbor
+from selectolax.lexbor import LexborHTMLParser
 from sqlalchemy import select, update
 
 from ingestion_pipeline.catalogs.recipes.recipe import content_selectors
@@ -96,6 +98,28 @@ def test_an_unchanged_catalog_is_not_read_and_adds_no_row(live: LiveCatalog) -> 
     assert [(row.failure or {}).get("message", "")[: len(note)] for row in again] == ["", "", note]
     assert Counter(row.kind for row in live.rows(tasks))[EXTRACT_PAGE] == 2
     assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "COMPLETE"]
+
+
+@pytest.mark.slow
+def test_a_page_is_parsed_once_to_fetch_it_and_once_to_extract_it(
+    live: LiveCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+
+    class CountingParser(LexborHTMLParser):
+        def __init__(self, html: str | bytes) -> None:
+            parsed.append(html if isinstance(html, str) else html.decode())
+            super().__init__(html)
+
+    monkeypatch.setattr(lexbor, "LexborHTMLParser", CountingParser)
+
+    download_courses(live.ctx, live.web, 101)
+    to_fetch = sum("MATH 101" in page for page in parsed)
+    live.read()
+    to_extract = sum("MATH 101" in page for page in parsed) - to_fetch
+
+    assert course_codes(live.store) == ["MATH 101"]
+    assert (to_fetch, to_extract) == (1, 1)
 
 
 @pytest.mark.slow

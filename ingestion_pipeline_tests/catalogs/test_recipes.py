@@ -10,6 +10,7 @@ from ingestion_pipeline.catalogs.recipes.next_pages import Followed, PageSource,
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, Chained, Numbered, PageType, Recipe, recipe_of
 from ingestion_pipeline.pages.visits.page import Click, ClickDiscovery, RenderingOptions, RenderWait
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
@@ -418,7 +419,7 @@ BASE = "https://a.test/dir/list"
 
 
 def matched_urls(html: str, pattern: str, *, exact: bool = False) -> list[str]:
-    markdown = simplified_markdown(f"<body>{html}")
+    markdown = simplified_markdown(Document(f"<body>{html}"))
     return matched_links(markdown, LinkPattern(pattern, is_exact=exact), BASE)
 
 
@@ -430,15 +431,15 @@ def test_simplified_markdown_has_only_content_with_inline_links() -> None:
         "<footer><a href=/c/7>Seven</a></footer>"
     )
 
-    assert simplified_markdown(html) == "[Four](c/4)"
+    assert simplified_markdown(Document(html)) == "[Four](c/4)"
 
 
 def test_the_same_page_has_the_same_markdown() -> None:
     html = sample("courses/cleancatalog/atlanticcape_baking_certificate.html").read_text()
 
-    first = simplified_markdown(html)
+    first = simplified_markdown(Document(html))
 
-    assert first == simplified_markdown(html)
+    assert first == simplified_markdown(Document(html))
     assert "[ENGL101](/english/engl101)" in first  # as in the reference beside the sample
     assert "[Culinary Arts](/culinary-arts)" in first
 

@@ -42,6 +42,7 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.pages import robots_allows
 from ingestion_pipeline.pages.visits.page import EmptyShell, LoginPage, classify_response
 from ingestion_pipeline.reading import decode
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline_tests.demo.expected_results import Expected, expected
 from ingestion_pipeline_tests.demo.site_requests import Reply, get
 
@@ -60,7 +61,7 @@ def lantern(site: DemoSite, catalog: str, skip: int, limit: int = 20) -> Reply:
 
 def records(reply: Reply) -> Sequence[Record]:
     assert reply.status == 200
-    return read_records(COURSE, decode(reply.body, reply.headers["Content-Type"])).records
+    return read_records(COURSE, Document.of(reply.body, reply.headers["Content-Type"])).records
 
 
 def stated_fields(course: Course) -> dict[str, Any]:

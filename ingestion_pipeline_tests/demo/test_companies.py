@@ -43,6 +43,7 @@ from ingestion_pipeline.demo.model_server import (
     provider_settings,
 )
 from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import read_page
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.websites.business import Business, FetchedPage
@@ -193,7 +194,7 @@ def read_business(site: DemoSite, business: Business) -> Business:
 
     async def visit(url: str) -> FetchedPage:
         html = get(site, url).body.decode()
-        return FetchedPage(url=url, html=html, links=read_page(html, url=url).links)
+        return FetchedPage(url=url, html=html, links=read_page(Document(html, url=url)).links)
 
     settings = Settings().website
     outcome = asyncio.run(information(business.url, visit=visit, settings=settings))

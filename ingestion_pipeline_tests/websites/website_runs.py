@@ -9,6 +9,7 @@ from typing import Any
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.visits.page import Renderer
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import read_page
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
@@ -65,7 +66,7 @@ def page_visitor(pages: Mapping[str, str | WorkError], visited_paths: list[str] 
         content = pages.get(path, Permanent(f"{url} answered 404", code="http_404"))
         if isinstance(content, WorkError):
             raise content
-        return FetchedPage(url=url, html=content, links=read_page(content, url=url).links)
+        return FetchedPage(url=url, html=content, links=read_page(Document(content, url=url)).links)
 
     return visit
 

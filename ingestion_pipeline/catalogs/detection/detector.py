@@ -36,6 +36,7 @@ from ingestion_pipeline.catalogs.recipes.recipe import (
     catalogs_url,
     recipe_of,
 )
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
@@ -125,7 +126,9 @@ class LinkCoverage:
 
 def matching_links(page: PageAnalysis, pattern: str | None) -> list[str]:
     """Return the links of the page that a recipe's pattern follows; none without a pattern."""
-    return [] if pattern is None else matched_links(simplified_markdown(page.html), LinkPattern(pattern), page.url)
+    if pattern is None:
+        return []
+    return matched_links(simplified_markdown(Document(page.html)), LinkPattern(pattern), page.url)
 
 
 def link_coverages(pages: Sequence[PageAnalysis], pattern: str | None) -> list[LinkCoverage]:

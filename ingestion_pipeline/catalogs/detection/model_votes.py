@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.llm import (
     Answered,
@@ -136,7 +137,7 @@ class ModelVoters:
         """Vote on the links to follow; patterns that find the same links are the same vote."""
         prompt = _prompt("links", _LINKS_PROMPT, self._entity)
         answers = await self._ask(page, prompt, LINKS, LINK_VOTES)
-        markdown = simplified_markdown(page.html)
+        markdown = simplified_markdown(Document(page.html))
         first_of: dict[frozenset[str], str] = {}
         votes: list[str | None] = []
         for answer in answers:

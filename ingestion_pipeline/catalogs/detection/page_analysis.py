@@ -25,7 +25,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import read_headi
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
-from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import (
     Clue,
     PageLink,
@@ -102,8 +102,9 @@ class PageAnalysis:
 
 
 def analyze_page(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> PageAnalysis:
-    """Return all signals that rules read from the page; a parser bomb is `Permanent` (see `parse_html`)."""
-    tree = parse_html(html)
+    """Return all signals that rules read from the page; a bomb is `Permanent`."""
+    document = Document(html)
+    tree = document.tree
     heads = [clean_text(node.text()) or "" for node in tree.css("title, h1")]
     return PageAnalysis(
         url=url,
@@ -111,11 +112,11 @@ def analyze_page(html: str, url: str, *, kind: EntityType, is_rendered: bool = F
         title=" | ".join(heads[:4]),
         anchors=tuple(_anchors(tree, url)),
         following=tuple(following_pages(tree, url)),
-        records=record_stats(html, kind),
         has_form=tree.css_first("form select, form[method='post' i]") is not None,
         is_rendered=is_rendered,
         routes=tuple(dict.fromkeys(str(node.attrs.get("href")) for node in tree.css(_ROUTES)[:MAX_ANCHORS])),
         is_shell=_is_shell(tree),
+        records=record_stats(document, kind),  # last: it takes the tree over
     )
 
 
@@ -129,10 +130,10 @@ def _is_shell(tree: LexborHTMLParser) -> bool:
     return len(body.text().split()) < LEAST_WORDS and body.css_first("a[href]") is None
 
 
-def record_stats(html: str, kind: EntityType) -> RecordStats | None:
+def record_stats(document: Document, kind: EntityType) -> RecordStats | None:
     """Return what the rules of the entity find; None if it has no rules."""
     try:
-        reading = read_records(kind, html)
+        reading = read_records(kind, document)
     except NoRules:
         return None
     lengths = [len(str(text)) for record in reading.records if (text := record.fields.get("course_description"))]

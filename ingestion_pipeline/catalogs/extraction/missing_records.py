@@ -32,8 +32,7 @@ from ingestion_pipeline.catalogs.states import (
     PageStatus,
 )
 from ingestion_pipeline.pages.content.store import ContentStore
-from ingestion_pipeline.reading.html.cleaning import parse_html
-from ingestion_pipeline.reading.html.links import failure_notice, page_links
+from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
@@ -133,7 +132,7 @@ def _unlike_explored(page: PageContent, explored: Sequence[PageContent], *, lead
 
 
 def _links(page: PageContent) -> frozenset[str]:
-    return frozenset(map(identity, page_links(parse_html(page.body), page.url)))
+    return frozenset(map(identity, page.document.links))
 
 
 def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
@@ -165,15 +164,15 @@ def _lines(text: str) -> frozenset[str]:
 
 def _has_elements_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
     """Return whether it has most elements that all siblings have; bare tags do not count."""
-    shared = frozenset[str].intersection(*(_elements(sibling.body) for sibling in siblings))
+    shared = frozenset[str].intersection(*map(_elements, siblings))
     if not any("." in element for element in shared):
         return False
-    return len(shared & _elements(page.body)) >= SHARED_ELEMENTS * len(shared)
+    return len(shared & _elements(page)) >= SHARED_ELEMENTS * len(shared)
 
 
-def _elements(body: str) -> frozenset[str]:
+def _elements(page: PageContent) -> frozenset[str]:
     elements: set[str] = set()
-    for node in parse_html(body).css("body *"):
+    for node in page.document.tree.css("body *"):
         classes = (node.attrs.get("class") or "").split()
         elements.add(".".join([node.tag or "", *sorted(classes)]))
     return frozenset(elements)

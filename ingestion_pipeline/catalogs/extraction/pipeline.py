@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import COURSE, EntityType, entity_type
@@ -68,26 +68,16 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
     selectors_of,
 )
 from ingestion_pipeline.reading.evidence.grounding import ground
-from ingestion_pipeline.reading.html.cleaning import (
-    cleaned_text,
-    in_parser_thread,
-    parse_html,
-    refuse_bombs,
-    visible_tree,
-)
-from ingestion_pipeline.reading.html.links import base_of, canonical_or_none, linked_page, page_links
+from ingestion_pipeline.reading.html.cleaning import in_parser_thread
+from ingestion_pipeline.reading.html.document import Document
+from ingestion_pipeline.reading.html.links import canonical_or_none
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
-from ingestion_pipeline.reading.structured.embedded import read_embedded
 from ingestion_pipeline.reading.structured.items import TOO_MANY, ParsedFeed, Problem, SavedBody, SavedBodyResult
-from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.urls import checked_url
-
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
 
 MAX_PROBLEMS = 50
 SUFFICIENT_SHARE = 0.8  # of the best method's records; then the cheaper one is taken
@@ -111,10 +101,9 @@ class NoRules(ValueError):
 
 def read_records(
     kind: EntityType,
-    text: str,
+    document: Document,
     *,
     only_embedded: bool = False,
-    url: str | None = None,
     selectors: Selectors | None = None,
 ) -> ParsedFeed[Record]:
     """Return every record that rules find in a page or an API's answer; none is no error.
@@ -126,9 +115,13 @@ def read_records(
         Permanent: the body is too large (`refuse_bombs`) or truncated.
         Transient: it is empty.
     """
-    if not text.strip():
+    if not document.html.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
-    page = PageContent(url=url or "", body=text, text="" if is_json(text) else cleaned_text(text))
+    text = ""
+    if not is_json(document.html):
+        document.preload("embedded")
+        text = document.visible_utf8.decode()
+    page = PageContent(document=document, text=text)
     return read_by_rules(EntityConfig(kind=kind, selectors=selectors), page, only_embedded=only_embedded)
 
 
@@ -209,26 +202,27 @@ def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
         if is_course:
             yield from _course_layouts(page)
         else:
-            items = items_by_list(kind, visible_tree(page.body))
+            tree = page.document.take_visible_tree()  # both rules remove the same asides
+            items = items_by_list(kind, tree)
             yield _RuleAnswer(ExtractionMethod.LAYOUT, "lists", items, page.text)
-            titled = thing_by_title(kind, visible_tree(page.body), page.url)
+            titled = thing_by_title(kind, tree, page.url)
             yield _RuleAnswer(ExtractionMethod.LAYOUT, "title", titled, page.text)
 
 
 def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
     """Yield what configured selectors find, else learned ones if every record is complete and proved."""
     if config.selectors is not None:
-        candidates = records_by_selectors(config.kind, config.selectors, visible_tree(page.body))
+        candidates = records_by_selectors(config.kind, config.selectors, page.document.visible_tree)
         yield _RuleAnswer(ExtractionMethod.SELECTORS, "configured selectors", candidates, page.text)
     elif config.learned is not None:
-        candidates = records_by_learned(config.kind, config.learned, visible_tree(page.body))
+        candidates = records_by_learned(config.kind, config.learned, page.document.visible_tree)
         answer = _RuleAnswer(ExtractionMethod.SELECTORS, "learned selectors", candidates, page.text, reason=LEARNED)
         if candidates and not any(record.is_flagged for record in _records(config.kind, answer)):
             yield answer
 
 
 def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
-    tree = visible_tree(page.body)
+    tree = page.document.take_visible_tree()
     name, candidates = courses_by_vendor(tree)
     yield _RuleAnswer(ExtractionMethod.SELECTORS, name, candidates, page.text)
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", courses_by_table(tree), page.text)
@@ -241,7 +235,7 @@ def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
 
 
 def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:
-    data = read_embedded(page.body)
+    data = page.document.embedded
     stated = courses_by_embedded(data) if kind.name == COURSE else things_by_embedded(kind, data)
     # Invisible text with instructions for machines is not trusted.
     candidates = [
@@ -315,13 +309,15 @@ def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) ->
     """Return the records that rules find; none if the entity has no rules. It raises what `read_records` does."""
     if not page.body.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
-    kind, announced = config.kind, None
+    kind, is_page = config.kind, not is_json(page.body)
+    announced = announced_count(kind, page.text, page.document) if is_page else None
+    if is_page and kind.explores:  # before the rules take the tree apart
+        page.document.preload("links", "embedded", "visible_links")
     result: ParsedFeed[Record] = ParsedFeed(records=[])
     if has_rules(kind, config.selectors or config.learned):
         result = read_by_rules(config, page)
-    if not is_json(page.body):
-        refuse_bombs(page.body)  # not yet checked where no rule has parsed the page
-        announced = announced_count(kind, page.text, page.body, page.url)
+    if is_page:
+        page.document.refuse_bomb()  # not yet checked where no rule has parsed the page
     records = tuple(result.records)
     incomplete = tuple(place for place, record in enumerate(records) if missing_or_unproved(kind, record))
     reason, is_mostly_right = _reason_for_model(records, announced, settings), False
@@ -365,23 +361,13 @@ def explored_links(
         return ()
     here, own = _host(page.url), canonical_or_none(page.url)
     links = {
-        address: words
-        for address, words in _links(visible_tree(page.body), page.url)
+        address: f"{text} {unquote(urlsplit(address).path)} {unquote(urlsplit(address).query)}"
+        for address, text in page.document.visible_links
         if _host(address) == here and address != own
     }
     proposed_links = [canonical for url in proposed if (canonical := canonical_or_none(url)) in links]
     matching_links = [address for address, words in links.items() if has_phrase(words, kind.link_phrases)]
     return tuple(dict.fromkeys([*proposed_links, *matching_links]))[:MAX_LINKS]
-
-
-def _links(tree: "LexborHTMLParser", url: str) -> Iterable[tuple[str, str]]:
-    """Yield each link's canonical URL, with its text and the words of its address."""
-    base = base_of(tree, url)
-    for node in tree.css("a[href], area[href]"):
-        address = canonical_or_none(linked_page(base, node.attrs.get("href")) or "")
-        if address is not None:
-            parts = urlsplit(address)
-            yield address, f"{node.text()} {unquote(parts.path)} {unquote(parts.query)}"
 
 
 def _host(url: str) -> str:
@@ -457,7 +443,9 @@ def _by_rules(
     """Return the rules' result, and the finished reading if they leave nothing open."""
     by_rules = rule_reading(config, page, settings)
     reader = _PageReader(kind=config.kind, page=page, by_rules=by_rules)
-    return reader, None if by_rules.reason else reader.finish(by_rules.records)
+    reading = None if by_rules.reason else reader.finish(by_rules.records)
+    page.document.release()  # a model may take minutes, and the caller holds the page meanwhile
+    return reader, reading
 
 
 def no_model_error(kind: EntityType, now: datetime) -> Resource:
@@ -572,14 +560,14 @@ class _PageReader:
         return answer.data["has_list"] is True and is_there
 
     def _model_page(self) -> ModelPage:
-        is_page = not is_json(self.page.body)
-        links = page_links(parse_html(self.page.body), self.page.url) if is_page else ()
+        links = () if is_json(self.page.body) else self.page.document.links
+        self.page.document.release()
         text, _ = blank_injected_instructions(self.page.text)
         return ModelPage(text=text, links=tuple(links))
 
     def _parts(self, model_page: ModelPage) -> list[PagePart]:
-        tree = visible_tree("" if is_json(self.page.body) else self.page.body)
-        return parts_of(self.kind, model_page.text, tree, announced=self.by_rules.announced)
+        document = Document("") if is_json(self.page.body) else self.page.document
+        return parts_of(self.kind, model_page.text, document.take_visible_tree(), announced=self.by_rules.announced)
 
 
 PLATFORMS = ("catalog", "jsonld")
@@ -611,7 +599,7 @@ def read_saved(
     selectors, only_embedded = selectors_of(config, record_type), platform == "jsonld"
 
     def read() -> ParsedFeed[Record]:
-        body = decode(saved.body)
-        return read_records(record_type, body, only_embedded=only_embedded, url=saved.url, selectors=selectors)
+        document = Document.of(saved.body, url=saved.url)
+        return read_records(record_type, document, only_embedded=only_embedded, selectors=selectors)
 
     return SavedBodyResult.of(read, Record.as_dict)

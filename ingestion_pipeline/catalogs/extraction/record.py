@@ -22,7 +22,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import (
     SingleGoesToMax,
 )
 from ingestion_pipeline.reading.evidence.grounding import ABSENT, BY_SOURCE, Evidence, Grounding, Value
-from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import following_pages
 from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.reading.structured.items import Problem
@@ -185,17 +185,26 @@ READER_VERSION = 3  # increase when rules or answer parsing change, so that page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageContent:
-    """A stored page: its decoded body, and the cleaned text that evidence refers to.
+    """A stored page, and the cleaned text that evidence refers to.
 
     Where a part of the page was cut out, both are of that part, and `starts_at` is its offset in
     the stored text. The text of a JSON document is the document.
     """
 
-    url: str
-    body: str
+    document: Document
     text: str
     content_type: str | None = None
     starts_at: int = 0
+
+    @property
+    def url(self) -> str:
+        """Return its URL; empty if unknown."""
+        return self.document.url or ""
+
+    @property
+    def body(self) -> str:
+        """Return its decoded body."""
+        return self.document.html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +276,7 @@ def is_expected_count(count: int, expected: int) -> bool:
     return abs(count - expected) <= expected * TOLERANCE
 
 
-def announced_count(kind: EntityType, text: str, html: str | None = None, url: str | None = None) -> int | None:
+def announced_count(kind: EntityType, text: str, document: Document | None = None) -> int | None:
     """Return how many records the page says it has; None if it does not, or is ambiguous.
 
     None as well where the page links to more of the list: the number is that of the whole list.
@@ -278,7 +287,7 @@ def announced_count(kind: EntityType, text: str, html: str | None = None, url: s
             first, last = ranges.pop()
             return last - first + 1 if 0 < first <= last else None
     number = _stated_count(kind.announced_as, text)
-    if number is None or (html is not None and any(following_pages(parse_html(html), url))):
+    if number is None or (document is not None and any(following_pages(document.tree, document.url))):
         return None
     return number
 

@@ -15,9 +15,9 @@ from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, Pa
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
-from ingestion_pipeline.reading.html.cleaning import cleaned_text, parse_html
+from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import OverBudget
-from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.store.tables import (
     FRONTIER,
     crawl_steps,
@@ -93,10 +93,8 @@ def stored_content(
         body, *text = store.get_together([body_hash, *filter(None, [text_hash])])
     except Transient as error:
         raise content_missing(url, str(error)) from error
-    decoded = decode(body, content_type)
-    return PageContent(
-        url=final_url or url, body=decoded, text=text[0].decode() if text else decoded, content_type=content_type
-    )
+    document = Document.of(body, content_type, url=final_url or url)
+    return PageContent(document=document, text=text[0].decode() if text else document.html, content_type=content_type)
 
 
 def snapshot_columns_of(page: object) -> dict[str, Any]:
@@ -244,9 +242,9 @@ def restrict_to_selector(page: PageContent, selector: str) -> PageContent:
     Raises:
         Permanent: `content_selector` if nothing matches, or the match is empty.
     """
-    body = content_of(parse_html(page.body), selector).html or ""
-    text = cleaned_text(body)
+    document = Document(content_of(page.document.tree, selector).html or "", url=page.url)
+    text = cleaned_text(document.html)
     starts_at = page.text.find(text)
     if starts_at < 0:  # the stored text has other line breaks: use all of it as evidence
-        return replace(page, body=body)
-    return replace(page, body=body, text=text, starts_at=starts_at)
+        return replace(page, document=document)
+    return replace(page, document=document, text=text, starts_at=starts_at)

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, matched_links, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
-from ingestion_pipeline.reading.html.cleaning import cleaned_text, parse_html
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import (
     Clue,
     base_of,
@@ -28,10 +28,8 @@ from ingestion_pipeline.reading.html.links import (
     failure_notice,
     following_pages,
     linked_page,
-    page_links,
 )
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
-from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline.urls import canonical_url, host_of
 
@@ -137,12 +135,16 @@ class PageSource:
         self._content_type = content_type
         self._links = links
         self._is_restricted = is_restricted  # a browser has already cut out the content
-        self._parsed: LexborHTMLParser | None = None
+
+    @cached_property
+    def document(self) -> Document:
+        """The page as a document; most pages lead on by `links` alone, and need none."""
+        return Document.of(self._body, self._content_type, url=self.url)
 
     def check_content(self, selector: str | None) -> None:
         """Raise if the element that holds the content is missing or empty."""
         if selector is not None and not self._is_restricted:
-            content_of(self._tree, selector)
+            content_of(self.document.tree, selector)
 
     def links(self, selector: str | None = None, *, within: str | None = None) -> Sequence[str]:
         """Return the canonical URLs that the page links to, in page order.
@@ -153,9 +155,9 @@ class PageSource:
         within = None if self._is_restricted else within
         if selector is None and within is None:
             if self._links is None:
-                self._links = tuple(page_links(self._tree, self.url))
+                self._links = tuple(self.document.links)
             return self._links
-        content = content_of(self._tree, within) if within else self._tree.root
+        content = content_of(self.document.tree, within) if within else self.document.tree.root
         return [] if content is None else self._targets(content.css(selector or _ANCHORS))
 
     def matched(self, pattern: LinkPattern, *, within: str | None = None) -> list[str]:
@@ -164,24 +166,22 @@ class PageSource:
         Links that a browser's clicks discovered come last: they stand on no page.
         """
         within = None if self._is_restricted else within
-        text = decode(self._body, self._content_type)
-        # Hardly any page has a base, and finding it in the tree would need a second parse.
-        base = base_of(self._tree, self.url) if _BASE.search(text) else self.url
-        urls = matched_links(simplified_markdown(text, within=within), pattern, base)
-        if self._is_restricted and self._links:
-            on_page = page_links(self._tree, self.url)
-            clicked = [pattern.find(link) for link in self._links if link not in on_page]
-            urls += filter(None, (canonical_or_none(link) for link in clicked if link))
+        clicked = self._links if self._is_restricted and self._links else ()
+        clicked = [pattern.find(link) for link in clicked if link not in self.document.links]
+        # Hardly any page has a base.
+        base = base_of(self.document.tree, self.url) if _BASE.search(self.document.html) else self.url
+        urls = matched_links(simplified_markdown(self.document, within=within), pattern, base)
+        urls += filter(None, (canonical_or_none(link) for link in clicked if link))
         return list(dict.fromkeys(urls))
 
     def text(self) -> str:
         """Return the text that a visitor reads on the page."""
-        return cleaned_text(decode(self._body, self._content_type))
+        return self.document.visible_utf8.decode()
 
-    def document(self) -> object:
+    def json(self) -> object:
         """Return the page parsed as an API response; invalid JSON is `Transient`: a server in trouble sends such."""
         try:
-            return json.loads(decode(self._body, self._content_type).lstrip("\ufeff"))
+            return json.loads(self.document.html.lstrip("\ufeff"))
         except (ValueError, RecursionError) as error:
             message = f"{self.url} sent no JSON ({error}); it will be retried"
             raise Transient(message[:500], code="not_json") from None
@@ -197,7 +197,7 @@ class PageSource:
 
     def stated_pages(self) -> int | None:
         """Return how many pages the list has, if the page says so in words: page 1 of 24."""
-        body = self._tree.body
+        body = self.document.tree.body
         match = _PAGE_OF.search(body.text(separator=" ") if body is not None else "")
         return int(match[1]) if match else None
 
@@ -211,23 +211,17 @@ class PageSource:
         A pager of mere numbers continues with the number after the page's own.
         """
         if selector is not None:
-            return next(iter(self._targets(self._tree.css(selector))), None)
+            return next(iter(self._targets(self.document.tree.css(selector))), None)
         number = (self.position or 1) + 1
         urls = (
             canonical_or_none(link.url)
-            for link in following_pages(self._tree, self.url)  # the most certain first
+            for link in following_pages(self.document.tree, self.url)  # the most certain first
             if link.clue <= Clue.NEXT_TEXT or (link.clue is Clue.NUMBERED and link.number == number)
         )
         return next(filter(None, urls), None)
 
-    @property
-    def _tree(self) -> LexborHTMLParser:
-        if self._parsed is None:
-            self._parsed = parse_html(decode(self._body, self._content_type))
-        return self._parsed
-
     def _targets(self, chosen: Sequence[LexborNode]) -> list[str]:
-        base = base_of(self._tree, self.url)
+        base = base_of(self.document.tree, self.url)
         hrefs: dict[str | None, None] = {}
         for node in chosen:
             anchors = [node] if "href" in node.attrs else node.css(_ANCHORS)
@@ -335,7 +329,7 @@ def follow_page(step: Step, page: PageSource) -> Followed:
     """
     level = step.recipe
     if level.api is not None:
-        following = level.api.following(page.key, page.document())
+        following = level.api.following(page.key, page.json())
         next_pages = [_link_to(canonical_url(url), step.key, position=at) for url, at in following]
         return Followed(pages=_each_once(page, next_pages), is_detail=True)
     if level.page_type is PageType.SITEMAP:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page
 
 if TYPE_CHECKING:
@@ -80,13 +80,13 @@ _NO_CONTENT = "head > *, link, footer, script, style, template"
 _DROPPED = ("title", "alt", "style", "hidden", "aria-hidden")
 
 
-def simplified_markdown(html: str, *, within: str | None = None) -> str:
+def simplified_markdown(document: Document, *, within: str | None = None) -> str:
     """Return the page as Markdown with inline links; with `within` only the first matching element.
 
     Head, comments, `link`, footers, scripts, empty frames and empty boxes are removed, and so is every attribute but
-    `href`. It is pure: the same page gives the same text. A parser bomb is `Permanent` (see `parse_html`).
+    `href`. It is pure: the same page gives the same text.
     """
-    tree = parse_html(html)
+    tree = document.take_tree()
     _simplify(tree)
     chosen = tree.css_first(within) if within else tree.body
     return _converted(chosen.html or "" if chosen is not None else "")

@@ -14,9 +14,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from ingestion_pipeline.companies.job_listing import MACHINE_LEARNING, STACK, is_placeholder_text, stated_company
 from ingestion_pipeline.companies.platforms.job_board import one_line
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
-from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import base_of, feeds_of, linked_page, title_of
-from ingestion_pipeline.reading.html.markdown import to_markdown, visible_page
+from ingestion_pipeline.reading.html.markdown import markdown_of
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -27,7 +27,7 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing
 from ingestion_pipeline.reading.structured.organizations import (
     ORGANIZATION_TYPES,
     founding_year,
@@ -529,18 +529,19 @@ _MARKDOWN = re.compile(r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|
 
 def parse_company_page(html: str, *, url: str, role: Role) -> CompanyPage:
     """Parse the page into text, sections, embedded data, links and feeds."""
-    tree = parse_html(html)
+    document = Document(html, url=url)
+    tree = document.tree
     return CompanyPage(
         url=url,
         role=role,
         title=title_of(tree),
-        embedded=embedded_of(tree),
+        embedded=document.embedded,
         anchors=tuple(anchors_of(tree, url)),
         embedded_urls=tuple(_embedded_urls(tree, url)),
         script_urls=tuple(_script_urls(tree)),
         feeds=tuple(feed.url for feed in feeds_of(tree, url)),
-        text=visible_page(html, url=url).text,
-        headed=tuple(_sections(to_markdown(html, url=url))),
+        text=document.visible_utf8.decode(),  # takes the tree over
+        headed=tuple(_sections(markdown_of(document.visible_tree, url))),
     )
 
 

@@ -70,8 +70,8 @@ from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import NewPage, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.evidence.grounding import ground
-from ingestion_pipeline.reading.html.cleaning import parse_html
-from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.html.document import Document
+from ingestion_pipeline.reading.html.markdown import markdown_of, to_markdown
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -82,7 +82,7 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.text.plain_text import decode, packaged_data
+from ingestion_pipeline.reading.text.plain_text import packaged_data
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -313,7 +313,7 @@ async def read_detail(
     listing = _stated(answer, detail, source, now)
     if listing is not None:
         return _columns(listing)
-    text = main_text(decode(answer.body, answer.content_type), url=answer.final_url)
+    text = main_text(Document.of(answer.body, answer.content_type, url=answer.final_url))
     if len(text.strip()) < MIN_CHARACTERS:
         raise Transient(
             f"{answer.url} has {len(text.strip())} characters of text: no description; it may need"
@@ -348,16 +348,15 @@ def _columns(listing: Listing) -> dict[str, Any]:
     return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
 
 
-def main_text(html: str, *, url: str | None = None) -> str:
+def main_text(document: Document) -> str:
     """Return the main part of a page as Markdown, or the whole page if none is marked."""
-    tree = parse_html(html)
     for selector in _PARTS:
-        nodes = tree.css(selector)
+        nodes = document.tree.css(selector)
         if len(nodes) == 1 and (part := nodes[0].html):
-            text = to_markdown(part, url=url)
+            text = to_markdown(part, url=document.url)
             if len(text.strip()) >= MIN_CHARACTERS:
                 return text[:MAX_CHARACTERS]
-    return to_markdown(html, url=url)[:MAX_CHARACTERS]
+    return markdown_of(document.visible_tree, document.url)[:MAX_CHARACTERS]
 
 
 def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:

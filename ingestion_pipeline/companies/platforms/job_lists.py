@@ -50,9 +50,9 @@ from ingestion_pipeline.companies.platforms.linked_pages import (
     required_fields,
 )
 from ingestion_pipeline.pages.http.request import Request
-from ingestion_pipeline.reading.html.cleaning import parse_html, visible_tree
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import absolute_link, next_page, shows_a_part
-from ingestion_pipeline.reading.structured.embedded import BadJson, read_embedded, read_json, things_in, types_of
+from ingestion_pipeline.reading.structured.embedded import BadJson, read_json, things_in, types_of
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.structured.items import (
     MAX_PROBLEMS,
@@ -110,7 +110,7 @@ class RecognisedReader(PageReader):
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
         """Return the jobs of the page; raise if nothing on it is certainly a list of jobs."""
-        items = recognised_jobs(decode(body, content_type), url=url)
+        items = recognised_jobs(Document.of(body, content_type), url=url)
         if not items and not self.may_be_empty:
             raise Permanent(
                 "no list of jobs is recognised: fewer than two links in one place whose words or"
@@ -128,17 +128,17 @@ class RecognisedReader(PageReader):
 
 def next_page_of(body: bytes, *, url: str) -> str | None:
     """Return the next page of the list, according to the page's links."""
-    return next_page(parse_html(decode(body, None)), url)
+    return next_page(Document.of(body).tree, url)
 
 
 def shows_part_of_list(body: bytes) -> bool:
     """Return whether the page has a button that loads more of its list."""
-    return shows_a_part(parse_html(decode(body, None)))
+    return shows_a_part(Document.of(body).tree)
 
 
-def recognised_jobs(html: str, *, url: str) -> list[Item]:
+def recognised_jobs(document: Document, *, url: str) -> list[Item]:
     """Return the jobs that the page certainly lists, in order, with title and URL; else none."""
-    tree = visible_tree(html)
+    tree = document.take_visible_tree()
     for node in tree.css(_ASIDE):
         node.decompose()
     groups = _groups(tree, url)
@@ -345,7 +345,7 @@ class GenericReader(PageReader):
 
 def _state(body: bytes, content_type: str | None, name: str) -> bytes:
     """Return the data that a script of the page assigns to that name, as JSON."""
-    states = read_embedded(decode(body, content_type)).states
+    states = Document.of(body, content_type).embedded.states
     match = next((state for state in states if state.name == name), None)
     if match is None:
         names = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
@@ -502,7 +502,7 @@ class JsonLdBoard(JobBoard):
         if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
             postings = list(_stated(text))
         else:
-            embedded = read_embedded(text)
+            embedded = Document(text).embedded
             postings = list(embedded.things(POSTING))
             problems += embedded.problems
         if not postings and is_first and not self.may_be_empty:

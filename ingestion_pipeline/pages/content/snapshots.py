@@ -17,10 +17,8 @@ from sqlalchemy import Connection, RowMapping, literal, select, true, update
 
 from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, SamePage
-from ingestion_pipeline.reading.html.cleaning import parse_html
-from ingestion_pipeline.reading.html.links import page_links
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
-from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.statements import columns_of, insert_into, lock_rows, row_source
 from ingestion_pipeline.store.tables import snapshots
@@ -241,8 +239,8 @@ class SnapshotArchive:
         )
         if not row.discovered:
             return page
-        tree = parse_html(decode(page.body, page.content_type))
-        return replace(page, links=(*page_links(tree, page.url), *row.discovered))
+        document = Document.of(page.body, page.content_type, url=page.url)
+        return replace(page, links=(*document.links, *row.discovered))
 
 
 def dead_letter_snapshots(connection: Connection, dead_letter: RowMapping) -> list[RowMapping]:

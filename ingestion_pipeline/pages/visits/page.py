@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Discriminator, Field, Strict, StringConstraints, Tag
 
 from ingestion_pipeline.pages.http.request import Fetched, Request
-from ingestion_pipeline.reading.html.cleaning import body_html, utf8_text, visible_tree
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import title_of
-from ingestion_pipeline.reading.text.plain_text import clean_text, decode
+from ingestion_pipeline.reading.text.plain_text import clean_text
 from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Missing, expect, validated
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.urls import without_credentials
@@ -355,16 +355,14 @@ _NEEDS_SCRIPT = re.compile("|".join(_SIGNS["needs_script"]), re.IGNORECASE)
 
 
 def classify_response(
-    url: str, status: int, headers: Mapping[str, str], body: bytes, *, text: str | None = None
+    url: str, status: int, headers: Mapping[str, str], body: bytes, *, document: Document | None = None
 ) -> ResponseClass:
-    """Classify a response with header names in lower case; a bomb is `Permanent` (see `parse_html`)."""
+    """Classify a response with header names in lower case; `document` is its body, if read already."""
     if response_class := classify_raw(headers, body):
         return response_class
-    html = decode(body, headers.get("content-type"))
-    if text is not None and len(text) > _LITTLE_TEXT:
-        return Content()
-    tree = visible_tree(html)
-    return classify_parsed(url, status, html, tree, utf8=utf8_text(body_html(tree)))
+    if document is None:
+        document = Document.of(body, headers.get("content-type"))
+    return classify_parsed(url, status, document.html, document.visible_tree, utf8=document.visible_utf8)
 
 
 def classify_raw(headers: Mapping[str, str], body: bytes) -> WrongType | BlockedPage | None:

@@ -33,10 +33,11 @@ from ingestion_pipeline.pages.visits.page import (
     needs_browser,
     unless_known,
 )
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import canonical_or_none
 from ingestion_pipeline.reading.html.markdown import VisiblePage, WebPage, read_page, visible_page
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
-from ingestion_pipeline.reading.text.plain_text import clean_content_hash, decode, decoded
+from ingestion_pipeline.reading.text.plain_text import clean_content_hash, decode
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store.database import SteadyClock
@@ -233,8 +234,7 @@ def _read(page: Fetched) -> VisiblePage:
     response_class = classify_raw(headers, page.body)
     if response_class is not None and (error := error_for(response_class, page.final_url)) is not None:
         raise error
-    html, utf8 = decoded(page.body, page.content_type)
-    return visible_page(html, url=page.final_url, utf8=utf8)
+    return visible_page(Document.of(page.body, page.content_type, url=page.final_url))
 
 
 def _empty_shell_or_raise(page: Fetched, read: VisiblePage, *, is_rendered: bool = False) -> EmptyShell | None:
@@ -386,8 +386,9 @@ def page_as_dict(page: WebPage) -> dict[str, Any]:
 def _reading(saved: SavedBody) -> ParsedFeed[WebPage]:
     if not saved.body.strip(b"\0\t\n\r "):
         raise Transient("the body is empty; fetch the page again", code="empty_body")
-    page = read_page(decode(saved.body), url=saved.url or None)
-    response_class = classify_response(saved.url, 200, {}, saved.body, text=page.text)
+    document = Document.of(saved.body, url=saved.url or None)
+    page = read_page(document)
+    response_class = classify_response(saved.url, 200, {}, saved.body, document=document)
     if isinstance(response_class, WrongType):
         raise Permanent(f"{response_class.reason}; only web pages are read", code="not_html")
     if isinstance(response_class, Content):

@@ -401,9 +401,12 @@ def cleaned_text(html: str) -> str:
     return visible_text(visible_tree(html))
 
 
-def visible_tree(html: str) -> LexborHTMLParser:
-    """Return the tree without scripts and hidden elements; with them if all is hidden."""
-    tree = parse_html(html)
+def visible_tree(html: str, tree: LexborHTMLParser | None = None) -> LexborHTMLParser:
+    """Return the tree without scripts and hidden elements; with them if all is hidden.
+
+    `tree` is that of the same HTML, if parsed already; it is changed.
+    """
+    tree = parse_html(html) if tree is None else tree
     remove_unseen(tree)
     if not has_text(tree):
         tree = parse_html(html)

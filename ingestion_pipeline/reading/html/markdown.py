@@ -15,15 +15,13 @@ from ingestion_pipeline.reading.html.cleaning import (
     OFTEN_UNSEEN,
     SELDOM_THERE,
     body_html,
-    cleaned_text,
-    has_text,
     is_printable_utf8,
-    parse_html,
     remove_unseen,
     utf8_text,
     visible_tree,
     without_invisible,
 )
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import (
     ADDRESS_SELECTOR,
     FeedLink,
@@ -40,7 +38,6 @@ from ingestion_pipeline.reading.html.links import (
     links_from,
     origin_of,
     page_addresses,
-    page_links,
     title_of,
 )
 from ingestion_pipeline.reading.text.plain_text import re2_pattern
@@ -233,7 +230,11 @@ _LONG_DASHES = re.compile(b"-{4,}")
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
     """Return the page as Markdown, its links absolute if `url` is given; a bomb is `Permanent` (see `parse_html`)."""
-    tree = visible_tree(html)
+    return markdown_of(visible_tree(html), url)
+
+
+def markdown_of(tree: "LexborHTMLParser", url: str | None = None) -> str:
+    """Return a visible tree as Markdown, its links absolute if `url` is given."""
     body = body_html(tree)
     return utf8_markdown(LinkedHtml(body, base_of(tree, url)), text=utf8_text(body)).decode()
 
@@ -463,28 +464,25 @@ class VisiblePage:
         return utf8_markdown(self.body, text=self.utf8)
 
 
-def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePage:
-    """Return what a crawl needs of a page; less than `read_page`, in a third of its time.
-
-    `utf8` is the same HTML in UTF-8, if available; a bomb is `Permanent` (see `parse_html`).
-    """
-    tree = parse_html(html, utf8=utf8)
+def visible_page(document: Document) -> VisiblePage:
+    """Return what a crawl needs of a page; less than `read_page`, in a third of its time."""
+    tree, utf8 = document.take_tree(), document.utf8
     elements = tree.css(_ALL if utf8 is None or re2_pattern(_SELDOM).search(utf8) else _OFTEN)
-    way = page_addresses(elements, url)
+    way = page_addresses(elements, document.url)
     others = [node.attrs.get("href") for node in elements if node.tag == "area"]
     is_read_from_html = all(node.tag != "plaintext" for node in elements)
     others += remove_unseen(tree, elements)
     body = body_html(tree)
     if not (text := utf8_text(body)):  # all is hidden, or there is no text: parse again
-        tree = visible_tree(html)
+        tree = document.visible_tree
         body = body_html(tree)
         text = utf8_text(body)
         is_read_from_html = False
     linked = LinkedHtml(body, way.base)
     return VisiblePage(
-        html=html,
+        html=document.html,
         way=way,
-        links=linked.pages(others) if is_read_from_html else tuple(links_from(parse_html(html), way.base)),
+        links=linked.pages(others) if is_read_from_html else tuple(links_from(document.tree, way.base)),
         body=linked,
         utf8=text,
         tree=tree,
@@ -506,29 +504,22 @@ class WebPage:
     following: tuple[PageLink, ...]
 
 
-def read_page(html: str, *, url: str | None = None) -> WebPage:
-    """Read all the page states; relative addresses need its `url`; a bomb is `Permanent` (see `parse_html`)."""
-    tree = parse_html(html)
+def read_page(document: Document) -> WebPage:
+    """Read all the page states; relative addresses need its `url`."""
+    tree, url = document.tree, document.url
     title, language = title_of(tree), language_of(tree)
     addresses = page_addresses(tree.css(ADDRESS_SELECTOR), url)
-    links, feeds = tuple(page_links(tree, url)), tuple(feeds_of(tree, url))
+    links, feeds = tuple(document.links), tuple(feeds_of(tree, url))
     following = tuple(following_pages(tree, url))
-    remove_unseen(tree)
-    if has_text(tree):
-        body = body_html(tree)
-        utf8 = utf8_text(body)
-        text = utf8.decode()
-        linked = LinkedHtml(body, addresses.base)
-        markdown = utf8_markdown(linked, text=utf8).decode()
-    else:
-        text, markdown = cleaned_text(html), to_markdown(html, url=url)
+    utf8 = document.visible_utf8
+    linked = LinkedHtml(body_html(document.visible_tree), addresses.base)
     return WebPage(
         title=title,
         canonical_url=addresses.canonical_url,
         language=language,
         links=links,
-        markdown=markdown,
-        text=text,
+        markdown=utf8_markdown(linked, text=utf8).decode(),
+        text=utf8.decode(),
         refresh=addresses.refresh,
         feeds=feeds,
         following=following,

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, cast
 
-from ingestion_pipeline.reading.html.cleaning import parse_html
 from ingestion_pipeline.reading.structured.items import Problem
 
 if TYPE_CHECKING:
@@ -336,11 +335,6 @@ class EmbeddedData:
     def meta_content(self, *names: str) -> str | None:
         """Return the first content that is not blank, of the first name that has any."""
         return next((content for name in names for key, content in self.meta if key == name and content), None)
-
-
-def read_embedded(html: str) -> EmbeddedData:
-    """Read the page's machine-readable data; broken parts are problems, a bomb is `Permanent` (see `parse_html`)."""
-    return embedded_of(parse_html(html))
 
 
 def embedded_of(tree: LexborHTMLParser) -> EmbeddedData:

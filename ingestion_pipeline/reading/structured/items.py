@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from ingestion_pipeline.reading.html.cleaning import parse_html
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import base_of, linked_page
 from ingestion_pipeline.reading.text.plain_text import clean_text, decode
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
@@ -360,7 +360,7 @@ class HtmlPage:
             raise Transient("the page is empty; it is fetched again", code="truncated")
         if not _TAG.search(text):
             raise Permanent(f"not HTML but text that begins {clean_text(text[:60])!r}", code="not_html")
-        return cls(text, parse_html(text))
+        return cls(text, Document(text).tree)
 
     def has(self, css: str) -> bool:
         """Return whether anything on the page matches."""

@@ -16,9 +16,10 @@ from itertools import pairwise
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.reading.html.cleaning import parse_html, remove_unseen, visible_text
+from ingestion_pipeline.reading.html.cleaning import remove_unseen, visible_text
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import language_of, title_of
-from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, embedded_of, types_of
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, Thing, types_of
 from ingestion_pipeline.reading.text.plain_text import clean_text, packaged_data, without_references
 
 # ruff: noqa: RUF001 - the letters and signs of other scripts are meant
@@ -367,10 +368,9 @@ class OrganizationFacts:
     stated: Mapping[str, Stated] = field(default_factory=dict[str, Stated])
 
 
-def organization_facts(html: str) -> OrganizationFacts:
-    """Return all the page states about its organization; a bomb is `Permanent` (see `parse_html`)."""
-    tree = parse_html(html)
-    embedded = embedded_of(tree)
+def organization_facts(document: Document) -> OrganizationFacts:
+    """Return all the page states about its organization."""
+    embedded, tree = document.embedded, document.take_tree()
     title, claimed = title_of(tree), language_of(tree)
     remove_unseen(tree)
     text = visible_text(tree)

@@ -13,6 +13,7 @@ from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, Page
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, Selectors
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, Script, ScriptedModel, blank
 from ingestion_pipeline.reading import cleaned_text
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import Billing, ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -38,7 +39,7 @@ MOSSES = {
 
 
 def page_content(html: str, *, url: str = URL, text: str | None = None) -> PageContent:
-    return PageContent(url=url, body=html, text=cleaned_text(html) if text is None else text)
+    return PageContent(document=Document(html, url=url), text=cleaned_text(html) if text is None else text)
 
 
 def model_answer(*records: Mapping[str, Any], kind: EntityType = COURSE, count: int | None = None, **more: Any) -> Say:

@@ -23,6 +23,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
 )
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, Script, ScriptedModel, in_turn
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -343,7 +344,7 @@ def test_few_are_counted_exactly_and_many_nearly(count: int, expected: int, is_r
 
 @pytest.mark.parametrize(("html", "count"), table(__file__, "test_the_announced_number_of_records_is_read"))
 def test_the_announced_number_of_records_is_read(html: str, count: int | None) -> None:
-    announced = announced_count(COURSE, cleaned_text(html), html, "https://a.test/")
+    announced = announced_count(COURSE, cleaned_text(html), Document(html, url="https://a.test/"))
 
     assert announced == count
 

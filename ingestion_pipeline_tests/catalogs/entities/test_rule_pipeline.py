@@ -15,6 +15,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entit
 from ingestion_pipeline.catalogs.extraction.pipeline import NoRules, read_records
 from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS
 from ingestion_pipeline.reading import cleaned_text
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.catalogs.course_pages import (
     PAGES_WITH_COURSES,
@@ -39,7 +40,7 @@ def test_every_field_of_every_course_is_as_expected(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES_WITHOUT_COURSES)
 def test_a_page_without_courses_gives_none_and_no_problem(name: str) -> None:
-    reading = read_records(COURSE, saved_body(name))
+    reading = read_records(COURSE, Document(saved_body(name)))
 
     assert reading.records == []
     assert reading.problems == ()
@@ -49,7 +50,7 @@ def test_a_page_without_courses_gives_none_and_no_problem(name: str) -> None:
 def test_every_value_is_proved_by_the_page(name: str) -> None:
     text = cleaned_text(saved_body(name))
 
-    for record in read_records(COURSE, saved_body(name)).records:
+    for record in read_records(COURSE, Document(saved_body(name))).records:
         for field, proof in record.evidence.items():
             assert proof.is_proof, (record.fields["course_id"], field)
             assert proof.end is None or proof.end <= len(text)
@@ -60,18 +61,18 @@ def test_each_course_is_proved_by_its_own_part_of_the_page() -> None:
 
     credits_of = [
         text[proof.start : proof.end]
-        for record in read_records(COURSE, saved_body("banner_listing")).records
+        for record in read_records(COURSE, Document(saved_body("banner_listing"))).records
         if (proof := record.evidence["course_credits_max"])
     ]
 
     assert credits_of == ["3.000", "6.000", "3.000", "0.000"]
-    second = read_records(COURSE, saved_body("banner_listing")).records[1]
+    second = read_records(COURSE, Document(saved_body("banner_listing"))).records[1]
     spans = [proof.start or 0 for proof in second.evidence.values()]
     assert max(spans) - min(spans) < 200
 
 
 def test_a_course_without_description_is_reported_as_incomplete() -> None:
-    reading = read_records(COURSE, saved_body("banner_listing"))
+    reading = read_records(COURSE, Document(saved_body("banner_listing")))
 
     assert [problem.where for problem in reading.problems] == ["ACC 0100"]
     assert not reading.problems[0].hides_record
@@ -81,11 +82,11 @@ def test_the_cheapest_method_that_finds_nearly_all_records_is_used() -> None:
     thing = {"@type": "Course", "courseCode": "PHY 105", "name": "X", "description": "One of many."}
     script = f"<script type='application/ld+json'>{json.dumps(thing)}</script>"
 
-    both = read_records(COURSE, saved_body("definition_list").replace("</body>", f"{script}</body>"))
+    both = read_records(COURSE, Document(saved_body("definition_list").replace("</body>", f"{script}</body>")))
 
     assert {str(record.method) for record in both.records} == {"layout"}
     assert len(both.records) == 4
-    alone = read_records(COURSE, script)
+    alone = read_records(COURSE, Document(script))
     assert [str(record.method) for record in alone.records] == ["embedded"]
 
 
@@ -94,9 +95,9 @@ def test_a_value_in_embedded_data_alone_is_not_proved_by_other_text() -> None:
     script = f"<script type='application/ld+json'>{json.dumps(thing)}</script>"
     words = "We are a small college with a large garden and many friends. " * 10
 
-    hidden = read_records(COURSE, f"<p>{words}</p>{script}").records[0]
-    visible = read_records(COURSE, f"<h1>Pwned</h1><p>{words}</p>{script}").records[0]
-    alone = read_records(COURSE, f"<div id=app></div>{script}").records[0]
+    hidden = read_records(COURSE, Document(f"<p>{words}</p>{script}")).records[0]
+    visible = read_records(COURSE, Document(f"<h1>Pwned</h1><p>{words}</p>{script}")).records[0]
+    alone = read_records(COURSE, Document(f"<div id=app></div>{script}")).records[0]
 
     assert {str(proof.status) for proof in hidden.evidence.values()} == {"absent"}
     assert str(visible.evidence["course_name"].status) == "exact"
@@ -114,7 +115,7 @@ def test_a_type_without_rules_needs_a_model_or_selectors() -> None:
     bare = EntityType.model_validate({"name": "bird", "fields": [{"name": "wing", "kind": "text"}]})
 
     with pytest.raises(NoRules, match="selectors"):
-        read_records(bare, "<p>x</p>")
+        read_records(bare, Document("<p>x</p>"))
 
 
 def test_a_course_in_embedded_data_alone_does_not_hide_the_visible_ones() -> None:
@@ -127,11 +128,11 @@ def test_a_course_in_embedded_data_alone_does_not_hide_the_visible_ones() -> Non
 
 def test_an_empty_or_invalid_body_is_refused() -> None:
     with pytest.raises(Transient):
-        read_records(COURSE, " \n")
+        read_records(COURSE, Document(" \n"))
     with pytest.raises(Permanent, match="invalid JSON"):
-        read_records(COURSE, '{"data": [')
+        read_records(COURSE, Document('{"data": ['))
     with pytest.raises(Permanent):
-        read_records(COURSE, "[" * 100_000)
+        read_records(COURSE, Document("[" * 100_000))
 
 
 @pytest.mark.slow
@@ -321,7 +322,7 @@ def test_conditions_for_earning_credits_are_no_prerequisites() -> None:
 def test_doubly_escaped_names_of_an_api_are_unescaped() -> None:
     page = {"@type": "Course", "courseCode": "BOT 101", "name": "Trees &amp;amp; Shrubs", "description": PROSE}
 
-    (record,) = read_records(COURSE, json.dumps([page])).records
+    (record,) = read_records(COURSE, Document(json.dumps([page]))).records
 
     assert record.fields["course_name"] == "Trees & Shrubs"
 
@@ -338,7 +339,7 @@ def test_a_page_of_too_many_records_is_refused(layout: str) -> None:
     }
 
     with pytest.raises(Permanent, match=f"more than {MAX_PAGE_RECORDS}") as caught:
-        read_records(COURSE, pages[layout])
+        read_records(COURSE, Document(pages[layout]))
 
     assert caught.value.code == "too_many_records"
 
@@ -374,7 +375,7 @@ are driven into seams.</description><unitsMin>2</unitsMin><unitsMax>4</unitsMax>
 
 @pytest.mark.parametrize("item", API_ITEMS.values(), ids=API_ITEMS)
 def test_an_unknown_api_is_read_by_the_names_of_its_keys(item: dict[str, object]) -> None:
-    records = read_records(entity_type("course"), json.dumps({"data": [item]})).records
+    records = read_records(entity_type("course"), Document(json.dumps({"data": [item]}))).records
 
     (fields,) = (record.fields for record in records)
     assert str(fields["course_id"]).replace(" ", "") == "HRB120"
@@ -383,7 +384,7 @@ def test_an_unknown_api_is_read_by_the_names_of_its_keys(item: dict[str, object]
 
 
 def test_an_xml_file_is_read_by_the_names_of_its_elements() -> None:
-    records = read_records(entity_type("course"), XML_COURSES).records
+    records = read_records(entity_type("course"), Document(XML_COURSES)).records
 
     credits_by_code = [(record.fields["course_id"], record.fields["course_credits_min"]) for record in records]
     assert credits_by_code == [("HRB 120", 1), ("HRB 130A", 2)]
@@ -404,7 +405,7 @@ def test_an_xml_file_is_read_by_the_names_of_its_elements() -> None:
     ids=["goods", "no results", "jobs", "an empty file", "an entity", "cut off"],
 )
 def test_a_file_without_courses_gives_no_record_and_no_error(text: str) -> None:
-    reading = read_records(entity_type("course"), text)
+    reading = read_records(entity_type("course"), Document(text))
 
     assert (reading.records, reading.problems) == ([], ())
 
@@ -432,7 +433,7 @@ def test_nearly_all_courses_are_right_in_code_title_credits_and_description(half
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_a_page_without_courses_gives_none_whatever_its_layout(name: str) -> None:
-    reading = read_records(entity_type("course"), WITHOUT[name])
+    reading = read_records(entity_type("course"), Document(WITHOUT[name]))
 
     assert reading.records == []
     assert reading.problems == ()
@@ -440,7 +441,7 @@ def test_a_page_without_courses_gives_none_whatever_its_layout(name: str) -> Non
 
 @pytest.mark.parametrize("name", WITH)
 def test_every_course_is_proved_by_the_words_of_its_page(name: str) -> None:
-    records = read_records(entity_type("course"), WITH[name]).records
+    records = read_records(entity_type("course"), Document(WITH[name])).records
 
     assert records
     assert [record.fields["course_id"] for record in records if record.is_flagged] == []

@@ -16,6 +16,7 @@ from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.store.tables import (
     dead_letters,
     job_listings,
@@ -158,7 +159,7 @@ def test_a_fetched_page_is_not_fetched_again_after_waiting_for_a_profile(listing
 
 @pytest.mark.parametrize("html", ["<main></main><p>words</p>", "<main>a</main><main>b</main>words", "words"])
 def test_without_a_single_main_element_the_whole_page_is_used(html: str) -> None:
-    assert "words" in main_text(html)
+    assert "words" in main_text(Document(html))
 
 
 def test_values_of_the_cheap_model_must_appear_on_the_page() -> None:
@@ -201,7 +202,7 @@ def test_a_page_shared_by_several_listings_is_not_their_description(listings: Li
 )
 def test_a_page_that_would_hold_up_the_parser_is_refused(body: str, code: str) -> None:
     with pytest.raises(Permanent) as refused:
-        main_text(f"<html><body>{body}")
+        main_text(Document(f"<html><body>{body}"))
 
     assert refused.value.code == code
 

@@ -12,6 +12,7 @@ from ingestion_pipeline.companies import Listing, Remote
 from ingestion_pipeline.companies.platforms import BadConfig, platform
 from ingestion_pipeline.companies.platforms.job_board import description_of
 from ingestion_pipeline.companies.platforms.job_lists import recognised_jobs
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.structured.items import MAX_RECORDS
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.cases import with_cases
@@ -235,14 +236,14 @@ WHOLE = "".join(
     ids=["cards", "rows", "links"],
 )
 def test_jobs_are_recognised_by_repeated_blocks(body: str, titles: list[str], last: str) -> None:
-    jobs = recognised_jobs(page(body), url=URL)
+    jobs = recognised_jobs(Document(page(body)), url=URL)
 
     assert [job["title"] for job in jobs] == titles
     assert jobs[-1]["url"] == last
 
 
 def test_a_block_gives_its_location_and_employment_type() -> None:
-    first = recognised_jobs(page(CARDS), url=URL)[0]
+    first = recognised_jobs(Document(page(CARDS)), url=URL)[0]
 
     assert (first["location"], first["employment_type"]) == ("Oslo", "Full-time")
 
@@ -251,7 +252,7 @@ def test_a_block_gives_its_location_and_employment_type() -> None:
 def test_an_uncertain_list_of_jobs_is_refused_and_never_empty(body: str) -> None:
     board = platform("html").configure(URL, {"recognise": True})
 
-    assert recognised_jobs(page(body), url=URL) == []
+    assert recognised_jobs(Document(page(body)), url=URL) == []
     with pytest.raises(Permanent, match="no list of jobs is recognised"):
         board.read([page(body).encode()], content_types=["text/html"])
 

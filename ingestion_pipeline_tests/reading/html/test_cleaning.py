@@ -16,6 +16,7 @@ from ingestion_pipeline.reading.html.cleaning import (
     parse_html,
     readable,
 )
+from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import page_links
 from ingestion_pipeline.reading.html.markdown import visible_page
 from ingestion_pipeline_tests.reading.tables import table
@@ -88,7 +89,7 @@ SEEN_LINK = "<a href=/seen>seen</a>"
 
 @pytest.mark.parametrize("hidden", table(__file__, "test_hidden_links_come_after_visible_ones"))
 def test_hidden_links_come_after_visible_ones(hidden: str) -> None:
-    page = visible_page(f"<body>{hidden}{SEEN_LINK}", url=URL)
+    page = visible_page(Document(f"<body>{hidden}{SEEN_LINK}", url=URL))
 
     assert page.links == ("https://a.test/seen", "https://a.test/hidden")
     assert page.text == "seen"
@@ -96,13 +97,13 @@ def test_hidden_links_come_after_visible_ones(hidden: str) -> None:
 
 def test_hidden_links_are_found_among_many_icons() -> None:
     icons = "<svg><path d=x /></svg>" * 100
-    page = visible_page(f"<body>{icons}<p hidden><a href=/hidden>x</a></p>{SEEN_LINK}", url=URL)
+    page = visible_page(Document(f"<body>{icons}<p hidden><a href=/hidden>x</a></p>{SEEN_LINK}", url=URL))
 
     assert page.links == ("https://a.test/seen", "https://a.test/hidden")
 
 
 def test_a_fully_hidden_page_still_has_links() -> None:
-    page = visible_page(f"<div hidden>{SEEN_LINK}<p>text</p></div>", url=URL)
+    page = visible_page(Document(f"<div hidden>{SEEN_LINK}<p>text</p></div>", url=URL))
 
     assert page.links == ("https://a.test/seen",)
     assert "text" in page.text
@@ -111,13 +112,13 @@ def test_a_fully_hidden_page_still_has_links() -> None:
 def test_markup_inside_text_is_not_a_link() -> None:
     html = f"{SEEN_LINK}<textarea><a href=/no>x</a></textarea><!-- <a href=/no> --><plaintext>{SEEN_LINK}"
 
-    assert visible_page(html + "<a href=/no>", url=URL).links == ("https://a.test/seen",)
+    assert visible_page(Document(html + "<a href=/no>", url=URL)).links == ("https://a.test/seen",)
 
 
 @pytest.mark.parametrize("note", ["<!-- note -->", "<!-- note --><!-- > -->", "<!---->"])
 def test_a_comment_in_a_tag_hides_nothing(note: str) -> None:
     """Inside a tag it is not a comment but odd attributes: all text up to the next comment was once lost."""
-    page = visible_page(f"<p {note}>one</p>{SEEN_LINK}<!-- two --> three", url=URL)
+    page = visible_page(Document(f"<p {note}>one</p>{SEEN_LINK}<!-- two --> three", url=URL))
 
     assert page.links == ("https://a.test/seen",)
     assert "seen" in page.text
@@ -126,7 +127,7 @@ def test_a_comment_in_a_tag_hides_nothing(note: str) -> None:
 
 
 def test_comment_syntax_in_plain_text_is_text() -> None:
-    assert "3 < 4" in visible_page("<p>one</p><plaintext>3 < 4 <!-- 5", url=URL).text
+    assert "3 < 4" in visible_page(Document("<p>one</p><plaintext>3 < 4 <!-- 5", url=URL)).text
 
 
 @pytest.mark.slow
@@ -157,10 +158,10 @@ PARTS = st.sampled_from(
 @pytest.mark.slow
 @given(st.lists(PARTS, max_size=14).map("".join))
 def test_every_link_of_a_page_is_found_once(html: str) -> None:
-    links = visible_page(html, url=URL).links
+    links = visible_page(Document(html, url=URL)).links
 
     assert sorted(links) == sorted(page_links(parse_html(html), URL))
-    assert visible_page(html, url=URL, utf8=html.encode()).links == links
+    assert visible_page(Document(html, url=URL, utf8=html.encode())).links == links
 
 
 VISIBLE = "<p>Baking I</p>"

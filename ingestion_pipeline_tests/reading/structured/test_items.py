@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.structured.embedded import EmbeddedData, read_embedded, types_of
+from ingestion_pipeline.reading.html.document import Document
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, types_of
 from ingestion_pipeline.reading.structured.items import (
     MAX_BYTES,
     BadJsonPath,
@@ -261,7 +262,7 @@ AS_META = ("misc__dublincore_test", "misc__expanded_OG_support_test", "misc__ope
 
 
 def embedded(name: str) -> EmbeddedData:
-    return read_embedded(decode(sample(f"{FOLDER}/{name}.html").read_bytes()))
+    return Document(decode(sample(f"{FOLDER}/{name}.html").read_bytes())).embedded
 
 
 def expected(name: str) -> Any:
@@ -325,7 +326,7 @@ def test_objects_are_found_at_any_depth_and_by_their_short_type_names() -> None:
     html = f"<script type='application/ld+json; charset=utf-8'>{json.dumps(graph)}</script>"
     html += "<div itemscope itemtype='http://schema.org/Course'><b itemprop=name>C</b></div>"
 
-    data = read_embedded(html)
+    data = Document(html).embedded
 
     assert [thing["name"] for thing in data.things("Course")] == ["A", "B", "C"]
     assert len(list(data.things())) == 5
@@ -334,7 +335,7 @@ def test_objects_are_found_at_any_depth_and_by_their_short_type_names() -> None:
 
 @pytest.mark.parametrize("script", table(__file__, "test_broken_json_that_can_be_repaired_is_parsed"))
 def test_broken_json_that_can_be_repaired_is_parsed(script: str) -> None:
-    data = read_embedded(f"<script type='application/ld+json'>{script}</script>")
+    data = Document(f"<script type='application/ld+json'>{script}</script>").embedded
 
     assert [thing.get("name") for thing in data.things("Course")] == ["A"], data.problems
 
@@ -343,7 +344,7 @@ def test_broken_json_that_can_be_repaired_is_parsed(script: str) -> None:
 def test_a_script_that_cannot_be_parsed_is_a_problem_beside_the_others(script: str) -> None:
     valid_script = '<script type="application/ld+json">{"@type": "Course"}</script>'
 
-    data = read_embedded(f"<script type='application/ld+json'>{script}</script>{valid_script}")
+    data = Document(f"<script type='application/ld+json'>{script}</script>{valid_script}").embedded
 
     assert len(list(data.things("Course"))) == 1
     assert [problem.code for problem in data.problems] in (["bad_json_ld"], [])
@@ -361,17 +362,17 @@ def test_a_script_that_cannot_be_parsed_is_a_problem_beside_the_others(script: s
     ],
 )
 def test_script_state_is_parsed_with_its_name(html: str, name: str, data: object) -> None:
-    assert [(state.name, state.data) for state in read_embedded(html).states] == [(name, data)]
+    assert [(state.name, state.data) for state in Document(html).embedded.states] == [(name, data)]
 
 
 def test_program_code_is_not_state() -> None:
     html = "<script>var f = function() { return {a: 1}; }; x = {}; y = [a, b]; z = {g() {}};</script>"
 
-    assert read_embedded(html).states == ()
+    assert Document(html).embedded.states == ()
 
 
 def test_the_jobs_of_a_widget_are_in_its_script() -> None:
-    states = read_embedded(sample("jobs/html/jobylon_mcdonalds_se.html").read_text()).states
+    states = Document(sample("jobs/html/jobylon_mcdonalds_se.html").read_text()).embedded.states
 
     jobs = [state.data for state in states if state.name == "JBL.embed_v2['jobs']"]
     assert [len(data) for data in jobs if isinstance(data, list)] == [125]
@@ -384,7 +385,7 @@ def test_circular_items_terminate() -> None:
         "<div id=c itemprop=y itemscope itemref=b></div>"
     )
 
-    assert len(read_embedded(html).microdata) == 1
+    assert len(Document(html).embedded.microdata) == 1
 
 
 def corrupted(text: str, random: Random) -> str:
@@ -401,7 +402,7 @@ def test_150_corrupted_scripts_crash_nothing_and_are_parsed_quickly(random: Rand
 
     for _ in range(150):
         script = corrupted(text, random)
-        read_embedded(f"<script type='application/ld+json'>{script}</script><script>a={script}")
+        Document(f"<script type='application/ld+json'>{script}</script><script>a={script}").preload("embedded")
 
     assert time.thread_time() - started < 5
 
@@ -410,6 +411,6 @@ def test_a_long_script_of_quotes_is_parsed_quickly() -> None:
     started = time.thread_time()
 
     for text in ('{"a": "' + 'b" ' * 100_000, "x = {" * 40_000, '{"a":' * 40_000):
-        read_embedded(f"<script type='application/ld+json'>{text}</script><script>{text}</script>")
+        Document(f"<script type='application/ld+json'>{text}</script><script>{text}</script>").preload("embedded")
 
     assert time.thread_time() - started < 5
