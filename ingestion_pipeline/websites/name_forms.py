@@ -174,6 +174,57 @@ def _changed(word: str, group: str) -> list[str]:
     return []
 
 
+_LEAST_SOUNDS = 3
+_KATAKANA = re.compile("([\u30a1-\u30fa\u30fc-\u30ff]+)")  # foreign names in Japanese
+_SAME_SOUNDS = [
+    (re.compile(pattern), sound)
+    for pattern, sound in (
+        (r"sch|[sczk]h|[cs]z|ts|c(?=[eiy])|z", "s"),
+        (r"ph", "f"),
+        (r"x", "ks"),
+        (r"ck|[cq]", "k"),
+        (r"[vw]", "b"),
+        (r"l", "r"),
+        (r"(.)\1+", r"\1"),
+        (r"(?<=.)[aeiouyjh]", ""),
+    )
+]
+
+
+@lru_cache(maxsize=10_000)
+def consonants(word: str) -> str:
+    """Return the first sound and the consonants of a word in Latin letters, alike for what languages confuse."""
+    latin = "".join(map(_latin, folded_name(word)))
+    for pattern, sound in _SAME_SOUNDS:
+        latin = pattern.sub(sound, latin)
+    return latin
+
+
+def _latin(letter: str) -> str:
+    """Return the sound of a letter; kana and Hangul have it at the end of their Unicode names."""
+    if letter == "ー" or letter in "ッっ":
+        return ""
+    if script_of(letter) in {"hiragana", "katakana", "hangul"}:
+        return unicodedata.name(letter, "").rpartition(" ")[2].lower().replace("hu", "fu")
+    return str(FORMS["sounds"].get(letter, letter))
+
+
+def is_transliterated(text: str, names: "Names") -> bool:
+    """Return whether up to three words of the text sound like a name that is written in another script."""
+    words = [word for token in _TOKEN.findall(text) for word in _KATAKANA.split(token) if word]
+    windows = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, start + 4)}
+    sounds = {
+        (script_of(form.folded[0]), sound)
+        for form in names.forms(None)
+        if len(sound := consonants("".join(_TOKEN.findall(form.written)))) >= _LEAST_SOUNDS
+    }
+    return any(
+        sound == consonants(window) and script_of(window[0]) not in {script, "digit"}
+        for window in windows
+        for script, sound in sounds
+    )
+
+
 COMMON_WORDS = frozenset(folded_name(word) for words in FORMS["common_words"].values() for word in words.split())
 AFTER_A_NAME = frozenset(FORMS["after_a_name"].split())
 KIND_AFTER_A_NAME = frozenset(FORMS["kind_after_a_name"].split())
