@@ -26,6 +26,7 @@ from ingestion_pipeline.websites.name_forms import (
     AFTER_A_NAME,
     CAPITAL_NOUNS,
     COMMON_WORDS,
+    DETERMINERS,
     FORMS,
     KIND_AFTER_A_NAME,
     NOT_A_NAME_BEFORE,
@@ -44,6 +45,7 @@ from ingestion_pipeline.websites.name_forms import (
 _LIST_MARK = re.compile(r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}")
 _MARK = r"\"'“”‘’«»()\[\]*_>#"  # what may be between two sentences, besides blanks
 _SENTENCE_END = re.compile(rf"(?:^|[.!?:;…。！？]|(?<![{_MARK}\s])(?:[{_MARK}]|[^\S\n])*+\n)[{_MARK}\s]*+$")
+_WORD_BEFORE = re.compile(r"([^\W\d_]+)[\s*_]+$")
 _NEXT_WORD = re.compile(r"[\s*_]*([^\W\d_]+)")
 _SIGNS_OF_A_NAME = re.compile(r"[*_]*(?:['’](?:s\b|\s)|\s?[®™]|\s?\((?:www|https?|[A-Z]{2,}))")
 _ANOTHER_NAME = re.compile(r"(?:,|,?\s+(?:and|or|vs\.?|versus|et|y|e|o|ou|&))\s+\(?[A-Z]")
@@ -74,7 +76,9 @@ def is_meant(text: str, start: int, end: int, language: str | None) -> bool:
     is_entry = _is_entry(text, start)
     if not has_capital_nouns or text[start:end].isupper():
         is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
-        if not is_first and not is_entry and not _is_heading(text, start, end):
+        before = _WORD_BEFORE.search(text, max(0, start - _LONGEST_MARK), start)
+        is_determined = before is not None and before[1].lower() in DETERMINERS
+        if not is_first and not is_entry and not is_determined and not _is_heading(text, start, end):
             return True  # its capital is due neither to its place nor to the language
     is_marked = text[max(0, start - 2) : start] in {"**", "__"} and text[end : end + 2] in {"**", "__"}
     if is_marked or (is_entry and _ALONE.match(text, end)):
