@@ -244,7 +244,7 @@ _FACTS = ("prompt", "model", "model_version", "answer", "error", "input_tokens",
 def upsert_business(connection: Connection, business: Business, *, now: datetime) -> int:
     """Insert or update the business at this address; return its id."""
     values = business.as_json()
-    facts = {name: values[name] for name in values if name not in {"url"}} | {"updated_at": now}
+    facts = {name: values[name] for name in values if name not in {"url", "unsure"}} | {"updated_at": now}
     statement = insert_into(connection, businesses).values(
         url=business.url, url_key=business_key(business.url), created_at=now, **facts
     )

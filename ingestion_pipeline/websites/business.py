@@ -88,6 +88,7 @@ class Business:
     language: str | None = None
     competitors: tuple[str, ...] = ()
     confidence: int = 0
+    unsure: tuple[str, ...] = ()  # facts of which no rule is sure enough to ask about them
     evidence: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     @property
@@ -102,8 +103,8 @@ class Business:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Business":
         """Return the business that `as_json` wrote."""
-        facts: dict[str, Any] = {column.name: stored[column.name] for column in fields(cls)}
-        facts |= {name: tuple(stored[name]) for name in ("aliases", "keywords", "competitors")}
+        facts: dict[str, Any] = {column.name: stored[column.name] for column in fields(cls) if column.name in stored}
+        facts |= {name: tuple(facts.get(name, ())) for name in ("aliases", "keywords", "competitors", "unsure")}
         return cls(**facts)
 
 

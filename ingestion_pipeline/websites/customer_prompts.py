@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from typing import cast
 
@@ -15,23 +16,35 @@ import yaml
 from pydantic import TypeAdapter
 
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
+from ingestion_pipeline.reading.structured.organizations import TRADES
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business, Prompted, PromptedBy
 from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, folded_name
+from ingestion_pipeline.websites.name_forms import (
+    Names,
+    folded_name,
+    is_transliterated,
+    is_word_boundary,
+    script_of,
+)
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Templates:
-    """The questions of one language; `anything` is the topic of a business that states none."""
+    """The questions of one language."""
 
     general: tuple[str, ...]
     local: tuple[str, ...]
     direct: str
-    anything: str
+    trade: tuple[str, ...] = ()
+
+    @cached_property
+    def scripts(self) -> frozenset[str]:
+        """The scripts that its questions may have."""
+        return frozenset({"", "digit", "latin", *map(script_of, "".join(self.general))})
 
 
 _FILE = resources.files("ingestion_pipeline.websites") / "prompt_templates.yaml"
@@ -49,6 +62,9 @@ CALL_SITE = "website_prompts"
 SAME = 92  # percent of likeness from which two prompts are the same
 LEAST_CHARACTERS, MOST_CHARACTERS = 8, 400
 MOST_TOPIC_CHARACTERS = 80
+_PLACE_PARTS, _PLACE_WORDS = 3, 4
+_NOT_IN_A_PLACE = re.compile(r"[^\w\s,.'’-]|[\d_]")  # noqa: RUF001
+_SHORT_CODE = 3
 _SIGNS = re.compile(r"[\W_]+")
 SCHEMA = AnswerSchema(
     name="questions",
@@ -87,7 +103,7 @@ def choose_prompts(business: Business, questions: Sequence[str], *, count: int) 
     offered = dict.fromkeys(map(_tidy, questions), PromptedBy.MODEL)
     for text in map(_tidy, templated(business)):
         offered.setdefault(text, PromptedBy.TEMPLATES)
-    fit = [text for text in offered if is_fit(text, business.names)]
+    fit = [text for text in offered if is_fit(text, business.names, business.language)]
     prompts = [
         AskedPrompt(text=text, is_direct=False, by=offered[text]) for text in unique_prompts(fit)[: max(count - 1, 0)]
     ]
@@ -97,11 +113,15 @@ def choose_prompts(business: Business, questions: Sequence[str], *, count: int) 
 
 
 def templated(business: Business) -> Iterator[str]:
-    """Yield every template with every topic, each template once before any twice."""
+    """Yield every template with every topic, each template once before any twice; none without a topic.
+
+    A trade is a kind of business and nothing that one provides, so it has templates of its own.
+    """
     _, templates = templates_for(business.language)
-    topics = topics_of(business) or [templates.anything]
-    place = business.location
-    if place and not find_mentions(place, business.names):
+    topics, place = topics_of(business), place_of(business)
+    if place and business.industry in TRADES:
+        yield from (question.format(trade=business.industry.lower(), place=place) for question in templates.trade)
+    if place and topics:
         yield templates.local[0].format(topic=topics[0], place=place)
     for turn in range(len(topics)):
         for number, question in enumerate(templates.general):
@@ -109,22 +129,58 @@ def templated(business: Business) -> Iterator[str]:
 
 
 def topics_of(business: Business) -> list[str]:
-    """Return what the business offers in a few words, without its name."""
+    """Return what the business surely offers, in a few words of the templates' script, without its name."""
+    _, templates = templates_for(business.language)
+    own = " ".join(folded_name(business.name).split()[:2])
     fit = [
         topic
         for topic in (business.industry, *business.keywords)
-        if topic and len(topic) <= MOST_TOPIC_CHARACTERS and not find_mentions(topic, business.names)
+        if topic
+        and len(topic) <= MOST_TOPIC_CHARACTERS
+        and topic not in TRADES
+        and topic not in business.unsure
+        and templates.scripts.issuperset(map(script_of, topic))
+        and not gives_away(topic, business.names, business.language)
+        and (" " not in own or own not in folded_name(topic))  # the name cut short
     ]
     return list({topic.lower(): topic for topic in fit}.values())
 
 
-def is_fit(prompt: str, names: Names) -> bool:
+def place_of(business: Business) -> str | None:
+    """Return where the business is if that is surely a place: up to three names of a few words, without signs."""
+    _, templates = templates_for(business.language)
+    place = business.location or ""
+    parts = [part.split() for part in place.split(",")]
+    is_place = (
+        len(parts) <= _PLACE_PARTS
+        and all(0 < len(words) <= _PLACE_WORDS for words in parts)
+        and not _NOT_IN_A_PLACE.search(place)
+        and not (len(place) <= _SHORT_CODE and place.isupper())  # the code of a country
+        and place not in business.unsure
+        and templates.scripts.issuperset(map(script_of, place))
+    )
+    return place if is_place and not gives_away(place, business.names, business.language) else None
+
+
+def is_fit(prompt: str, names: Names, language: str | None = None) -> bool:
     """Return whether the prompt has a proper length and does not give the name away."""
-    if not LEAST_CHARACTERS <= len(prompt) <= MOST_CHARACTERS or find_mentions(prompt, names):
-        return False
-    # A plain word may give the name away: `target` for Target.
-    words = {folded_name(word) for word in _SIGNS.split(prompt)}
-    return not any(form.folded in words for form in names.forms(None) if form.words == 1)
+    return LEAST_CHARACTERS <= len(prompt) <= MOST_CHARACTERS and not gives_away(prompt, names, language)
+
+
+def gives_away(text: str, names: Names, language: str | None = None) -> bool:
+    """Return whether the text has the name in any case, as plain words (`target` for Target), or in another script."""
+    initials = "".join(word[0] for word in names.name.split() if word[0].isupper())
+    if len(initials) >= _SHORT_CODE and initials in text.split():
+        return True
+    if find_mentions(text, names, language=language) or is_transliterated(text, names):
+        return True
+    folded = folded_name(text)
+    return any(
+        is_word_boundary(folded[match.start() - 1 : match.start()], match[0][:1])
+        and is_word_boundary(match[0][-1:], folded[match.end() : match.end() + 1])
+        for form in names.forms(language)
+        for match in form.pattern.finditer(folded)
+    )
 
 
 def unique_prompts(prompts: Iterable[str]) -> list[str]:

@@ -21,7 +21,9 @@ from ingestion_pipeline.reading.structured.organizations import (
     MAX_KEYWORD_CHARACTERS,
     Stated,
     bare_name,
+    empty_words,
     frequent_words,
+    without_legal_form,
 )
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
@@ -105,6 +107,11 @@ def _fit(name: str, own: Names) -> str | None:
 
 MAX_NAME_WORDS = 6  # a longer one is a slogan
 FEW_KEYWORDS = 3
+_TOPIC_WORDS = 4
+_LETTERS_OF_A_WORD = 3  # in scripts without blanks, rather few
+_NO_BLANKS = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
+_NOT_IN_A_TOPIC = re.compile(r"[.!?:;,@©|\"<>=_]|\wApplication\b")
+_NOT_TOPICS = frozenset(_WORDS["not_topics"].split())
 _LIKE_DOMAIN = 80  # percent
 _NAMED_BY = {Stated.JSON_LD: NamedBy.EMBEDDED, Stated.MICRODATA: NamedBy.EMBEDDED}
 _FIELDS = ("industry", "description", "location")
@@ -142,6 +149,7 @@ def read_site(url: str, pages: Sequence[FetchedPage]) -> SiteResult:
         keywords=keywords,
         language=language.lower() if language else None,
         competitors=competitors,
+        unsure=unsure_facts(pages, facts, keywords, evidence, language),
         evidence=evidence,
     )
     return SiteResult(business=with_confidence(business, named_by), named_by=named_by)
@@ -170,10 +178,20 @@ def site_name(url: str, pages: Sequence[FetchedPage]) -> tuple[str, NamedBy, Fet
             if is_like_domain(part, url) and _is_name(part):
                 return part, NamedBy.TITLE, page
     for page in pages:
-        name = page.facts.copyright_name or page.facts.legal_name
-        if name and _is_name(name):
+        if name := _name_in_text(page, url):
             return name, NamedBy.TEXT, page
     return domain_name(url), NamedBy.DOMAIN, None
+
+
+def _name_in_text(page: FetchedPage, url: str) -> str | None:
+    """Return the name in the notice if a legal form, title or domain confirms that it is one; else the legal name."""
+    facts = page.facts
+    name = facts.copyright_name
+    if name and _is_name(name):
+        is_titled = any(folded_name(name) in folded_name(part) for part in facts.title_parts)
+        if is_titled or without_legal_form(name) != name or is_like_domain(name, url):
+            return name
+    return facts.legal_name if facts.legal_name and _is_name(facts.legal_name) else None
 
 
 def domain_name(url: str) -> str:
@@ -214,6 +232,45 @@ def site_keywords(pages: Sequence[FetchedPage], named: Sequence[Names], language
             if is_fit and not any(find_mentions(word.title(), names) for names in named):
                 keywords[word.lower()] = word
     return tuple(keywords.values())
+
+
+def unsure_facts(
+    pages: Sequence[FetchedPage],
+    facts: Mapping[str, str],
+    keywords: Sequence[str],
+    evidence: Mapping[str, Mapping[str, Any]],
+    language: str | None,
+) -> tuple[str, ...]:
+    """Return the facts that no prompt should have.
+
+    Sure are an industry and keywords that embedded data states, keywords of a meta tag that the text has in small
+    letters (so it is no name), and a location that is stated as data, each if it reads as what it should be.
+    """
+    sure = {industry} if (industry := facts.get("industry")) else set[str]()
+    for page in pages:
+        is_data = page.facts.stated.get("keywords") in _NAMED_BY
+        sure |= {word for word in page.facts.keywords if is_data or _is_plain_word(word, page.facts.text)}
+    unsure = [
+        topic
+        for topic in filter(None, (industry, *keywords))
+        if topic not in sure or topic in facts.get("location", "").split(", ") or not is_topic(topic, language)
+    ]
+    is_text = evidence.get("location", {}).get("method") == Stated.TEXT.value
+    return (*unsure, facts["location"]) if is_text else tuple(unsure)
+
+
+def is_topic(text: str, language: str | None) -> bool:
+    """Return whether it may be something that one asks for: a few words without signs, not all of them empty."""
+    words = text.lower().split()
+    length = len(words) if text.isascii() else max(len(words), len(_NO_BLANKS.findall(text)) // _LETTERS_OF_A_WORD)
+    empty = empty_words(language) | _NOT_TOPICS
+    return 0 < length <= _TOPIC_WORDS and not _NOT_IN_A_TOPIC.search(text) and not empty.issuperset(words)
+
+
+def _is_plain_word(word: str, text: str) -> bool:
+    """Return whether the text has the word in small letters, and not as a part of a word or an address."""
+    small = word.lower()
+    return small != small.upper() and bool(re.search(rf"(?<![\w.@/#-]){re.escape(small)}(?![\w@/-]|\.\w)", text))
 
 
 def _is_name(text: str) -> bool:
@@ -350,6 +407,8 @@ def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> tupl
     for name, most in (("keywords", MOST_KEYWORDS), ("competitors", MOST_COMPETITORS)):
         if name in changes:
             changes[name] = tuple(dict.fromkeys((*getattr(business, name), *changes[name])))[:most]
+    sure = {*changes.get("keywords", ()), changes.get("industry")}
+    changes["unsure"] = tuple(fact for fact in business.unsure if fact not in sure)
     better = with_confidence(replace(business, **changes, evidence=evidence), named_by)
     problems = [_problem(f"not proved by the text: {', '.join(dropped)}", "ungrounded")] if dropped else []
     return SiteResult(business=better, named_by=named_by), problems
@@ -446,7 +505,8 @@ def _configured_business(home: str, config: WebsiteConfig) -> Business:
 
 
 def _with_config(business: Business, config: WebsiteConfig) -> Business:
-    """Apply the operator's config: a text replaces, a list comes first."""
+    """Apply the operator's config: a text replaces, a list comes first; what it states is sure."""
+    stated = {config.industry, config.location, *config.keywords}
     return replace(
         business,
         aliases=tuple(dict.fromkeys((*config.aliases, *business.aliases))),
@@ -456,4 +516,5 @@ def _with_config(business: Business, config: WebsiteConfig) -> Business:
         language=(config.language or business.language or "").lower() or None,
         keywords=tuple(dict.fromkeys((*config.keywords, *business.keywords)))[:MOST_KEYWORDS],
         competitors=tuple(dict.fromkeys((*config.competitors, *business.competitors)))[:MOST_COMPETITORS],
+        unsure=tuple(fact for fact in business.unsure if fact not in stated),
     )

@@ -10,7 +10,8 @@ The rules, in the order in which they are applied:
    a name of up to three letters is matched only as written or in capitals, a camel-case name that
    is written apart (`You Tube`) only with a capital, a plain word by the rules of `is_meant`.
 4. Possessives and the suffixes that Slavic and Finnic languages add to a name belong to it.
-5. If nothing is found: a word of the same first letter, written with a capital, that differs by
+5. A mention right after words such as "not familiar with" or "avoid" is marked as denied.
+6. If nothing is found: a word of the same first letter, written with a capital, that differs by
    one typing error (two from ten letters on), and is as similar to the name as the threshold.
    Plain words and names of fewer than six letters are never matched so, nor is a plural or the
    name of another business.
@@ -26,6 +27,7 @@ from ingestion_pipeline.websites.name_forms import (
     AFTER_A_NAME,
     CAPITAL_NOUNS,
     COMMON_WORDS,
+    DETERMINERS,
     FORMS,
     KIND_AFTER_A_NAME,
     NOT_A_NAME_BEFORE,
@@ -44,6 +46,7 @@ from ingestion_pipeline.websites.name_forms import (
 _LIST_MARK = re.compile(r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}")
 _MARK = r"\"'“”‘’«»()\[\]*_>#"  # what may be between two sentences, besides blanks
 _SENTENCE_END = re.compile(rf"(?:^|[.!?:;…。！？]|(?<![{_MARK}\s])(?:[{_MARK}]|[^\S\n])*+\n)[{_MARK}\s]*+$")
+_WORD_BEFORE = re.compile(r"([^\W\d_]+)[\s*_]+$")
 _NEXT_WORD = re.compile(r"[\s*_]*([^\W\d_]+)")
 _SIGNS_OF_A_NAME = re.compile(r"[*_]*(?:['’](?:s\b|\s)|\s?[®™]|\s?\((?:www|https?|[A-Z]{2,}))")
 _ANOTHER_NAME = re.compile(r"(?:,|,?\s+(?:and|or|vs\.?|versus|et|y|e|o|ou|&))\s+\(?[A-Z]")
@@ -74,7 +77,9 @@ def is_meant(text: str, start: int, end: int, language: str | None) -> bool:
     is_entry = _is_entry(text, start)
     if not has_capital_nouns or text[start:end].isupper():
         is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
-        if not is_first and not is_entry and not _is_heading(text, start, end):
+        before = _WORD_BEFORE.search(text, max(0, start - _LONGEST_MARK), start)
+        is_determined = before is not None and before[1].lower() in DETERMINERS
+        if not is_first and not is_entry and not is_determined and not _is_heading(text, start, end):
             return True  # its capital is due neither to its place nor to the language
     is_marked = text[max(0, start - 2) : start] in {"**", "__"} and text[end : end + 2] in {"**", "__"}
     if is_marked or (is_entry and _ALONE.match(text, end)):
@@ -113,6 +118,11 @@ _HOST = re.compile(
     + r"))(?![\w-])"
 )
 _WORD = re.compile(r"[^\W_]+")
+_DENIAL = 120  # characters of a denial with the words after it
+_DENIED = re.compile(
+    rf"(?:{'|'.join(FORMS['denials'])})(?:\s+[*_\"“„«]*(?:{'|'.join(FORMS['after_a_denial'].split())})\b){{0,5}}"
+    r"[\s*_\"“”„«'\[(]+$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +133,7 @@ class Mention:
     end: int
     text: str
     is_exact: bool
+    is_denied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +149,11 @@ class Mentions:
     def count(self) -> int:
         """Return the number of mentions."""
         return len(self.places)
+
+    @property
+    def affirmed(self) -> "Mentions":
+        """Return those that do not say that the business is unknown or to be avoided."""
+        return Mentions(places=tuple(place for place in self.places if not place.is_denied))
 
     @property
     def rank(self) -> int | None:
@@ -200,7 +216,15 @@ class _Answer:
 
     def mention(self, span: _Span, *, is_exact: bool) -> Mention:
         start, end = self._folded.span(*span)
-        return Mention(start=start, end=end, text=self._folded.source[start:end], is_exact=is_exact)
+        text = self._folded.text
+        is_denied = _DENIED.search(text, max(0, span[0] - _DENIAL), span[0]) and text[span[1] : span[1] + 2] != "'s"
+        return Mention(
+            start=start,
+            end=end,
+            text=self._folded.source[start:end],
+            is_exact=is_exact,
+            is_denied=bool(is_denied),
+        )
 
     def exact(self, names: Names) -> list[_Span]:
         """Return the spans of the names, in order; of overlapping ones the longer."""

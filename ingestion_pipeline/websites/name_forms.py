@@ -174,8 +174,60 @@ def _changed(word: str, group: str) -> list[str]:
     return []
 
 
+_LEAST_SOUNDS = 3
+_KATAKANA = re.compile("([\u30a1-\u30fa\u30fc-\u30ff]+)")  # foreign names in Japanese
+_SAME_SOUNDS = [
+    (re.compile(pattern), sound)
+    for pattern, sound in (
+        (r"sch|[sczk]h|[cs]z|ts|c(?=[eiy])|z", "s"),
+        (r"ph", "f"),
+        (r"x", "ks"),
+        (r"ck|[cq]", "k"),
+        (r"[vw]", "b"),
+        (r"l", "r"),
+        (r"(.)\1+", r"\1"),
+        (r"(?<=.)[aeiouyjh]", ""),
+    )
+]
+
+
+@lru_cache(maxsize=10_000)
+def consonants(word: str) -> str:
+    """Return the first sound and the consonants of a word in Latin letters, alike for what languages confuse."""
+    latin = "".join(map(_latin, folded_name(word)))
+    for pattern, sound in _SAME_SOUNDS:
+        latin = pattern.sub(sound, latin)
+    return latin
+
+
+def _latin(letter: str) -> str:
+    """Return the sound of a letter; kana and Hangul have it at the end of their Unicode names."""
+    if letter == "ー" or letter in "ッっ":
+        return ""
+    if script_of(letter) in {"hiragana", "katakana", "hangul"}:
+        return unicodedata.name(letter, "").rpartition(" ")[2].lower().replace("hu", "fu")
+    return str(FORMS["sounds"].get(letter, letter))
+
+
+def is_transliterated(text: str, names: "Names") -> bool:
+    """Return whether up to three words of the text sound like a name that is written in another script."""
+    words = [word for token in _TOKEN.findall(text) for word in _KATAKANA.split(token) if word]
+    windows = {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, start + 4)}
+    sounds = {
+        (script_of(form.folded[0]), sound)
+        for form in names.forms(None)
+        if len(sound := consonants("".join(_TOKEN.findall(form.written)))) >= _LEAST_SOUNDS
+    }
+    return any(
+        sound == consonants(window) and script_of(window[0]) not in {script, "digit"}
+        for window in windows
+        for script, sound in sounds
+    )
+
+
 COMMON_WORDS = frozenset(folded_name(word) for words in FORMS["common_words"].values() for word in words.split())
 AFTER_A_NAME = frozenset(FORMS["after_a_name"].split())
+DETERMINERS = frozenset(FORMS["determiners"].split())
 KIND_AFTER_A_NAME = frozenset(FORMS["kind_after_a_name"].split())
 NOT_A_NAME_BEFORE = frozenset(FORMS["not_a_name_before"].split())
 # Languages that capitalise every noun, where a capital proves nothing.
@@ -192,6 +244,7 @@ _HUMP = re.compile(r"(?<=[a-zà-ÿ])(?=[A-ZÀ-Þ])")
 # Equivalents of `&` in answers of other languages.
 _AND = r"\s?(?:&|\+|and|und|et|y|e|i|en|og|och|ja|и)\s?"
 _TWO_LETTERS = 2
+_AGREEING = frozenset({"pl", "cs"})  # languages whose adjectives have the case of their noun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,14 +344,24 @@ def _tokens(name: str) -> Sequence[tuple[str, str]]:
 
 def _pattern(tokens: Sequence[tuple[str, str]], folded: str, language: str | None) -> str:
     *first, last = (folded_name(token) for token, _ in tokens)
-    endings = sorted(inflected(last, language), key=len, reverse=True)
-    words = [*map(re.escape, first), f"(?:{'|'.join(map(re.escape, (*endings, last)))})"]
+    words = [_with_endings(word, language) if _agrees(word, language) else re.escape(word) for word in first]
+    words.append(_with_endings(last, language))
     is_tiny = sum(len(token) for token, _ in tokens) <= SHORT
     gaps = ["", *(_gap(gap, is_tiny=is_tiny) for _, gap in tokens[1:])]
     name = "".join(gap + word for gap, word in zip(gaps, words, strict=True))
     before, after = glued(last)
     plus = r"(?:\s?\+|\splus\b)" if folded.endswith("+") else ""
     return f"{before}({name}){plus}{after}"
+
+
+def _with_endings(word: str, language: str | None) -> str:
+    endings = sorted(inflected(word, language), key=len, reverse=True)
+    return f"(?:{'|'.join(map(re.escape, (*endings, word)))})"
+
+
+def _agrees(word: str, language: str | None) -> bool:
+    """Return whether every word of a name is inflected: Красного Октября."""
+    return script_of(word[-1:] or " ") == "cyrillic" or (language or "").partition("-")[0].lower() in _AGREEING
 
 
 def _gap(gap: str, *, is_tiny: bool) -> str:
@@ -308,4 +371,5 @@ def _gap(gap: str, *, is_tiny: bool) -> str:
     if gap.strip() == "." or "'" in folded_name(gap):
         return r"[.']?"
     # In names of single letters a blank would match any two words: `e on` is not E.ON.
-    return r"[-./]?" if is_tiny else r"(?:\s-\s|[®™]\s|[-\s_/'·•®™])?"
+    marked = r"[*_]{1,3}\s[*_]{0,3}|\s[*_]{1,3}"  # `**Bluefin** Roasters`
+    return r"[-./]?" if is_tiny else rf"(?:{marked}|\s-\s|[®™]\s|[-\s_/'·•®™])?"

@@ -145,13 +145,14 @@ def mentions_in(
     language: str | None = None,
     threshold: float,
 ) -> Mapping[str, Sequence[Mentions]]:
-    """Return the mentions of each name by answer; no name is found inside a longer one."""
+    """Return the mentions of each name by answer but denied ones; no name is found inside a longer one."""
     everybody = (own, *competitors)
     by_answer = [
         mentions_of_all(answer.answer or "", everybody, language=language, threshold=threshold) for answer in answers
     ]
     return {
-        names.name: [answer_mentions[number] for answer_mentions in by_answer] for number, names in enumerate(everybody)
+        names.name: [answer_mentions[number].affirmed for answer_mentions in by_answer]
+        for number, names in enumerate(everybody)
     }
 
 

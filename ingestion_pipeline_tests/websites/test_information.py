@@ -24,7 +24,14 @@ from ingestion_pipeline.websites.business import (
 from ingestion_pipeline.websites.information import information, informative_links, named_competitors
 from ingestion_pipeline.websites.name_forms import Names
 from ingestion_pipeline_tests.pages.page_fetches import failing
-from ingestion_pipeline_tests.websites.website_runs import ACME_PAGES, HOME, page_visitor, site_page
+from ingestion_pipeline_tests.websites.website_runs import (
+    ACME_PAGES,
+    HOME,
+    ORGANIZATION,
+    json_ld,
+    page_visitor,
+    site_page,
+)
 
 CASES = yaml.safe_load((Path(__file__).parent / "expected" / "information.yaml").read_text(encoding="utf-8"))
 
@@ -86,6 +93,50 @@ def test_without_its_home_page_the_phase_fails_with_the_error_of_the_fetch(error
         gather_information({"/": error})
 
     assert failure.value is error
+
+
+def test_a_notice_that_holds_a_sentence_names_no_business() -> None:
+    business = read_business({"/": site_page("<p>Hi</p><footer>© 2026 Copying is forbidden</footer>")})
+
+    assert (business.name, business.evidence["name"]["method"]) == ("Acme Tools", "domain")
+
+
+def test_a_stated_keyword_is_sure_and_a_counted_one_is_not() -> None:
+    business = read_business(ACME_PAGES)
+
+    assert set(business.unsure) == set(business.keywords) - {"invoicing", "tax returns", "payroll"}
+
+
+def test_a_keyword_of_a_meta_tag_is_sure_if_the_text_has_it_in_small_letters() -> None:
+    keywords = "rye bread, Leeds, review, cake, bread for everybody who loves bread"
+    head = f"<meta name='keywords' content='{keywords}'>"
+    body = "<p>We bake rye bread in Leeds. Each review is good.</p><p>We bake bread for everybody who loves bread.</p>"
+
+    business = read_business({"/": site_page(body, head=head)})
+
+    assert set(business.keywords) - set(business.unsure) == {"rye bread"}
+
+
+@pytest.mark.parametrize(
+    "industry", ["general", "BusinessApplication", "https://schema.org/Other", "We bake. You eat."]
+)
+def test_an_industry_that_nobody_asks_for_is_unsure(industry: str) -> None:
+    page = site_page(head=json_ld({**ORGANIZATION, "industry": industry}))
+
+    assert industry in read_business({"/": page}).unsure
+    assert industry not in read_business({"/": page}, config=WebsiteConfig(industry=industry)).unsure
+
+
+def test_an_address_in_the_text_is_an_unsure_location() -> None:
+    business = read_business({"/": site_page("<address>Mill Lane<br>Leeds</address>")})
+
+    assert business.unsure == (business.location,) == ("Mill Lane, Leeds",)
+
+
+def test_a_business_stored_without_doubts_is_read() -> None:
+    stored = {name: value for name, value in read_business(ACME_PAGES).as_json().items() if name != "unsure"}
+
+    assert Business.from_json(stored).unsure == ()
 
 
 def test_another_page_that_fails_is_only_a_problem() -> None:

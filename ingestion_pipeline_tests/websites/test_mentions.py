@@ -86,6 +86,32 @@ def test_a_stricter_threshold_finds_no_misspelling() -> None:
     assert not find_mentions("Cloudfare", Names.of("Cloudflare"), threshold=99)
 
 
+@pytest.mark.parametrize(
+    ("answer", "affirmed"),
+    [
+        ("I am not familiar with Acme.", 0),
+        ("I’m not familiar with a company called **Acme**.", 0),  # noqa: RUF001
+        ("I don't have any specific information about Acme.", 0),
+        ("Avoid Acme.", 0),
+        ("I would not recommend Acme", 0),
+        ("I'm unaware of Acme, so try Globex.", 0),
+        ("Ich habe keine Informationen über Acme.", 0),
+        ("Je ne connais pas Acme.", 0),
+        ("I do not know Acme well, but Acme has good reviews.", 1),
+        ("I can't recommend Acme enough.", 1),
+        ("Do not avoid Acme.", 1),
+        ("To avoid mistakes, use Acme.", 1),
+        ("Avoid Acme's fees with their card.", 1),
+        ("I am familiar with Acme.", 1),
+    ],
+)
+def test_a_denial_is_marked_and_affirms_no_mention(answer: str, affirmed: int) -> None:
+    mentions = find_mentions(answer, ACME, language="en")
+
+    assert mentions
+    assert mentions.affirmed.count == affirmed
+
+
 @given(st.text(max_size=200), st.text(min_size=1, max_size=20))
 def test_any_text_and_name_give_valid_spans(answer: str, name: str) -> None:
     mentions = find_mentions(answer, Names.of(name), language="pl")

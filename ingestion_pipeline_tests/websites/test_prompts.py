@@ -16,13 +16,22 @@ from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy
-from ingestion_pipeline.websites.customer_prompts import TEMPLATES, choose_prompts, is_fit, prompts_for, unique_prompts
+from ingestion_pipeline.websites.customer_prompts import (
+    TEMPLATES,
+    choose_prompts,
+    gives_away,
+    is_fit,
+    place_of,
+    prompts_for,
+    topics_of,
+    unique_prompts,
+)
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.mentions import find_mentions
 from ingestion_pipeline.websites.name_forms import Names
 from ingestion_pipeline.websites.provider_analysis import proved_sentiment
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
-from ingestion_pipeline_tests.websites.provider_answers import ACME, always, run_analysis, settings_with_providers
+from ingestion_pipeline_tests.websites.provider_answers import always, run_analysis, settings_with_providers
 from ingestion_pipeline_tests.websites.website_runs import HOME, page_visitor, site_page
 
 CASES = yaml.safe_load((Path(__file__).parent / "expected" / "prompts.yaml").read_text(encoding="utf-8"))
@@ -66,11 +75,47 @@ def test_every_template_has_its_placeholders_and_is_unique(language: str) -> Non
     assert "{name}" in templates.direct
 
 
-def test_a_business_without_facts_gets_generic_prompts() -> None:
-    prompted = form_prompts(Business(url="https://acme.test", name="Acme", language="de"))
+def test_a_business_without_facts_gets_only_the_prompt_that_names_it() -> None:
+    prompted = form_prompts(Business(url="https://acme.test", name="Acme", location="Köln", language="de"))
 
-    assert len(prompted.prompts) == 7
-    assert "Online-Dienste" in prompted.prompts[0].text
+    assert [prompt.is_direct for prompt in prompted.prompts] == [True]
+
+
+@pytest.mark.parametrize(("location", "place"), CASES["a_prompt_has_a_place_and_nothing_else"])
+def test_a_prompt_has_a_place_and_nothing_else(location: str, place: str | None) -> None:
+    assert place_of(replace(ACCOUNTING, location=location)) == place
+
+
+@pytest.mark.parametrize(("keyword", "changes"), CASES["a_prompt_has_no_doubtful_topic"])
+def test_a_prompt_has_no_doubtful_topic(keyword: str, changes: dict[str, Any]) -> None:
+    business = replace(ACCOUNTING, keywords=(keyword, "payroll"), **changes)
+
+    assert topics_of(business) == ["Accounting software", "payroll"]
+
+
+def test_a_trade_is_asked_for_where_the_business_is() -> None:
+    dentist = replace(ACCOUNTING, industry="Real Estate Agent", keywords=(), location="Leeds")
+
+    assert [prompt.text for prompt in form_prompts(dentist).prompts[:-1]] == [
+        "Which real estate agent in Leeds would you recommend?",
+        "I am looking for a good real estate agent in Leeds. What options do I have?",
+        "How do I choose the right real estate agent in Leeds?",
+    ]
+    assert len(form_prompts(replace(dentist, location=None)).prompts) == 1
+    assert len(form_prompts(replace(dentist, language="de")).prompts) == 1
+
+
+@pytest.mark.parametrize(("name", "prompt"), CASES["a_name_in_another_form_or_script_gives_it_away"])
+def test_a_name_in_another_form_or_script_gives_it_away(name: str, prompt: str) -> None:
+    assert gives_away(prompt, Names.of(name))
+
+
+@pytest.mark.parametrize("language", ["en", "ru", "ja", "zh"])
+@pytest.mark.parametrize("name", ["Acme", "Bluefin Roasters", "Ромашка", "アクメ"])
+def test_a_template_is_not_mistaken_for_a_name_in_another_script(name: str, language: str) -> None:
+    business = replace(ACCOUNTING, name=name, language=language)
+
+    assert len(form_prompts(business).prompts) == 7
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
@@ -210,7 +255,7 @@ def test_a_model_forms_prompts_and_templates_fill_the_rest(store: Store, setting
         prompted = call_with_model(
             store,
             settings_with_model(server.base_url, settings),
-            lambda client: prompts_for(ACME, settings=Website(), model=client),
+            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client),
         )
 
     by_model = [prompt.text for prompt in prompted.prompts if prompt.by is PromptedBy.MODEL]
@@ -225,7 +270,7 @@ def test_a_model_that_fails_leaves_the_prompts_to_templates(
         prompted = call_with_model(
             store,
             settings_with_model(server.base_url, settings),
-            lambda client: prompts_for(ACME, settings=Website(), model=client),
+            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client),
         )
 
     assert len(prompted.prompts) == 7

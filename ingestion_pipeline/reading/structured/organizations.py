@@ -136,6 +136,12 @@ def stated_keywords(content: str | None) -> list[str]:
     return list(unique.values())
 
 
+def empty_words(language: str | None) -> frozenset[str]:
+    """Return the words that say nothing about a site: stop words of its language, and words of every site."""
+    primary = (language or "").partition("-")[0].lower()
+    return _STOP_WORDS.get(primary, _STOP_WORDS["en"]) | _EVERYWHERE
+
+
 def frequent_words(
     text: str, *, headings: Sequence[str] = (), language: str | None = None, most: int = MOST_KEYWORDS
 ) -> list[str]:
@@ -143,8 +149,7 @@ def frequent_words(
 
     A pair of words that stands together at least half as often as the commoner one comes as a pair.
     """
-    primary = (language or "").partition("-")[0].lower()
-    excluded = _STOP_WORDS.get(primary, _STOP_WORDS["en"]) | _EVERYWHERE
+    excluded = empty_words(language)
     counts: Counter[str] = Counter()
     pairs: Counter[tuple[str, str]] = Counter()
     for passage, weight in [(text[:SAMPLE_CHARACTERS], 1), *((heading, _HEADING_WEIGHT) for heading in headings)]:
@@ -192,6 +197,7 @@ ORGANIZATION_TYPES = (*_WORD_LISTS["general_types"].split(), *_WORD_LISTS["trade
 _PROFILE_HOSTS = frozenset(_WORD_LISTS["profile_hosts"].split())
 
 _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+TRADES = frozenset(_WORD_STARTS.sub(" ", name) for name in _TRADE_TYPES)  # as `trade_of` returns them
 _YEAR = re.compile(r"(?<![0-9])(1[6-9][0-9]{2}|20[0-9]{2})(?![0-9])")
 _ADDRESS = ("addressLocality", "addressRegion", "addressCountry")
 
@@ -254,13 +260,13 @@ def place_of(address: object) -> str | None:
     stated = _inside(address)
     if (inner := stated.get("address")) is not None:
         return place_of(inner)
-    parts = [stated_text(stated.get(name)) for name in _ADDRESS]
-    return ", ".join(dict.fromkeys(filter(None, parts))) or stated_text(stated.get("name"))
+    parts = [part for name in _ADDRESS for part in (stated_text(stated.get(name)) or "").split(",")]
+    return address_line("\n".join(dict.fromkeys(map(str.strip, parts)))) or stated_text(stated.get("name"))
 
 
 def address_line(text: str | None) -> str | None:
-    """Return an address of several lines as one."""
-    line = ", ".join(part.strip(" ,") for part in (text or "").splitlines() if part.strip(" ,"))
+    """Return an address of several lines as one, without empty parts."""
+    line = ", ".join(part.strip() for part in re.split(r"[,\n\r]", text or "") if part.strip())
     return line[:MAX_CHARACTERS] or None
 
 
@@ -326,13 +332,13 @@ _FOOT = 20_000  # characters at the end of a page, where its owner is named
 _SITES = ("WebSite", "SoftwareApplication", "WebApplication", "MobileApplication")
 _TITLE_PARTS = re.compile(r"(?<!\s)\s++[|–—·•»:-]\s++|(?:(?<!\s)\s++)?+[|｜·•»]\s*+|:\s++")
 _COPYRIGHT = re.compile(
-    r"(?:©|\(c\)|copyright)\s*(?:©\s*)?(?:[12][0-9]{3}(?:\s*[-–—/]\s*[12][0-9]{3})?\s*,?\s*)?"
+    r"(?:(?:©|\(c\)|copyright)\s*)+(?:[12][0-9]{3}(?:\s*[-–—/]\s*[12][0-9]{3})?\s*,?\s*)?"
     r"(?:by\s+)?([^\n|·•©]{2,80})",
     re.IGNORECASE,
 )
 _AFTER_COPYRIGHT = re.compile(
     r"(?:[.,;]\s*+|(?<![\s.,;])\s++|(?<!\s))"
-    r"(?:all rights reserved|alle rechte|tous droits|todos los derechos|tutti i diritti"
+    r"(?:版权所有|all rights reserved|alle rechte|tous droits|todos los derechos|tutti i diritti"
     r"|todos os direitos|wszelkie prawa|все права|[12][0-9]{3}\b)(?s:.*)",
     re.IGNORECASE,
 )
