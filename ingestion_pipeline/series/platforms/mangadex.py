@@ -4,7 +4,6 @@ Documentation: https://api.mangadex.org/docs. Chapters are requested in the orde
 were created: what is added while we page comes last, so no page skips or repeats a chapter.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, rea
 from ingestion_pipeline.reading.text.plain_text import clean_text
 from ingestion_pipeline.series.chapter import Release, chapter_number
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 CHAPTER_PAGE = "https://mangadex.org/chapter/"
@@ -180,10 +179,6 @@ CONTENT_RATINGS = ("safe", "suggestive", "erotica", "pornographic")
 MAX_LIMIT = 500
 MAX_LISTED = 10_000  # the API refuses offset + limit beyond this
 
-_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"/(?:manga|title)/([0-9A-Za-z-]{1,64})(?=[/?#]|$)")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MangaDexFeed:
@@ -283,34 +278,17 @@ def configure(url: str, config: Mapping[str, object]) -> MangaDexFeed:
 
     Without address and `manga_id` it parses saved bodies and requests nothing.
     """
-    reader = ConfigReader("mangadex", config)
-    api_base = (reader.address("api_base") or API_BASE).rstrip("/")
-    feed = MangaDexFeed(
-        manga_id=_manga_id(url, reader, is_public_api=api_base == API_BASE),
-        api_base=api_base,
-        languages=reader.words("languages", default=()),
-        limit=reader.integer("limit", default=MAX_LIMIT, allowed=range(1, MAX_LIMIT + 1)),
-        content_ratings=reader.words("content_ratings", default=CONTENT_RATINGS[:3], allowed=CONTENT_RATINGS),
-        include_external=reader.flag("include_external", default=True),
+    from ingestion_pipeline.series.platforms.configs import MangaDexConfig  # pydantic takes time to import
+
+    entry = MangaDexConfig.of("mangadex", url, config)
+    return MangaDexFeed(
+        manga_id=entry.manga_id,
+        api_base=(entry.api_base or API_BASE).rstrip("/"),
+        languages=entry.languages,
+        limit=entry.limit,
+        content_ratings=entry.content_ratings,
+        include_external=entry.include_external,
     )
-    reader.finish()
-    return feed
-
-
-def _manga_id(url: str, reader: ConfigReader, *, is_public_api: bool) -> str | None:
-    accepted = "the UUID of a manga" if is_public_api else "an id of letters, digits and hyphens"
-    pattern = _UUID if is_public_api else _ID
-    if configured_id := reader.text("manga_id"):
-        if not pattern.fullmatch(configured_id):
-            reader.refuse("manga_id", configured_id, accepted)
-        return configured_id
-    if not url:
-        return None
-    match = _IN_ADDRESS.search(reader.checked_address("url", url))
-    if match is None or not pattern.fullmatch(match[1]):
-        reader.refuse("url", url, f"an address with /title/ or /manga/ and {accepted}")
-        return None
-    return match[1]
 
 
 PLATFORM = SeriesPlatform(
