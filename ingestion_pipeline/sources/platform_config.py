@@ -78,8 +78,20 @@ def _stripped(value: object, info: ValidationInfo) -> str:
 _Stripped = Annotated[str, BeforeValidator(_stripped)]
 Text = Annotated[_Stripped | None, AfterValidator(lambda text: text or None)]
 Address = Annotated[_Stripped, AfterValidator(_web_address)]
+Name = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, min_length=1), accepted("text")]
 TrueOrFalse = Annotated[bool, Strict(), accepted("true or false")]
 Word = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, to_lower=True, min_length=1)]
+
+
+def whole(least: int, most: int) -> BeforeValidator:
+    """Return the annotation of a whole number within bounds."""
+
+    def check(value: object, info: ValidationInfo) -> object:
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(refusal(info.field_name or "", value, f"a whole number from {least} to {most}"))
+        return value
+
+    return BeforeValidator(check)
 
 
 class ConfigSection(FileModel):

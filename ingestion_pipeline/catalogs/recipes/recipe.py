@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.pages.visits.page import RenderingOptions
 from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Missing, expect, quoted, validated
+from ingestion_pipeline.sources.platform_config import whole
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import checked_url
 
@@ -42,15 +43,6 @@ def checked_css(text: str) -> str:
     except SelectolaxError:
         raise ValueError(f"{text!r} is no CSS selector") from None
     return text
-
-
-def _whole(least: int, most: int) -> BeforeValidator:
-    def check(value: object) -> object:
-        if type(value) is not int or not least <= value <= most:
-            raise ValueError(f"must be a number, at least {least}, at most {most}; not {quoted(value)}")
-        return value
-
-    return BeforeValidator(check)
 
 
 ConfigText = Annotated[str, BeforeValidator(_text)]
@@ -226,11 +218,11 @@ class Numbered(FileModel):
 
     url_pattern: Annotated[ConfigText, AfterValidator(_url_template), Missing("name it or next, and not both")]
     total_pages: Annotated[
-        int, _whole(1, MAX_LIST_PAGES), Missing("is missing: how many pages the list has, as far as known")
+        int, whole(1, MAX_LIST_PAGES), Missing("is missing: how many pages the list has, as far as known")
     ]
-    start_page: Annotated[int, _whole(0, 1)] = 1
-    limit: Annotated[int, _whole(1, 10_000)] | None = None
-    max_pages: Annotated[int, _whole(1, MAX_LIST_PAGES)] = DEFAULT_LIST_PAGES
+    start_page: Annotated[int, whole(0, 1)] = 1
+    limit: Annotated[int, whole(1, 10_000)] | None = None
+    max_pages: Annotated[int, whole(1, MAX_LIST_PAGES)] = DEFAULT_LIST_PAGES
 
     @classmethod
     def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
@@ -248,7 +240,7 @@ class Chained(FileModel):
     unknown_key: ClassVar[str] = "no key beside next"
 
     selector: _CssSelector | None = Field(default=None, validation_alias="next")
-    max_pages: Annotated[int, _whole(1, MAX_LIST_PAGES)] = DEFAULT_LIST_PAGES
+    max_pages: Annotated[int, whole(1, MAX_LIST_PAGES)] = DEFAULT_LIST_PAGES
 
     @field_validator("selector", mode="wrap")
     @classmethod

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from pydantic import Strict, StringConstraints
 
 from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary, salary_in, stated_salary
 from ingestion_pipeline.companies.platforms.job_board import (
     ApiBoard,
+    ApiBoardConfig,
     ApiPage,
     JobPlatform,
     ListingFields,
@@ -30,8 +34,9 @@ from ingestion_pipeline.companies.platforms.job_board import (
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
 from ingestion_pipeline.reading.text.values import DateReader
+from ingestion_pipeline.sources.platform_config import accepted
 from ingestion_pipeline.sources.platforms import recognize_platform
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.source import BadConfig
 
 _LOCALE = re.compile(r"[A-Za-z]{2}(?:[-_][A-Za-z]{2,4})?")
 _COUNTED = re.compile(r"[0-9]+ \w+", re.IGNORECASE)  # "3 Locations" is no place
@@ -424,6 +429,20 @@ class Workday(PagedApiBoard):
         return date_of(stated, dates), is_relative(stated)
 
 
+class PersonioConfig(ApiBoardConfig):
+    """The config of a board of Personio."""
+
+    language: (
+        Annotated[
+            str,
+            Strict(),
+            StringConstraints(strip_whitespace=True, pattern="^[A-Za-z]*$"),
+            accepted("letters such as en or de"),
+        ]
+        | None
+    ) = None
+
+
 class Personio(ApiBoard):
     """The XML feed of a career site (https://developer.personio.de/docs), all at once, in one `language`."""
 
@@ -440,11 +459,11 @@ class Personio(ApiBoard):
         department=("department",),
     )
 
-    def read_options(self, reader: ConfigReader) -> None:
-        """Read the language, of two letters."""
-        self.language = reader.text("language")
-        if self.language is not None and not (self.language.isascii() and self.language.isalpha()):
-            reader.refuse("language", self.language, "letters such as en or de")
+    def checked(self, url: str, config: Mapping[str, object]) -> ApiBoardConfig:
+        """Return the checked config, and keep the language, of two letters."""
+        entry = PersonioConfig.of(self.name, url, config)
+        self.language = entry.language
+        return entry
 
     def site(self) -> str:
         """Return the base URL of the career site."""

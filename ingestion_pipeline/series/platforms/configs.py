@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, Strict, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import FieldSelector, JsonPath, checked_css
@@ -20,6 +20,7 @@ from ingestion_pipeline.sources.platform_config import (
     field_map,
     parsed_by,
     refusal,
+    whole,
 )
 from ingestion_pipeline.sources.source import BadConfig
 
@@ -110,9 +111,7 @@ class MangaDexConfig(PlatformConfig):
 
     manga_id: Text = Field(default=None, validate_default=True)
     languages: Annotated[_Words, accepted("a list of words")] = ()
-    limit: Annotated[int, Strict(), Field(ge=1, le=MAX_LIMIT), accepted(f"a whole number from 1 to {MAX_LIMIT}")] = (
-        MAX_LIMIT
-    )
+    limit: Annotated[int, whole(1, MAX_LIMIT)] = MAX_LIMIT
     content_ratings: Annotated[
         _Words, AfterValidator(_ratings), accepted(f"a list of {', '.join(CONTENT_RATINGS)}")
     ] = CONTENT_RATINGS[:3]
