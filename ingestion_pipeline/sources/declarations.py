@@ -76,6 +76,11 @@ def quoted(value: object) -> str:
     return repr(value)[:MAX_SHOWN_CHARACTERS]
 
 
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
 def expect(message: str) -> WrapValidator:
     """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
 
@@ -99,7 +104,7 @@ class FileModel(BaseModel):
     not_a_mapping: ClassVar[str] = "must be a mapping, not {value}"
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:  # noqa: ARG003 - for subclasses
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:  # noqa: ARG003 - for subclasses
         """Yield the problems that concern several keys; `values` is what the file states, unchecked."""
         return iter(())
 
@@ -111,7 +116,7 @@ class FileModel(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _collect_problems(cls, raw: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Validate all fields and rules, and raise one error with all problems."""
+        """Validate all fields, alone and together, and raise one error with all problems."""
         if isinstance(raw, cls):
             return raw
         if not isinstance(raw, Mapping):
@@ -126,7 +131,7 @@ class FileModel(BaseModel):
             model = handler(values)
         except ValidationError as error:
             problems += [_detail(detail["loc"], cls._message(detail)) for detail in error.errors(include_url=False)]
-        problems += [_detail(tuple(rule.field.split(".")), rule.message) for rule in cls.rules(values)]
+        problems += [_detail(tuple(it.field.split(".")), it.message) for it in cls.mistakes(values)]
         if model is None or problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return model
@@ -258,7 +263,7 @@ class SourceEntry(FileModel):
     company: GroupId | None = Field(default=None, description="the company it belongs to")
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problem of an id that names another kind."""
         match = SOURCE_ID.fullmatch(values["id"]) if isinstance(values.get("id"), str) else None
         kind: object = values.get("kind")
@@ -389,7 +394,7 @@ def _kinds(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def _as_mapping(value: object) -> object:
+def _as_follow(value: object) -> object:
     return {"series": value} if isinstance(value, str) else value
 
 
@@ -419,7 +424,7 @@ def _listed(value: object) -> object:
     raise ValueError("must be a list of series ids")
 
 
-_Follow = Annotated[FollowEntry, BeforeValidator(_as_mapping, json_schema_input_type=str | FollowEntry)]
+_Follow = Annotated[FollowEntry, BeforeValidator(_as_follow, json_schema_input_type=str | FollowEntry)]
 
 
 class RecipientEntry(FileModel):

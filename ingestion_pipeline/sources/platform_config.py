@@ -78,7 +78,6 @@ def _stripped(value: object, info: ValidationInfo) -> str:
 _Stripped = Annotated[str, BeforeValidator(_stripped)]
 Text = Annotated[_Stripped | None, AfterValidator(lambda text: text or None)]
 Address = Annotated[_Stripped, AfterValidator(_web_address)]
-Name = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, min_length=1), accepted("text")]
 TrueOrFalse = Annotated[bool, Strict(), accepted("true or false")]
 Word = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, to_lower=True, min_length=1)]
 
@@ -153,7 +152,16 @@ def field_map(names: Sequence[str], parse: Callable[[str], object]) -> PlainVali
         texts = cast("list[object]", value) if isinstance(value, list) else [value]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ValueError("accepted: text, or a list of texts to try in turn")
-        return [parse(str(text).strip()) for text in texts]
+        results: list[object] = []
+        mistakes: list[str] = []
+        for text in texts:
+            try:
+                results.append(parse(str(text).strip()))
+            except ValueError as error:
+                mistakes.append(str(error))
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return results
 
     # A prefix, since a field may have the name of a method of the model.
     fields: dict[str, Any] = {

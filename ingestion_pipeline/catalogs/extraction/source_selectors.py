@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, create_model
+from pydantic import AfterValidator, Field, create_model
 from sqlalchemy import Connection, delete, literal, select, update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import (
@@ -43,10 +43,10 @@ from ingestion_pipeline.catalogs.extraction.record import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import choice_in_words
 from ingestion_pipeline.catalogs.extraction.rules.structured_records import value_of
-from ingestion_pipeline.catalogs.recipes.recipe import ConfigText, as_mapping, checked_css
+from ingestion_pipeline.catalogs.recipes.recipe import ConfigText, checked_css
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.declarations import FileModel, validated
+from ingestion_pipeline.sources.declarations import FileModel, as_mapping, field_path, validated
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import learned_selectors
 
@@ -89,13 +89,13 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
     if configured is None:
         return None
     entry, bad = validated(_selector_model(kind), configured)
-    problems = [f"selectors.{problem.field}: {problem.message}".replace(".:", ":") for problem in bad]
+    problems = [f"{field_path(['selectors', *filter(None, [it.field])])}: {it.message}" for it in bad]
     defaults = {rule.field for rule in kind.rules if isinstance(rule, DefaultsTo)}
     if lacking := [name for name in kind.required if name not in as_mapping(configured) and name not in defaults]:
         problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
     if entry is None or problems:
         raise BadSelectors(problems)
-    css_by_name: dict[str, str] = {name: css for name, css in entry if css is not None}
+    css_by_name: dict[str, str] = {name.removeprefix("css_"): css for name, css in entry if css is not None}
     record = css_by_name.pop(RECORD, None)
     return Selectors(record=record, fields=tuple(css_by_name.items()))
 
@@ -109,10 +109,16 @@ def _css(text: str) -> str:
     return text
 
 
+_Selector = Annotated[ConfigText, AfterValidator(_css)]
+
+
 @lru_cache(maxsize=100)
 def _selector_model(kind: EntityType) -> type[_SelectorEntry]:
-    css = Annotated[ConfigText, AfterValidator(_css)] | None
-    fields: dict[str, Any] = dict.fromkeys((RECORD, *(field.name for field in kind.fields)), (css, None))
+    # A prefix, since a field may have the name of a method of the model.
+    fields: dict[str, Any] = {
+        f"css_{name}": (_Selector, Field(default=None, validation_alias=name))
+        for name in (RECORD, *(field.name for field in kind.fields))
+    }
     return create_model("_Selectors", __base__=_SelectorEntry, **fields)
 
 

@@ -11,14 +11,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.pages.visits.page import RenderingOptions
-from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Missing, expect, quoted, validated
+from ingestion_pipeline.sources.declarations import (
+    BadField,
+    FileModel,
+    Flag,
+    Missing,
+    as_mapping,
+    expect,
+    quoted,
+    validated,
+)
 from ingestion_pipeline.sources.platform_config import whole
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import checked_url
@@ -55,12 +64,6 @@ MAX_CATALOGS = 100
 _SCHOOL = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 
-class ApiProvider(StrEnum):
-    """The providers whose API is supported."""
-
-    COURSEDOG = "coursedog"
-
-
 def _school(text: str) -> str:
     if not _SCHOOL.fullmatch(text):
         raise ValueError(f"{text!r} is no id: letters, digits, _ . and -")
@@ -89,9 +92,9 @@ class CoursedogApi(FileModel):
     """The school, catalogues and server to read."""
 
     provider: Annotated[
-        ApiProvider,
-        expect(f"{{value}} is none; there are: {', '.join(ApiProvider)}"),
-        Missing(f"is missing; there are: {', '.join(ApiProvider)}"),
+        Literal["coursedog"],
+        expect("{value} is none; there are: coursedog"),
+        Missing("is missing; there are: coursedog"),
     ]
     school_id: Annotated[
         ConfigText, AfterValidator(_school), Missing("is missing: the school's id in the API's addresses")
@@ -225,7 +228,7 @@ class Numbered(FileModel):
     max_pages: Annotated[int, whole(1, MAX_LIST_PAGES)] = DEFAULT_LIST_PAGES
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problem of a number of records that is missing or has no use."""
         is_offset = "{offset}" in str(values.get("url_pattern"))
         if is_offset and "limit" not in values:
@@ -249,7 +252,7 @@ class Chained(FileModel):
 
 
 def _pagination_tag(value: object) -> str:
-    keys = value if isinstance(value, Mapping) else {}
+    keys = as_mapping(value)
     is_chained = keys.get("next") is not None and keys.get("url_pattern") is None
     return "<Chained>" if is_chained or isinstance(value, Chained) else "<Numbered>"
 
@@ -307,7 +310,7 @@ class Recipe(RenderingOptions):
     render: Flag = Field(default=False, validate_default=True)
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problems of keys that do not fit the type of the pages, or each other."""
         page_type = next((type_ for type_ in PageType if type_ == values.get("page_type")), None)
         for keys, reason in _UNFIT.get(page_type, ()) if page_type else ():
@@ -348,11 +351,6 @@ class Recipe(RenderingOptions):
         return self.page_type not in {PageType.DETAIL, PageType.API_REQUEST}
 
     @property
-    def leads_on(self) -> bool:
-        """Whether further pages may follow from its pages, by links or by pagination."""
-        return self.follows_links or self.pagination is not None or self.api is not None
-
-    @property
     def target(self) -> "Recipe":
         """The level its links lead to; exploring continues by the same rules."""
         return self if self.page_type is PageType.EXPLORATORY else cast("Recipe", self.links)
@@ -368,8 +366,8 @@ def _links_problems(page_type: PageType | None, values: Mapping[str, Any]) -> It
     if links is None and page_type is PageType.CATEGORY_LINKS:
         yield BadField("links", "is missing: say what the categories' pages are")
     linked_type = as_mapping(links).get("page_type")
-    if linked_type in list(_AT_ROOT):
-        yield BadField("links.page_type", _AT_ROOT[linked_type])
+    if (reason := next((_AT_ROOT[type_] for type_ in _AT_ROOT if type_ == linked_type), None)) is not None:
+        yield BadField("links.page_type", reason)
     elif page_type is PageType.DETAIL_LINKS and linked_type not in (None, PageType.DETAIL):
         yield BadField("links.page_type", "DETAIL_LINKS leads to DETAIL; else write CATEGORY_LINKS above")
 
@@ -384,11 +382,6 @@ class _CatalogConfig(FileModel):
     api_base: Any = None
     render: Flag = False
     ignore_robots: Flag = False
-
-
-def as_mapping(value: object) -> Mapping[Any, Any]:
-    """Return the value if it is a mapping, else an empty one."""
-    return cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def config_problems(config: Mapping[str, Any]) -> list[str]:
@@ -422,12 +415,11 @@ def needs_a_browser(config: Mapping[str, Any]) -> bool:
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
     """Return the recipe of a source's configuration; raise `BadRecipe` with all problems."""
-    raw = config.get("recipe")
-    if not isinstance(raw, Mapping):
+    if not isinstance(config.get("recipe"), Mapping):
         cure = "write page_type, and link_selector or link_pattern for pages that lead to others;"
         cure += " left out, it is detected"
         raise BadRecipe([f"recipe: is missing or no mapping; {cure}"])
-    recipe, bad = validated(Recipe, _within_limit(raw))
+    recipe, bad = validated(Recipe, _within_limit(config["recipe"]))
     if recipe is None:
         raise BadRecipe([f"recipe.{problem.field}: {problem.message}" for problem in bad])
     waits = "load_wait_seconds" in recipe.model_fields_set  # the root's waiting time holds for all levels

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Annotated
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from pydantic import Strict, StringConstraints
+from pydantic import StringConstraints
 
 from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary, salary_in, stated_salary
 from ingestion_pipeline.companies.platforms.job_board import (
@@ -432,15 +432,9 @@ class Workday(PagedApiBoard):
 class PersonioConfig(ApiBoardConfig):
     """The config of a board of Personio."""
 
-    language: (
-        Annotated[
-            str,
-            Strict(),
-            StringConstraints(strip_whitespace=True, pattern="^[A-Za-z]*$"),
-            accepted("letters such as en or de"),
-        ]
-        | None
-    ) = None
+    language: Annotated[str, StringConstraints(pattern="^[A-Za-z]+$"), accepted("letters such as en or de")] | None = (
+        None
+    )
 
 
 class Personio(ApiBoard):

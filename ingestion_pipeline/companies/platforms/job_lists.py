@@ -6,7 +6,7 @@ JobPosting data may be JSON-LD, microdata or a JSON document.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import orjson
 
@@ -57,7 +57,7 @@ from ingestion_pipeline.reading.structured.items import (
 from ingestion_pipeline.reading.structured.organizations import is_profile
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.reading.text.values import DateReader
-from ingestion_pipeline.sources.declarations import BadField
+from ingestion_pipeline.sources.declarations import BadField, as_mapping
 from ingestion_pipeline.sources.platform_config import Text, TrueOrFalse, accepted, field_map, parsed_by, refusal
 from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent, Transient
@@ -157,7 +157,7 @@ def _state(body: bytes, content_type: str | None, name: str) -> bytes:
 
 def _incomplete(fields: object) -> Iterator[BadField]:
     """Yield the problem of fields without those that make an item a listing: a title, and its URL or id."""
-    names = cast("Collection[object]", fields) if isinstance(fields, Mapping) else ()
+    names = as_mapping(fields)
     if "title" not in names or not ("url" in names or "external_id" in names):
         yield BadField("fields", "needed: title, and url or external_id")
 
@@ -191,7 +191,7 @@ class _JsonConfig(_RequestConfig):
     script: Text = None
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problem of fields that make no listing."""
         return _incomplete(values.get("fields"))
 
@@ -204,10 +204,9 @@ class _HtmlConfig(_RequestConfig):
     next: Annotated[str | None, parsed_by(checked_css)] = None
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problems of selectors that are missing, or have no use."""
-        pagination = values.get("pagination")
-        if isinstance(pagination, Mapping) and pagination.get("kind") == PagingKind.CURSOR:
+        if as_mapping(values.get("pagination")).get("kind") == PagingKind.CURSOR:
             others = ", ".join(kind for kind in PagingKind if kind is not PagingKind.CURSOR)
             yield BadField("pagination.kind", refusal("kind", PagingKind.CURSOR.value, others))
         if values.get(RECOGNISE) is True:

@@ -9,8 +9,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from pydantic import Field
-
 from ingestion_pipeline.companies.job_listing import Listing, Remote, company_slug, salary_in, stated_salary
 from ingestion_pipeline.companies.platforms.job_board import (
     MAX_TITLE_CHARACTERS,
@@ -35,7 +33,6 @@ from ingestion_pipeline.sources.declarations import BadField, quoted
 from ingestion_pipeline.sources.platform_config import (
     Address,
     ConfigSection,
-    Name,
     PlatformConfig,
     Text,
     TrueOrFalse,
@@ -60,17 +57,16 @@ class PagingKind(StrEnum):
     URL_TEMPLATE = "url_template"
 
 
-# Default query parameters by kind.
+# Default query parameters by kind; the first offset is 0 by default, the first page 1.
 _PARAMETERS = {PagingKind.PAGE_NUM: "page", PagingKind.OFFSET: "offset", PagingKind.CURSOR: "cursor"}
-_FIRST = {PagingKind.OFFSET: 0}
 
 
 class Paging(ConfigSection):
     """Where the number, offset or cursor of a page goes."""
 
     kind: Annotated[PagingKind, accepted(", ".join(PagingKind))] = PagingKind.PAGE_NUM
-    parameter: Name = Field(default_factory=lambda data: _PARAMETERS.get(data.get("kind", ""), ""))
-    first: Annotated[int, whole(0, 1_000_000)] = Field(default_factory=lambda data: _FIRST.get(data.get("kind", ""), 1))
+    parameter: Text = None
+    first: Annotated[int, whole(0, 1_000_000)] | None = None
     size: Annotated[int, whole(1, 10_000)] = 0
     size_parameter: Text = None
     cursor: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
@@ -78,7 +74,7 @@ class Paging(ConfigSection):
     max_pages: Annotated[int, whole(1, MAX_PAGES)] = MAX_PAGES
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problems of keys that a kind needs, or cannot have."""
         kind = values.get("kind", PagingKind.PAGE_NUM)
         if kind == PagingKind.URL_TEMPLATE and PAGE not in str(values.get("url_template")):
@@ -95,11 +91,11 @@ class Auth(ConfigSection):
     """The `place` of a secret, its `name`, and the variable `env` it is from."""
 
     place: Annotated[SecretPlace, accepted(", ".join(SecretPlace))] = SecretPlace.BEARER
-    env: Name = ""
-    name: Name = ""
+    env: Text = None
+    name: Text = None
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problems of a variable or name that is missing or cannot be used."""
         variable, name = (str(values.get(key, "")).strip() for key in ("env", "name"))
         if not is_usable(variable):
@@ -111,7 +107,7 @@ class Auth(ConfigSection):
     @property
     def secret(self) -> Secret:
         """Return the secret by the name of its variable."""
-        return Secret(place=self.place, variable=self.env, name=self.name)
+        return Secret(place=self.place, variable=self.env or "", name=self.name or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +146,17 @@ class RequestBuilder:
         values: dict[str, object] = {}
         if paging.size_parameter and paging.size:
             values[paging.size_parameter] = paging.size
+        parameter = paging.parameter or _PARAMETERS.get(paging.kind, "")
+        first = paging.first if paging.first is not None else int(paging.kind is not PagingKind.OFFSET)
         match paging.kind:
             case PagingKind.URL_TEMPLATE:
-                url = paging.url_template.replace(PAGE, str(paging.first + page - 1))
+                url = paging.url_template.replace(PAGE, str(first + page - 1))
             case PagingKind.PAGE_NUM:
-                values[paging.parameter] = paging.first + page - 1
+                values[parameter] = first + page - 1
             case PagingKind.OFFSET:
-                values[paging.parameter] = paging.first + (page - 1) * paging.size
+                values[parameter] = first + (page - 1) * paging.size
             case PagingKind.CURSOR:
-                values |= {} if cursor is None else {paging.parameter: cursor}
+                values |= {} if cursor is None else {parameter: cursor}
         return replace(
             self._request(url, values), page=page, may_be_missing=page > 1 and paging.kind is not PagingKind.CURSOR
         )

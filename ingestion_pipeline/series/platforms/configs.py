@@ -10,7 +10,7 @@ from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import FieldSelector, JsonPath, checked_css
 from ingestion_pipeline.series.platforms.chapter_lists import FIELDS, NAMING_FIELDS, THEMES
 from ingestion_pipeline.series.platforms.mangadex import API_BASE, CONTENT_RATINGS, MAX_LIMIT
-from ingestion_pipeline.sources.declarations import BadField
+from ingestion_pipeline.sources.declarations import BadField, as_mapping
 from ingestion_pipeline.sources.platform_config import (
     PlatformConfig,
     Text,
@@ -48,8 +48,7 @@ class FeedConfig(PlatformConfig):
 
 def _unnamed(fields: object, *further: str) -> Iterator[BadField]:
     """Yield the problem of fields without one that names a chapter."""
-    names = [*further, *(fields if isinstance(fields, Mapping) else ())]
-    if not any(name in names for name in NAMING_FIELDS):
+    if not {*further, *as_mapping(fields)} & {*NAMING_FIELDS}:
         yield BadField("fields", f"needed: at least one of {', '.join(NAMING_FIELDS)}")
 
 
@@ -61,7 +60,7 @@ class JsonConfig(FeedConfig):
     next: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problem of chapters without a name."""
         return _unnamed(values.get("fields"))
 
@@ -79,7 +78,7 @@ class HtmlConfig(FeedConfig):
     may_be_empty: TrueOrFalse = False
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problems of an unknown theme, and of selectors that neither the config nor its theme has."""
         name, fields = values.get("theme"), values.get("fields")
         if not (name or fields or values.get("items")):
