@@ -27,6 +27,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -125,7 +126,9 @@ class FileModel(BaseModel):
         stated = cast("Mapping[Any, Any]", raw)
         values = {key: value for key, value in stated.items() if key in accepted and value is not None}
         unknown = f"{cls.unknown_key}; there are: {', '.join(cls.file_keys())}"
-        problems = [_detail((str(key)[:80],), unknown) for key in stated if key not in accepted]
+        problems = [
+            _detail((str(key)[:80],), unknown.replace("{key}", quoted(key))) for key in stated if key not in accepted
+        ]
         model = None
         try:
             model = handler(values)
@@ -162,6 +165,22 @@ def validated(model: type[Model], raw: object) -> tuple[Model | None, list[BadFi
         details = error.errors(include_url=False, include_input=False)
     bad = [BadField(field_path(detail["loc"]), detail["msg"].removeprefix("Value error, ")) for detail in details]
     return None, list(dict.fromkeys(bad))
+
+
+_PREFIX = "of_"  # of the fields below: a key may have the name of a method of the model
+
+
+def model_of(base: type[Model], types: Mapping[str, Any]) -> type[Model]:
+    """Return a model of optional keys that are known only when the program runs, each with its type."""
+    fields: dict[str, Any] = {
+        f"{_PREFIX}{key}": (type_, Field(default=None, validation_alias=key)) for key, type_ in types.items()
+    }
+    return create_model(f"{base.__name__}Keys", __base__=base, **fields)
+
+
+def stated_keys(entry: FileModel) -> dict[str, Any]:
+    """Return what a model by `model_of` holds, by key."""
+    return {name.removeprefix(_PREFIX): value for name, value in entry if value is not None}
 
 
 def field_path(loc: Sequence[int | str]) -> str:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Field,
     PlainValidator,
     Strict,
     StringConstraints,
@@ -19,10 +18,9 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    create_model,
 )
 
-from ingestion_pipeline.sources.declarations import BadField, FileModel, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, model_of, stated_keys, validated
 from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.urls import secret_parameter, without_credentials
 
@@ -163,14 +161,5 @@ def field_map(names: Sequence[str], parse: Callable[[str], object]) -> PlainVali
             raise ValueError("; ".join(mistakes))
         return results
 
-    # A prefix, since a field may have the name of a method of the model.
-    fields: dict[str, Any] = {
-        f"of_{name}": (Annotated[Any, PlainValidator(parsed)], Field(default=None, validation_alias=name))
-        for name in names
-    }
-    model = create_model("_Fields", __base__=_FieldMap, **fields)
-
-    def read(value: object) -> dict[str, object]:
-        return {name.removeprefix("of_"): paths for name, paths in model.model_validate(value) if paths}
-
-    return PlainValidator(read)
+    model = model_of(_FieldMap, dict.fromkeys(names, Annotated[Any, PlainValidator(parsed)]))
+    return PlainValidator(lambda value: stated_keys(model.model_validate(value)))

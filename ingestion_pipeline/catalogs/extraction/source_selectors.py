@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, create_model
+from pydantic import AfterValidator
 from sqlalchemy import Connection, delete, literal, select, update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import (
@@ -46,7 +46,7 @@ from ingestion_pipeline.catalogs.extraction.rules.structured_records import valu
 from ingestion_pipeline.catalogs.recipes.recipe import ConfigText, checked_css
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.declarations import FileModel, as_mapping, field_path, validated
+from ingestion_pipeline.sources.declarations import FileModel, as_mapping, field_path, model_of, stated_keys, validated
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import learned_selectors
 
@@ -95,7 +95,7 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
         problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
     if entry is None or problems:
         raise BadSelectors(problems)
-    css_by_name: dict[str, str] = {name.removeprefix("css_"): css for name, css in entry if css is not None}
+    css_by_name: dict[str, str] = stated_keys(entry)
     record = css_by_name.pop(RECORD, None)
     return Selectors(record=record, fields=tuple(css_by_name.items()))
 
@@ -114,12 +114,7 @@ _Selector = Annotated[ConfigText, AfterValidator(_css)]
 
 @lru_cache(maxsize=100)
 def _selector_model(kind: EntityType) -> type[_SelectorEntry]:
-    # A prefix, since a field may have the name of a method of the model.
-    fields: dict[str, Any] = {
-        f"css_{name}": (_Selector, Field(default=None, validation_alias=name))
-        for name in (RECORD, *(field.name for field in kind.fields))
-    }
-    return create_model("_Selectors", __base__=_SelectorEntry, **fields)
+    return model_of(_SelectorEntry, dict.fromkeys([RECORD, *(field.name for field in kind.fields)], _Selector))
 
 
 def records_by_selectors(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> list[CandidateRecord]:
