@@ -134,7 +134,7 @@ class FileModel(BaseModel):
             model = handler(values)
         except ValidationError as error:
             problems += [_detail(detail["loc"], cls._message(detail)) for detail in error.errors(include_url=False)]
-        problems += [_detail(tuple(it.field.split(".")), it.message) for it in cls.mistakes(values)]
+        problems += [_detail(tuple(problem.field.split(".")), problem.message) for problem in cls.mistakes(values)]
         if model is None or problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return model

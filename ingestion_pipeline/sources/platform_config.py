@@ -119,7 +119,10 @@ class PlatformConfig(ConfigSection):
         if entry is not None and not bad:
             return entry
         bad.sort(key=lambda problem: problem.message.startswith(cls.unknown_key))
-        lines = [f"{it.field}{'' if it.message.startswith(_AS_SENTENCE) else ':'} {it.message}" for it in bad]
+        lines = [
+            f"{problem.field}{'' if problem.message.startswith(_AS_SENTENCE) else ':'} {problem.message}"
+            for problem in bad
+        ]
         raise BadConfig(f"config of platform {platform!r}: " + "; ".join(lines))
 
     @property

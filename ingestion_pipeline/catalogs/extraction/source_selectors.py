@@ -89,7 +89,7 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
     if configured is None:
         return None
     entry, bad = validated(_selector_model(kind), configured)
-    problems = [f"{field_path(['selectors', *filter(None, [it.field])])}: {it.message}" for it in bad]
+    problems = [f"{field_path(['selectors', *filter(None, [problem.field])])}: {problem.message}" for problem in bad]
     defaults = {rule.field for rule in kind.rules if isinstance(rule, DefaultsTo)}
     if lacking := [name for name in kind.required if name not in as_mapping(configured) and name not in defaults]:
         problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
