@@ -7,7 +7,7 @@ then by one anti-join for each extraction.
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any
@@ -218,7 +218,8 @@ def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
     if (step := _extraction_steps(json.dumps(recipe, sort_keys=True)).get(key)) is not None:
         return step
     parent = key.removesuffix(EXPLORED)
-    explored = replace(extraction_step(recipe, parent).recipe, page_type=PageType.DETAIL, pagination=None)
+    changes = {"page_type": PageType.DETAIL, "pagination": None}
+    explored = extraction_step(recipe, parent).recipe.model_copy(update=changes)
     return Step(key=key, kind=StepKind.FETCH_LINKS, parent=parent, recipe=explored)
 
 

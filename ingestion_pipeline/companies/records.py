@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, cast
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
+from pydantic import AfterValidator, Strict
 from sqlalchemy import Connection, RowMapping, select, update
 
 from ingestion_pipeline.companies.job_listing import company_slug
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.declarations import FileModel, expect, model_of, validated
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import register
@@ -279,7 +281,6 @@ def analysis_task(
 
 
 BOARDS = "boards"  # config key: the config of the company's boards by platform
-KEYS = (BOARDS, IGNORE_ROBOTS)
 
 
 class BadCompanyConfig(ValueError):
@@ -347,22 +348,29 @@ def _ask(connection: Connection, company_id: str) -> None:
         connection.execute(tasks.update().where(tasks.c.id == id_).values(payload=updated))
 
 
+class _BoardsConfig(FileModel):
+    unknown_key: ClassVar[str] = f"{BOARDS}: {{key}} is no platform"
+    not_a_mapping: ClassVar[str] = f"{BOARDS} must be a mapping of platforms to their config"
+
+
+def _board(name: str) -> Any:  # noqa: ANN401 - an annotation
+    return Annotated[dict[str, Any], expect(f"{BOARDS}.{name} must be a mapping, such as api_base: https://")]
+
+
+_boards = model_of(_BoardsConfig, {name: _board(name) for name in PLATFORMS})
+
+
+class _CompanyConfig(FileModel):
+    unknown_key: ClassVar[str] = "{key} means nothing here"
+
+    boards: Annotated[Any, AfterValidator(_boards.model_validate)] = None
+    ignore_robots: Annotated[bool, Strict(), expect(f"{IGNORE_ROBOTS} must be true or false, not {{value}}")] = False
+
+
 def check_config(config: Mapping[str, Any]) -> None:
-    """Raise `BadCompanyConfig` with the first mistake."""
-    unknown = next((key for key in config if key not in KEYS), None)
-    if unknown is not None:
-        raise BadCompanyConfig(f"{unknown!r} means nothing here; there are: {', '.join(KEYS)}")
-    boards: object = config.get(BOARDS)
-    if boards is None:
-        return
-    if not isinstance(boards, Mapping):
-        raise BadCompanyConfig(f"{BOARDS} must be a mapping of platforms to their config")
-    for name, value in cast("Mapping[str, object]", boards).items():
-        if name not in PLATFORMS:
-            names = ", ".join(sorted(PLATFORMS))
-            raise BadCompanyConfig(f"{BOARDS}: {name!r} is no platform; there are: {names}")
-        if not isinstance(value, Mapping):
-            raise BadCompanyConfig(f"{BOARDS}.{name} must be a mapping, such as api_base: https://")
+    """Raise `BadCompanyConfig` with all mistakes."""
+    if bad := validated(_CompanyConfig, config)[1]:
+        raise BadCompanyConfig("; ".join(problem.message for problem in bad))
 
 
 def board_config(source: Source, platform: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
     field_validator,
     model_validator,
 )
@@ -76,6 +77,11 @@ def quoted(value: object) -> str:
     return repr(value)[:MAX_SHOWN_CHARACTERS]
 
 
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
 def expect(message: str) -> WrapValidator:
     """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
 
@@ -99,7 +105,7 @@ class FileModel(BaseModel):
     not_a_mapping: ClassVar[str] = "must be a mapping, not {value}"
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:  # noqa: ARG003 - for subclasses
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:  # noqa: ARG003 - for subclasses
         """Yield the problems that concern several keys; `values` is what the file states, unchecked."""
         return iter(())
 
@@ -111,7 +117,7 @@ class FileModel(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _collect_problems(cls, raw: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Validate all fields and rules, and raise one error with all problems."""
+        """Validate all fields, alone and together, and raise one error with all problems."""
         if isinstance(raw, cls):
             return raw
         if not isinstance(raw, Mapping):
@@ -120,13 +126,15 @@ class FileModel(BaseModel):
         stated = cast("Mapping[Any, Any]", raw)
         values = {key: value for key, value in stated.items() if key in accepted and value is not None}
         unknown = f"{cls.unknown_key}; there are: {', '.join(cls.file_keys())}"
-        problems = [_detail((str(key)[:80],), unknown) for key in stated if key not in accepted]
+        problems = [
+            _detail((str(key)[:80],), unknown.replace("{key}", quoted(key))) for key in stated if key not in accepted
+        ]
         model = None
         try:
             model = handler(values)
         except ValidationError as error:
             problems += [_detail(detail["loc"], cls._message(detail)) for detail in error.errors(include_url=False)]
-        problems += [_detail(tuple(rule.field.split(".")), rule.message) for rule in cls.rules(values)]
+        problems += [_detail(tuple(problem.field.split(".")), problem.message) for problem in cls.mistakes(values)]
         if model is None or problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return model
@@ -157,6 +165,22 @@ def validated(model: type[Model], raw: object) -> tuple[Model | None, list[BadFi
         details = error.errors(include_url=False, include_input=False)
     bad = [BadField(field_path(detail["loc"]), detail["msg"].removeprefix("Value error, ")) for detail in details]
     return None, list(dict.fromkeys(bad))
+
+
+_PREFIX = "of_"  # of the fields below: a key may have the name of a method of the model
+
+
+def model_of(base: type[Model], types: Mapping[str, Any]) -> type[Model]:
+    """Return a model of optional keys that are known only when the program runs, each with its type."""
+    fields: dict[str, Any] = {
+        f"{_PREFIX}{key}": (type_, Field(default=None, validation_alias=key)) for key, type_ in types.items()
+    }
+    return create_model(f"{base.__name__}Keys", __base__=base, **fields)
+
+
+def stated_keys(entry: FileModel) -> dict[str, Any]:
+    """Return what a model by `model_of` holds, by key."""
+    return {name.removeprefix(_PREFIX): value for name, value in entry if value is not None}
 
 
 def field_path(loc: Sequence[int | str]) -> str:
@@ -258,7 +282,7 @@ class SourceEntry(FileModel):
     company: GroupId | None = Field(default=None, description="the company it belongs to")
 
     @classmethod
-    def rules(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the problem of an id that names another kind."""
         match = SOURCE_ID.fullmatch(values["id"]) if isinstance(values.get("id"), str) else None
         kind: object = values.get("kind")
@@ -389,7 +413,7 @@ def _kinds(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def _as_mapping(value: object) -> object:
+def _as_follow(value: object) -> object:
     return {"series": value} if isinstance(value, str) else value
 
 
@@ -419,7 +443,7 @@ def _listed(value: object) -> object:
     raise ValueError("must be a list of series ids")
 
 
-_Follow = Annotated[FollowEntry, BeforeValidator(_as_mapping, json_schema_input_type=str | FollowEntry)]
+_Follow = Annotated[FollowEntry, BeforeValidator(_as_follow, json_schema_input_type=str | FollowEntry)]
 
 
 class RecipientEntry(FileModel):

@@ -80,6 +80,7 @@ def test_a_recipe_without_browser_steps_requires_none() -> None:
     recipe = {"page_type": "DETAIL", "content_selector": "main", "load_wait_seconds": 2}
 
     assert not recipe_of({"recipe": recipe}).render
+    assert recipe_of({"recipe": {"page_type": "DETAIL", "render": True}}).rendering == RenderingOptions()
 
 
 @pytest.mark.parametrize(("next_link", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"])

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
+
+from ingestion_pipeline.sources.declarations import FileModel, validated
+from ingestion_pipeline.sources.files import compose, construct, located
 
 # Names with another meaning in a source's `selectors` and in exported rows.
 RESERVED = frozenset({"record", "evidence", "extraction_method", "confidence"})
@@ -28,11 +31,7 @@ class FieldKind(StrEnum):
     LANGUAGE = "language"
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EntityField(_Data):
+class EntityField(FileModel):
     """A field of an entity type; a derived one is inferred from words that are not its value."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,60}$")
@@ -49,7 +48,7 @@ class EntityField(_Data):
         return self
 
 
-class SingleGoesToMax(_Data):
+class SingleGoesToMax(FileModel):
     """Rule: a single value is the upper bound of a range."""
 
     rule: Literal["single_goes_to_max"]
@@ -57,7 +56,7 @@ class SingleGoesToMax(_Data):
     to: str
 
 
-class DefaultsTo(_Data):
+class DefaultsTo(FileModel):
     """Rule: an absent field takes the value of another."""
 
     rule: Literal["defaults_to"]
@@ -65,7 +64,7 @@ class DefaultsTo(_Data):
     to: str
 
 
-class Excludes(_Data):
+class Excludes(FileModel):
     """Rule: a field has no meaning where a flag is set."""
 
     rule: Literal["excludes"]
@@ -76,14 +75,14 @@ class Excludes(_Data):
 Rule = Annotated[SingleGoesToMax | DefaultsTo | Excludes, Field(discriminator="rule")]
 
 
-class Embedded(_Data):
+class Embedded(FileModel):
     """Mapping of embedded data: schema.org types, and the properties of each field."""
 
     types: tuple[str, ...]
     fields: Mapping[str, tuple[str, ...]]
 
 
-class Titled(_Data):
+class Titled(FileModel):
     """Rule for a page about one entity: the title names it, the first paragraphs describe it.
 
     It applies only if the title has one of the phrases, or the URL has one of the path segments.
@@ -98,7 +97,7 @@ class Titled(_Data):
     choices: Mapping[str, tuple[str, ...]] = {}
 
 
-class ListedRule(_Data):
+class ListedRule(FileModel):
     """Rule for lists: items below a heading that has a phrase, each phrase with its choice."""
 
     field: str
@@ -106,7 +105,7 @@ class ListedRule(_Data):
     under: Mapping[str, tuple[str, ...]]
 
 
-class EntityType(_Data):
+class EntityType(FileModel):
     """An entity that catalogues are read for.
 
     `key` names the fields that identify a record (default: the required ones), `announced_as` the
@@ -221,6 +220,12 @@ def _packaged() -> Mapping[str, EntityType]:
 
 def _read(file: Traversable) -> EntityType:
     try:
-        return EntityType.model_validate(yaml.safe_load(file.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        body = file.read_bytes()
+        root = compose(body) or yaml.MappingNode("", [])
+        raw: object = construct(root)
+    except (OSError, yaml.YAMLError, ValueError, TypeError) as error:
         raise BadEntityType(f"{file}: {error}") from None
+    kind, bad = validated(EntityType, raw)
+    if kind is None:
+        raise BadEntityType("; ".join(map(str, located(str(file), root, bad))))
+    return kind

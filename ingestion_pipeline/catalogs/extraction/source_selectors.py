@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from pydantic import AfterValidator
 from sqlalchemy import Connection, delete, literal, select, update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import (
@@ -41,9 +43,10 @@ from ingestion_pipeline.catalogs.extraction.record import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import choice_in_words
 from ingestion_pipeline.catalogs.extraction.rules.structured_records import value_of
-from ingestion_pipeline.catalogs.recipes.recipe import ConfigFields, as_mapping
+from ingestion_pipeline.catalogs.recipes.recipe import ConfigText, checked_css
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.declarations import FileModel, as_mapping, field_path, model_of, stated_keys, validated
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import learned_selectors
 
@@ -85,22 +88,33 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
     configured = config.get("selectors")
     if configured is None:
         return None
-    raw = as_mapping(configured)
-    if raw is None:
-        raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
-    problems: list[str] = []
-    names = [field.name for field in kind.fields]
-    bare = {name: css.removesuffix(AFTER_LABEL) if isinstance(css, str) else css for name, css in raw.items()}
-    fields_ = ConfigFields(bare, "selectors", problems)
-    fields_.refuse_unknown([RECORD, *names])
-    css_by_name = {name: str(raw[name]) for name in [RECORD, *names] if fields_.selector(name)}
+    entry, bad = validated(_selector_model(kind), configured)
+    problems = [f"{field_path(['selectors', *filter(None, [problem.field])])}: {problem.message}" for problem in bad]
     defaults = {rule.field for rule in kind.rules if isinstance(rule, DefaultsTo)}
-    if lacking := [name for name in kind.required if name not in raw and name not in defaults]:
+    if lacking := [name for name in kind.required if name not in as_mapping(configured) and name not in defaults]:
         problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
-    if problems:
+    if entry is None or problems:
         raise BadSelectors(problems)
-    fields = tuple((name, css) for name, css in css_by_name.items() if name != RECORD)
-    return Selectors(record=css_by_name.get(RECORD), fields=fields)
+    css_by_name: dict[str, str] = stated_keys(entry)
+    record = css_by_name.pop(RECORD, None)
+    return Selectors(record=record, fields=tuple(css_by_name.items()))
+
+
+class _SelectorEntry(FileModel):
+    not_a_mapping: ClassVar[str] = "must be a mapping from a field to its CSS selector"
+
+
+def _css(text: str) -> str:
+    checked_css(text.removesuffix(AFTER_LABEL))
+    return text
+
+
+_Selector = Annotated[ConfigText, AfterValidator(_css)]
+
+
+@lru_cache(maxsize=100)
+def _selector_model(kind: EntityType) -> type[_SelectorEntry]:
+    return model_of(_SelectorEntry, dict.fromkeys([RECORD, *(field.name for field in kind.fields)], _Selector))
 
 
 def records_by_selectors(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> list[CandidateRecord]:

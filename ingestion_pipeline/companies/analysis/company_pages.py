@@ -16,7 +16,7 @@ from ingestion_pipeline.companies.platforms.job_board import one_line
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, Grounding, ground
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import base_of, feeds_of, linked_page, title_of
-from ingestion_pipeline.reading.html.markdown import markdown_of
+from ingestion_pipeline.reading.html.markdown import markdown_of, to_markdown
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Annotated
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from pydantic import TypeAdapter
+from pydantic import StringConstraints, TypeAdapter
 
 from ingestion_pipeline.companies.job_listing import Listing, Remote, Salary, salary_in, stated_salary
 from ingestion_pipeline.companies.platforms.job_board import (
     ApiBoard,
+    ApiBoardConfig,
     ApiPage,
     JobPlatform,
     ListingFields,
@@ -36,8 +38,9 @@ from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
 from ingestion_pipeline.reading.text.plain_text import packaged_data
 from ingestion_pipeline.reading.text.values import DateReader
+from ingestion_pipeline.sources.platform_config import accepted
 from ingestion_pipeline.sources.platforms import recognize_platform
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.source import BadConfig
 
 _PATHS = TypeAdapter(dict[str, ListingPaths]).validate_python(
     packaged_data("ingestion_pipeline.companies.platforms", "api_boards.yaml")
@@ -361,6 +364,14 @@ class Workday(PagedApiBoard):
         return date_of(stated, dates), is_relative(stated)
 
 
+class PersonioConfig(ApiBoardConfig):
+    """The config of a board of Personio."""
+
+    language: Annotated[str, StringConstraints(pattern="^[A-Za-z]+$"), accepted("letters such as en or de")] | None = (
+        None
+    )
+
+
 class Personio(ApiBoard):
     """The XML feed of a career site (https://developer.personio.de/docs), all at once, in one `language`."""
 
@@ -370,11 +381,11 @@ class Personio(ApiBoard):
     item_word = "position"
     paths = _PATHS["personio"]
 
-    def read_options(self, reader: ConfigReader) -> None:
-        """Read the language, of two letters."""
-        self.language = reader.text("language")
-        if self.language is not None and not (self.language.isascii() and self.language.isalpha()):
-            reader.refuse("language", self.language, "letters such as en or de")
+    def checked(self, url: str, config: Mapping[str, object]) -> ApiBoardConfig:
+        """Return the checked config, and keep the language, of two letters."""
+        entry = PersonioConfig.of(self.name, url, config)
+        self.language = entry.language
+        return entry
 
     def site(self) -> str:
         """Return the base URL of the career site."""

@@ -22,8 +22,9 @@ from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, ParsedFeed, Problem, read_document
 from ingestion_pipeline.reading.text.values import MAX_CHARACTERS, DateReader
+from ingestion_pipeline.sources.platform_config import PlatformConfig, Text
 from ingestion_pipeline.sources.platforms import recognize_platform
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError, storable
 
 
@@ -258,6 +259,13 @@ class ListingPaths:
     salary: tuple[str, str, str, str] | None = None
 
 
+class ApiBoardConfig(PlatformConfig):
+    """The config of a board with an API."""
+
+    board_token: Text = None
+    company: Text = None
+
+
 class ApiBoard(JobBoard):
     """A board with an API, identified by its URL or `board_token`; its list is one response."""
 
@@ -272,24 +280,21 @@ class ApiBoard(JobBoard):
     paths: ClassVar[ListingPaths]
 
     def __init__(self, url: str, config: Mapping[str, object]) -> None:
-        reader = ConfigReader(self.name, config)
-        if url:
-            reader.checked_address("url", url)
+        entry = self.checked(url, config)
         recognized = recognize_platform(url)
         named = recognized.token if recognized is not None and recognized.name == self.name else None
         self.url = url
-        self.token = reader.text("board_token") or named
-        self.api_base = (reader.address("api_base") or self.default_api(url)).rstrip("/")
-        self.company = reader.text("company")
-        self.read_options(reader)
-        reader.finish()
+        self.token = entry.board_token or named
+        self.api_base = (entry.api_base or self.default_api(url)).rstrip("/")
+        self.company = entry.company
+
+    def checked(self, url: str, config: Mapping[str, object]) -> ApiBoardConfig:
+        """Return the checked config; raise BadConfig with all its problems."""
+        return ApiBoardConfig.of(self.name, url, config)
 
     def default_api(self, url: str) -> str:  # noqa: ARG002
         """Return the base of the platform's API."""
         return self.api
-
-    def read_options(self, reader: ConfigReader) -> None:
-        """Read the keys that only this platform has."""
 
     def required_token(self) -> str:
         """Return the token; raise BadConfig if neither URL nor config names it."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -37,17 +37,14 @@ from ingestion_pipeline.companies.platforms.linked_pages import (
     FIELDS,
     MAX_PAGES,
     NO_ITEMS,
-    BoardDefaults,
+    Auth,
+    BoardConfig,
     ListedBoard,
     ListedPage,
     PageReader,
+    Paging,
+    PagingKind,
     RequestBuilder,
-    T,
-    checked,
-    read_defaults,
-    read_request_builder,
-    read_secret,
-    required_fields,
 )
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.document import Document
@@ -69,7 +66,9 @@ from ingestion_pipeline.reading.structured.items import (
 from ingestion_pipeline.reading.structured.organizations import is_profile
 from ingestion_pipeline.reading.text.plain_text import clean_text, decode, phrases_of
 from ingestion_pipeline.reading.text.values import DateReader
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.declarations import BadField, as_mapping
+from ingestion_pipeline.sources.platform_config import Text, TrueOrFalse, accepted, field_map, parsed_by, refusal
+from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent, Transient
 
 if TYPE_CHECKING:
@@ -356,72 +355,106 @@ def _state(body: bytes, content_type: str | None, name: str) -> bytes:
         raise Permanent(f"the data of {name!r} is no JSON: {error}", code="not_json") from error
 
 
+def _incomplete(fields: object) -> Iterator[BadField]:
+    """Yield the problem of fields without those that make an item a listing: a title, and its URL or id."""
+    names = as_mapping(fields)
+    if "title" not in names or not ("url" in names or "external_id" in names):
+        yield BadField("fields", "needed: title, and url or external_id")
+
+
+def _required(fields: Collection[str]) -> tuple[str, ...]:
+    return ("title", "url" if "url" in fields else "external_id")
+
+
+class _RssConfig(BoardConfig):
+    complete: TrueOrFalse | None = False
+    fields: Annotated[Mapping[str, Sequence[str]], field_map(FIELDS, str)] = {}
+    auth: Auth | None = None
+
+
+class _RequestConfig(BoardConfig):
+    body: Annotated[dict[str, Any], accepted("a map")] | None = None
+    auth: Auth | None = None
+    pagination: Paging | None = None
+
+    def requests(self, accept: str) -> RequestBuilder:
+        """Return the builder of the requests of its pages."""
+        secret = self.auth.secret if self.auth else None
+        return RequestBuilder(accept=accept, body=self.body, secret=secret, paging=self.pagination)
+
+
+class _JsonConfig(_RequestConfig):
+    complete: TrueOrFalse | None = False
+    items: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
+    fields: Annotated[Mapping[str, Sequence[JsonPath]], field_map(FIELDS, JsonPath.of)] = {}
+    next: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
+    script: Text = None
+
+    @classmethod
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the problem of fields that make no listing."""
+        return _incomplete(values.get("fields"))
+
+
+class _HtmlConfig(_RequestConfig):
+    recognise: TrueOrFalse = False
+    may_be_empty: TrueOrFalse = False
+    items: Annotated[str | None, parsed_by(checked_css)] = None
+    fields: Annotated[Mapping[str, Sequence[FieldSelector]], field_map(FIELDS, FieldSelector.of)] = {}
+    next: Annotated[str | None, parsed_by(checked_css)] = None
+
+    @classmethod
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the problems of selectors that are missing, or have no use."""
+        if as_mapping(values.get("pagination")).get("kind") == PagingKind.CURSOR:
+            others = ", ".join(kind for kind in PagingKind if kind is not PagingKind.CURSOR)
+            yield BadField("pagination.kind", refusal("kind", PagingKind.CURSOR.value, others))
+        if values.get(RECOGNISE) is True:
+            unused = (key for key in ("items", "fields", "next") if key in values)
+            yield from (BadField(key, f"has no use with {RECOGNISE}: true; remove it") for key in unused)
+            return
+        if not values.get("items"):
+            yield BadField("items", f"needed: a CSS selector, one match for each job; or {RECOGNISE}: true")
+        yield from _incomplete(values.get("fields"))
+
+
 def configure_feed(url: str, config: Mapping[str, object]) -> ListedBoard:
     """Configure the feed at `url` or `api_base`; without either it only parses bodies."""
-    reader = ConfigReader("rss", config)
-    defaults = read_defaults(url, reader, is_window=True)
-    fields = reader.text_lists("fields", allowed=FIELDS)
-    requests = RequestBuilder(accept=FEED_ACCEPT, secret=read_secret(reader))
-    reader.finish()
-    return ListedBoard(platform="rss", requests=requests, defaults=defaults, reader=FeedReader(fields=fields))
+    entry = _RssConfig.of("rss", url, config)
+    requests = RequestBuilder(accept=FEED_ACCEPT, secret=entry.auth.secret if entry.auth else None)
+    return ListedBoard(platform="rss", requests=requests, defaults=entry, reader=FeedReader(fields=entry.fields))
 
 
 def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
     """Configure the list at `items` and its `fields`; `script` if it is inside a page."""
-    reader = ConfigReader("json", config)
-    defaults = read_defaults(url, reader, is_window=True)
-    fields = reader.text_lists("fields", allowed=FIELDS)
-    accept = HTML_ACCEPT if config.get("script") else JSON_ACCEPT
-    requests = read_request_builder(reader, accept=accept, has_cursors=True)
+    entry = _JsonConfig.of("json", url, config)
     items = JsonReader(
-        items=checked(reader, "items", reader.text("items"), JsonPath.of) or JsonPath.of(""),
-        fields=_checked_fields(reader, fields, JsonPath.of),
-        required=required_fields(fields, reader),
-        next=checked(reader, "next", reader.text("next"), JsonPath.of),
+        items=entry.items or JsonPath.of(""), fields=entry.fields, required=_required(entry.fields), next=entry.next
     )
-    script = reader.text("script")
-    reader.finish()
     return ListedBoard(
-        platform="json", requests=requests, defaults=defaults, reader=GenericReader(items=items, script=script)
+        platform="json",
+        requests=entry.requests(HTML_ACCEPT if entry.script else JSON_ACCEPT),
+        defaults=entry,
+        reader=GenericReader(items=items, script=entry.script),
     )
 
 
 def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
     """Configure the elements of `items` and their `fields`, or a list that is recognised by its repetition."""
-    reader = ConfigReader("html", config)
-    defaults = read_defaults(url, reader, is_window=False)
-    requests = read_request_builder(reader, accept=HTML_ACCEPT, has_cursors=False)
-    may_be_empty = reader.flag("may_be_empty", default=False)
-    if reader.flag(RECOGNISE, default=False):
-        page_reader = RecognisedReader(may_be_empty=may_be_empty)
-    else:
-        page_reader = _selected(reader, has_paging=requests.paging is not None, may_be_empty=may_be_empty)
-    reader.finish()
-    return ListedBoard(platform="html", requests=requests, defaults=defaults, reader=page_reader)
+    entry = _HtmlConfig.of("html", url, config)
+    page_reader = RecognisedReader(may_be_empty=entry.may_be_empty) if entry.recognise else _selected(entry)
+    return ListedBoard(platform="html", requests=entry.requests(HTML_ACCEPT), defaults=entry, reader=page_reader)
 
 
-def _selected(reader: ConfigReader, *, has_paging: bool, may_be_empty: bool) -> GenericReader:
-    fields = reader.text_lists("fields", allowed=FIELDS)
-    items, following = reader.text("items"), reader.text("next")
-    if items is None:
-        reader.reject("items", f"needed: a CSS selector, one match for each job; or {RECOGNISE}: true")
+def _selected(entry: _HtmlConfig) -> GenericReader:
     html_reader = HtmlReader(
-        items=checked(reader, "items", items, checked_css) or "",
-        fields=_checked_fields(reader, fields, FieldSelector.of),
-        required=required_fields(fields, reader),
-        next=checked(reader, "next", following, checked_css),
-        may_be_empty=may_be_empty,
+        items=entry.items or "",
+        fields=entry.fields,
+        required=_required(entry.fields),
+        next=entry.next,
+        may_be_empty=entry.may_be_empty,
     )
-    return GenericReader(items=html_reader, follows_pager=following is None and not has_paging)
-
-
-def _checked_fields(
-    reader: ConfigReader, fields: Mapping[str, Sequence[str]], parse: Callable[[str], T]
-) -> dict[str, list[T]]:
-    parsed = {
-        name: [checked(reader, f"fields.{name}", text, parse) for text in texts] for name, texts in fields.items()
-    }
-    return {name: [path for path in paths if path is not None] for name, paths in parsed.items()}
+    return GenericReader(items=html_reader, follows_pager=entry.next is None and entry.pagination is None)
 
 
 RSS = JobPlatform(name="rss", version=2, honours_robots=True, configure=configure_feed)
@@ -434,12 +467,15 @@ POSTING = "JobPosting"
 _MARKS = ("@value", "name", "value", "@id")
 
 
+class _JsonLdConfig(BoardConfig):
+    may_be_empty: TrueOrFalse = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLdBoard(JobBoard):
     """A page, or a JSON-LD document."""
 
-    defaults: BoardDefaults
-    may_be_empty: bool
+    defaults: _JsonLdConfig
 
     def first_request(self) -> Request:
         """Return the request for the page itself."""
@@ -505,7 +541,7 @@ class JsonLdBoard(JobBoard):
             embedded = Document(text).embedded
             postings = list(embedded.things(POSTING))
             problems += embedded.problems
-        if not postings and is_first and not self.may_be_empty:
+        if not postings and is_first and not self.defaults.may_be_empty:
             broken = f"; {problems[0].where}: {problems[0].message}" if problems else ""
             raise Permanent(
                 f"the page states no {POSTING}{broken}; read it with the platform html, or set may_be_empty"
@@ -606,11 +642,7 @@ def _salary(item: ListingFields) -> Salary | None:
 
 def configure_json_ld(url: str, config: Mapping[str, object]) -> JsonLdBoard:
     """Configure the page at `url`, or at `api_base` if that is set."""
-    reader = ConfigReader("jsonld", config)
-    defaults = read_defaults(url, reader, is_window=False)
-    board = JsonLdBoard(defaults=defaults, may_be_empty=reader.flag("may_be_empty", default=False))
-    reader.finish()
-    return board
+    return JsonLdBoard(defaults=_JsonLdConfig.of("jsonld", url, config))
 
 
 JSON_LD = JobPlatform(name="jsonld", version=3, honours_robots=True, configure=configure_json_ld)

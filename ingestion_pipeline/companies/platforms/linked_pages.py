@@ -2,11 +2,11 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ingestion_pipeline.companies.job_listing import Listing, Remote, company_slug, salary_in, stated_salary
@@ -22,8 +22,6 @@ from ingestion_pipeline.companies.platforms.job_board import (
 from ingestion_pipeline.pages.http.request import Request, Secret, SecretPlace, is_usable
 from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.reading.structured.items import (
-    BadJsonPath,
-    BadSelector,
     Item,
     JsonPath,
     ParsedFeed,
@@ -31,11 +29,21 @@ from ingestion_pipeline.reading.structured.items import (
     read_document,
 )
 from ingestion_pipeline.reading.text.values import DateReader
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.declarations import BadField, quoted
+from ingestion_pipeline.sources.platform_config import (
+    Address,
+    ConfigSection,
+    PlatformConfig,
+    Text,
+    TrueOrFalse,
+    accepted,
+    parsed_by,
+    whole,
+)
+from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import host_of, without_credentials
 
-T = TypeVar("T")
 MAX_PAGES = 50
 PAGE = "{page}"
 
@@ -49,22 +57,57 @@ class PagingKind(StrEnum):
     URL_TEMPLATE = "url_template"
 
 
-# Default query parameters by kind.
+# Default query parameters by kind; the first offset is 0 by default, the first page 1.
 _PARAMETERS = {PagingKind.PAGE_NUM: "page", PagingKind.OFFSET: "offset", PagingKind.CURSOR: "cursor"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paging:
+class Paging(ConfigSection):
     """Where the number, offset or cursor of a page goes."""
 
-    kind: PagingKind
-    parameter: str = ""
-    first: int = 1
-    size: int | None = None
-    size_parameter: str | None = None
-    cursor: JsonPath | None = None
-    template: str = ""
-    max_pages: int = MAX_PAGES
+    kind: Annotated[PagingKind, accepted(", ".join(PagingKind))] = PagingKind.PAGE_NUM
+    parameter: Text = None
+    first: Annotated[int, whole(0, 1_000_000)] | None = None
+    size: Annotated[int, whole(1, 10_000)] = 0
+    size_parameter: Text = None
+    cursor: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
+    url_template: Address = ""
+    max_pages: Annotated[int, whole(1, MAX_PAGES)] = MAX_PAGES
+
+    @classmethod
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the problems of keys that a kind needs, or cannot have."""
+        kind = values.get("kind", PagingKind.PAGE_NUM)
+        if kind == PagingKind.URL_TEMPLATE and PAGE not in str(values.get("url_template")):
+            yield BadField("url_template", f"needed: an address with {PAGE} in it")
+        if kind == PagingKind.OFFSET and "size" not in values:
+            yield BadField("size", "needed: how many jobs a page has, by which the offset grows")
+        if kind == PagingKind.CURSOR and not values.get("cursor"):
+            yield BadField("cursor", "needed: the path to the cursor of the next page")
+        if kind != PagingKind.CURSOR and "cursor" in values:
+            yield BadField("cursor", f"belongs to kind cursor; this is {quoted(kind)}")
+
+
+class Auth(ConfigSection):
+    """The `place` of a secret, its `name`, and the variable `env` it is from."""
+
+    place: Annotated[SecretPlace, accepted(", ".join(SecretPlace))] = SecretPlace.BEARER
+    env: Text = None
+    name: Text = None
+
+    @classmethod
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the problems of a variable or name that is missing or cannot be used."""
+        variable, name = (str(values.get(key, "")).strip() for key in ("env", "name"))
+        if not is_usable(variable):
+            yield BadField("env", "needed: the name of an environment variable that holds the secret, none of ours")
+        plain = name.replace("-", "").replace("_", "")
+        if values.get("place", SecretPlace.BEARER) != SecretPlace.BEARER and not (plain.isascii() and plain.isalnum()):
+            yield BadField("name", "needed: the name of the header or of the parameter")
+
+    @property
+    def secret(self) -> Secret:
+        """Return the secret by the name of its variable."""
+        return Secret(place=self.place, variable=self.env or "", name=self.name or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +146,17 @@ class RequestBuilder:
         values: dict[str, object] = {}
         if paging.size_parameter and paging.size:
             values[paging.size_parameter] = paging.size
+        parameter = paging.parameter or _PARAMETERS.get(paging.kind, "")
+        first = paging.first if paging.first is not None else int(paging.kind is not PagingKind.OFFSET)
         match paging.kind:
             case PagingKind.URL_TEMPLATE:
-                url = paging.template.replace(PAGE, str(paging.first + page - 1))
+                url = paging.url_template.replace(PAGE, str(first + page - 1))
             case PagingKind.PAGE_NUM:
-                values[paging.parameter] = paging.first + page - 1
+                values[parameter] = first + page - 1
             case PagingKind.OFFSET:
-                values[paging.parameter] = paging.first + (page - 1) * (paging.size or 0)
+                values[parameter] = first + (page - 1) * paging.size
             case PagingKind.CURSOR:
-                values |= {} if cursor is None else {paging.parameter: cursor}
+                values |= {} if cursor is None else {parameter: cursor}
         return replace(
             self._request(url, values), page=page, may_be_missing=page > 1 and paging.kind is not PagingKind.CURSOR
         )
@@ -126,75 +171,6 @@ class RequestBuilder:
             existing = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in values]
             url = urlunsplit(parts._replace(query=urlencode([*existing, *values.items()])))
         return Request(url=url, accept=self.accept, secret=self.secret)
-
-
-def read_request_builder(reader: ConfigReader, *, accept: str, has_cursors: bool) -> RequestBuilder:
-    """Read the keys `body`, `auth` and `pagination`."""
-    return RequestBuilder(
-        accept=accept,
-        body=reader.mapping("body"),
-        secret=read_secret(reader),
-        paging=_read_paging(reader, has_cursors=has_cursors),
-    )
-
-
-def read_secret(reader: ConfigReader) -> Secret | None:
-    """Read `auth`: the `place` of a secret, its `name`, and the variable `env` it is from."""
-    auth = reader.section("auth")
-    if auth is None:
-        return None
-    place = auth.choice("place", allowed=list(SecretPlace), default=SecretPlace.BEARER)
-    variable, name = auth.text("env"), auth.text("name")
-    if variable is None or not is_usable(variable):
-        auth.reject("env", "needed: the name of an environment variable that holds the secret, none of ours")
-    plain = (name or "").replace("-", "").replace("_", "")
-    if place != SecretPlace.BEARER and not (plain.isascii() and plain.isalnum()):
-        auth.reject("name", "needed: the name of the header or of the parameter")
-    return Secret(place=SecretPlace(place), variable=variable or "", name=name or "")
-
-
-def _read_paging(reader: ConfigReader, *, has_cursors: bool) -> Paging | None:
-    section = reader.section("pagination")
-    if section is None:
-        return None
-    kinds = [kind for kind in PagingKind if has_cursors or kind is not PagingKind.CURSOR]
-    kind = PagingKind(section.choice("kind", allowed=kinds, default=PagingKind.PAGE_NUM))
-    default = 0 if kind is PagingKind.OFFSET else 1
-    paging = Paging(
-        kind=kind,
-        parameter=section.text("parameter") or _PARAMETERS.get(kind, ""),
-        first=section.integer("first", default=default, allowed=range(1_000_001)),
-        size=section.integer("size", default=0, allowed=range(1, 10_001)) or None,
-        size_parameter=section.text("size_parameter"),
-        cursor=checked(section, "cursor", section.text("cursor"), JsonPath.of),
-        template=section.text("url_template") or "",
-        max_pages=section.integer("max_pages", default=MAX_PAGES, allowed=range(1, MAX_PAGES + 1)),
-    )
-    _refuse_unfit(section, paging)
-    return paging
-
-
-def checked(reader: ConfigReader, key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
-    """Return the parsed path or selector; None if there is none, or a bad one, for which the key is rejected."""
-    try:
-        return None if text is None else parse(text)
-    except (BadJsonPath, BadSelector) as error:
-        reader.reject(key, str(error))
-        return None
-
-
-def _refuse_unfit(section: ConfigReader, paging: Paging) -> None:
-    if paging.kind is PagingKind.URL_TEMPLATE:
-        if PAGE not in paging.template:
-            section.reject("url_template", f"needed: an address with {PAGE} in it")
-        else:
-            section.checked_address("url_template", paging.template.replace(PAGE, "1"))
-    if paging.kind is PagingKind.OFFSET and paging.size is None:
-        section.reject("size", "needed: how many jobs a page has, by which the offset grows")
-    if paging.kind is PagingKind.CURSOR and paging.cursor is None:
-        section.reject("cursor", "needed: the path to the cursor of the next page")
-    if paging.kind is not PagingKind.CURSOR and paging.cursor is not None:
-        section.reject("cursor", f"belongs to kind cursor; this is {paging.kind}")
 
 
 FIELDS = (
@@ -228,17 +204,14 @@ class PageReader(ABC):
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardDefaults:
+class BoardConfig(PlatformConfig):
     """What a source's config states about all its listings, and where they are listed."""
 
-    url: str
-    requested_url: str
-    company: str | None
-    day_first: bool
-    is_complete: bool | None  # None: not stated
-    is_remote: bool = False
-    only_company: str | None = None
+    company: Text = None
+    day_first: TrueOrFalse = False
+    complete: TrueOrFalse | None = None
+    remote_only: TrueOrFalse = False
+    company_filter: Text = None
 
     def holds_all(self, listings: Sequence[Listing]) -> bool:
         """Return whether a list that was read to its end has every job there is.
@@ -246,10 +219,10 @@ class BoardDefaults:
         The config may say so. Otherwise the page of one company does, and a page with jobs of
         several companies is a window on the newest.
         """
-        if self.is_complete is not None:
-            return self.is_complete
+        if self.complete is not None:
+            return self.complete
         companies = {company_slug(listing.company) for listing in listings if listing.company}
-        return self.only_company is None and len(companies) <= 1
+        return self.company_filter is None and len(companies) <= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +231,7 @@ class ListedBoard(JobBoard):
 
     platform: str
     requests: RequestBuilder
-    defaults: BoardDefaults
+    defaults: BoardConfig
     reader: PageReader
 
     def first_request(self) -> Request:
@@ -338,7 +311,7 @@ class ListedBoard(JobBoard):
 
     def _is_meant(self, listing: Listing) -> bool:
         """Return whether it is of the company that an aggregator is polled for."""
-        company = self.defaults.only_company
+        company = self.defaults.company_filter
         return company is None or company.casefold() in (listing.company or "").casefold()
 
     def _listing(self, item: Item, base_url: str, dates: DateReader) -> Listing:
@@ -363,30 +336,6 @@ class ListedBoard(JobBoard):
             company=one_line(item.get("company")) or self.defaults.company,
             department=one_line(item.get("department")),
             employment_type=one_line(item.get("employment_type")),
-            remote=remote_in(item.get("remote"), location) or (Remote.REMOTE if self.defaults.is_remote else None),
+            remote=remote_in(item.get("remote"), location) or (Remote.REMOTE if self.defaults.remote_only else None),
             salary=stated_pay or (salary_in(words) if words else None),
         )
-
-
-def read_defaults(url: str, reader: ConfigReader, *, is_window: bool) -> BoardDefaults:
-    """Read the keys that these boards share; the list is at `url`, or at `api_base` if set.
-
-    `is_window` if a list has only the newest jobs unless its config says `complete`.
-    """
-    return BoardDefaults(
-        url=reader.checked_address("url", url) if url else "",
-        requested_url=reader.address("api_base", default=url) or url,
-        company=reader.text("company"),
-        day_first=reader.flag("day_first", default=False),
-        is_complete=reader.optional_flag("complete", default=False if is_window else None),
-        is_remote=reader.flag("remote_only", default=False),
-        only_company=reader.text("company_filter"),
-    )
-
-
-def required_fields(fields: Mapping[str, object], reader: ConfigReader) -> tuple[str, ...]:
-    """Return what an item needs to be a listing: a title, and its URL or id."""
-    named = next((name for name in ("url", "external_id") if name in fields), None)
-    if "title" not in fields or named is None:
-        reader.reject("fields", "needed: title, and url or external_id")
-    return ("title", named) if named else ("title",)

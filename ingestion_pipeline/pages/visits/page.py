@@ -21,7 +21,7 @@ from ingestion_pipeline.pages.http.request import Fetched, Request
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import title_of
 from ingestion_pipeline.reading.text.plain_text import clean_text
-from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Missing, expect, validated
+from ingestion_pipeline.sources.declarations import FileModel, Flag, Missing, expect
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.urls import without_credentials
 
@@ -105,15 +105,6 @@ class RenderingOptions(FileModel):
     content_selector: Selector | None = None
     discovery: ClickDiscovery | None = Field(default=None, validation_alias="click_discovery")
     screenshot: Flag = True
-
-
-KEYS = tuple(RenderingOptions.file_keys())
-"""The config keys that are parsed here; the other keys belong to the caller."""
-
-
-def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, list[BadField]]:
-    """Return the rendering options of the config, or all its problems; other keys are ignored."""
-    return validated(RenderingOptions, {key: config[key] for key in KEYS if key in config})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 Numbers of a feed come from the titles of its entries.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib import resources
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -15,8 +15,6 @@ from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.html.links import absolute_link, absolute_links
 from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.structured.items import (
-    BadJsonPath,
-    BadSelector,
     FieldSelector,
     HtmlPage,
     HtmlReader,
@@ -33,11 +31,11 @@ from ingestion_pipeline.reading.text.plain_text import without_references
 from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.series.chapter import Release, chapter_number, volume_text
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import host_of, without_credentials
 
-Parsed = TypeVar("Parsed")
+if TYPE_CHECKING:
+    from ingestion_pipeline.series.platforms.configs import FeedConfig
 
 # An item must have the first of these that is configured, else it is no chapter.
 NAMING_FIELDS = ("url", "source_chapter_id", "number", "label", "title")
@@ -45,36 +43,11 @@ FIELDS = (*NAMING_FIELDS, "language", "scanlation_group", "volume", "published_a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseDefaults:
-    """The defaults that a source's config sets for all its releases, and its addresses."""
-
-    platform: str
-    url: str
-    requested_url: str
-    series_title: str | None
-    language: str | None
-    scanlation_group: str | None
-    is_complete: bool
-
-    @property
-    def day_first(self) -> bool:
-        """Return whether 02/10/2014 is in October, as in every language but English."""
-        language = (self.language or "en").lower()
-        return language.partition("-")[0] != "en"
-
-    def first_request(self, accept: str) -> Request:
-        """Return the request of the first page."""
-        if not self.requested_url:
-            raise BadConfig(f"a source of {self.platform} needs an address; without one it reads saved bodies only")
-        return Request(url=self.requested_url, accept=accept)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFeed:
     """A list of chapters; a window on the newest unless its config says it is complete."""
 
     accept: str
-    defaults: ReleaseDefaults
+    defaults: "FeedConfig"
     reader: ItemReader
 
     def first_request(self) -> Request:
@@ -131,7 +104,7 @@ class ListedFeed:
         return ParsedFeed(
             records=[self._release(chosen[key], dates) for key in dict.fromkeys(map(_identity, items))],
             problems=[*problems, *_unread_dates(items, dates, now), *_dead_links(links)],
-            is_complete=self.defaults.is_complete and is_whole,
+            is_complete=self.defaults.complete and is_whole,
             notes=list(dict.fromkeys(note for page in pages for note in page.reading.notes)),
         )
 
@@ -151,36 +124,6 @@ class ListedFeed:
             volume=item.get("volume") or volume_text(label or title, self.defaults.series_title),
             published_at=dates.read(date) if date else None,
         )
-
-
-def read_defaults(platform: str, url: str, reader: ConfigReader) -> ReleaseDefaults:
-    """Read the keys that all feeds have; the list is at `api_base`, else at `url`."""
-    return ReleaseDefaults(
-        platform=platform,
-        url=reader.checked_address("url", url) if url else "",
-        requested_url=reader.address("api_base", default=url) or url,
-        series_title=reader.text("series_title"),
-        language=reader.text("language"),
-        scanlation_group=reader.text("scanlation_group"),
-        is_complete=reader.flag("complete", default=False),
-    )
-
-
-def _parsed(reader: ConfigReader, key: str, text: str, parse: Callable[[str], Parsed], fallback: Parsed) -> Parsed:
-    """Return the parsed path or selector under the key; reject it, and go on without, if it is invalid."""
-    try:
-        return parse(text)
-    except (BadJsonPath, BadSelector) as error:
-        reader.reject(key, str(error))
-        return fallback
-
-
-def naming_field(fields: Sequence[str], reader: ConfigReader) -> tuple[str, ...]:
-    """Return the field that every chapter must have; reject the config if none is configured."""
-    configured = tuple(name for name in NAMING_FIELDS if name in fields)
-    if not configured:
-        reader.reject("fields", f"needed: at least one of {', '.join(NAMING_FIELDS)}")
-    return configured[:1]
 
 
 def _identity(item: Item) -> tuple[str | None, ...]:
@@ -220,22 +163,21 @@ def _dead_links(links: Mapping[tuple[str, str], str | None]) -> list[Problem]:
 
 def configure_json(url: str, config: Mapping[str, object]) -> ListedFeed:
     """Build the feed from `items` and `fields`; all problems of the config are raised at once."""
-    reader = ConfigReader("json", config)
-    defaults = read_defaults("json", url, reader)
-    fields = reader.text_lists("fields", allowed=FIELDS)
-    items, following = reader.text("items") or "", reader.text("next")
+    from ingestion_pipeline.series.platforms.configs import JsonConfig  # pydantic takes time to import
 
-    def path(key: str, text: str) -> JsonPath:
-        return _parsed(reader, key, text, JsonPath.of, JsonPath.of(""))
-
+    entry = JsonConfig.of("json", url, config)
     json_reader = JsonReader(
-        items=path("items", items),
-        fields={name: [path(f"fields.{name}", text) for text in texts] for name, texts in fields.items()},
-        required=naming_field(list(fields), reader),
-        next=path("next", following) if following else None,
+        items=entry.items or JsonPath.of(""),
+        fields=entry.fields,
+        required=_naming_field(entry.fields),
+        next=entry.next,
     )
-    reader.finish()
-    return ListedFeed(accept="application/json, */*;q=0.5", defaults=defaults, reader=json_reader)
+    return ListedFeed(accept="application/json, */*;q=0.5", defaults=entry, reader=json_reader)
+
+
+def _naming_field(fields: Collection[str]) -> tuple[str, ...]:
+    """Return the field that every chapter must have."""
+    return tuple(name for name in NAMING_FIELDS if name in fields)[:1]
 
 
 JSON = SeriesPlatform(name="json", version=2, rate=None, honours_robots=True, configure=configure_json)
@@ -312,39 +254,26 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
 
     Without items, fields and theme each page is parsed by the theme whose marks it has.
     """
-    reader = ConfigReader("html", config)
-    defaults = read_defaults("html", url, reader)
-    name, items = reader.text("theme"), reader.text("items")
-    fields = reader.text_lists("fields", allowed=FIELDS)
-    following = reader.text("next")
-    may_be_empty = reader.flag("may_be_empty", default=False)
+    from ingestion_pipeline.series.platforms.configs import HtmlConfig
 
-    def css(key: str, text: str) -> str:
-        return _parsed(reader, key, text, checked_css, "")
-
-    def field(key: str, text: str) -> FieldSelector:
-        return _parsed(reader, key, text, FieldSelector.of, FieldSelector("", None))
+    entry = HtmlConfig.of("html", url, config)
 
     def html_reader(theme: Theme) -> HtmlReader:
-        selectors = {**theme.fields, **fields}
-        if not (items or theme.items):
-            reader.reject("items", "needed beside fields: a CSS selector, or a theme that has one")
+        themed = {name: [FieldSelector.of(text) for text in texts] for name, texts in theme.fields.items()}
+        fields = {**themed, **entry.fields}
         return HtmlReader(
-            items=css("items", items or theme.items) if items or theme.items else "",
-            fields={key: [field(f"fields.{key}", text) for text in texts] for key, texts in selectors.items()},
-            required=naming_field(list(selectors), reader),
-            next=css("next", following) if following else None,
-            may_be_empty=may_be_empty,
+            items=entry.items or checked_css(theme.items),
+            fields=fields,
+            required=_naming_field(fields),
+            next=entry.next,
+            may_be_empty=entry.may_be_empty,
         )
 
-    if name is None and items is None and not fields:
-        item_reader = ThemedReader(readers={key: html_reader(theme) for key, theme in THEMES.items()})
+    if entry.theme or entry.items or entry.fields:
+        item_reader = html_reader(THEMES.get(entry.theme or "", Theme(marks="", items="", fields={})))
     else:
-        if name is not None and name not in THEMES:
-            reader.refuse("theme", name, ", ".join(THEMES))
-        item_reader = html_reader(THEMES.get(name or "", Theme(marks="", items="", fields={})))
-    reader.finish()
-    return ListedFeed(accept="text/html, application/xhtml+xml, */*;q=0.5", defaults=defaults, reader=item_reader)
+        item_reader = ThemedReader(readers={key: html_reader(theme) for key, theme in THEMES.items()})
+    return ListedFeed(accept="text/html, application/xhtml+xml, */*;q=0.5", defaults=entry, reader=item_reader)
 
 
 HTML = SeriesPlatform(name="html", version=2, rate=None, honours_robots=True, configure=configure_html)
@@ -355,7 +284,7 @@ ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;
 class RssFeed:
     """One feed; a window on the newest chapters unless its config says it is complete."""
 
-    defaults: ReleaseDefaults
+    defaults: "FeedConfig"
 
     def first_request(self) -> Request:
         """Return the request of the feed."""
@@ -385,7 +314,7 @@ class RssFeed:
         return ParsedFeed(
             records=[self._release(entry) for page in pages for entry in page.records],
             problems=problems,
-            is_complete=self.defaults.is_complete and bool(pages) and not problems,
+            is_complete=self.defaults.complete and bool(pages) and not problems,
         )
 
     def _release(self, entry: FeedEntry) -> Release:
@@ -404,10 +333,9 @@ class RssFeed:
 
 def configure_rss(url: str, config: Mapping[str, object]) -> RssFeed:
     """Build the feed at `api_base`, else at `url`; without either it only parses saved bodies."""
-    reader = ConfigReader("rss", config)
-    feed = RssFeed(defaults=read_defaults("rss", url, reader))
-    reader.finish()
-    return feed
+    from ingestion_pipeline.series.platforms.configs import FeedConfig
+
+    return RssFeed(defaults=FeedConfig.of("rss", url, config))
 
 
 RSS = SeriesPlatform(name="rss", version=2, rate=None, honours_robots=True, configure=configure_rss)

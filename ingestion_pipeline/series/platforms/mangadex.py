@@ -4,11 +4,10 @@ Documentation: https://api.mangadex.org/docs. Chapters are requested in the orde
 were created: what is added while we page comes last, so no page skips or repeats a chapter.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.http.request import Request
@@ -17,8 +16,11 @@ from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, rea
 from ingestion_pipeline.reading.text.plain_text import clean_text
 from ingestion_pipeline.series.chapter import Release, chapter_number
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
-from ingestion_pipeline.sources.source import BadConfig, ConfigReader
+from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.series.platforms.configs import MangaDexConfig
 
 CHAPTER_PAGE = "https://mangadex.org/chapter/"
 
@@ -180,21 +182,12 @@ CONTENT_RATINGS = ("safe", "suggestive", "erotica", "pornographic")
 MAX_LIMIT = 500
 MAX_LISTED = 10_000  # the API refuses offset + limit beyond this
 
-_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
-_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"/(?:manga|title)/([0-9A-Za-z-]{1,64})(?=[/?#]|$)")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MangaDexFeed:
     """The chapters of one manga, in the configured languages and ratings."""
 
-    manga_id: str | None
-    api_base: str
-    languages: tuple[str, ...]
-    limit: int
-    content_ratings: tuple[str, ...]
-    include_external: bool
+    config: "MangaDexConfig"
 
     def first_request(self) -> Request:
         """Return the request of the first page."""
@@ -209,7 +202,7 @@ class MangaDexFeed:
     ) -> Request | None:
         """Return the request of the next page; None at the end, and at the API's limit."""
         page = read_page(body, None)
-        if page.end >= page.total or page.end + self.limit > MAX_LISTED:
+        if page.end >= page.total or page.end + self.config.limit > MAX_LISTED:
             return None
         return self._page_request(offset=page.end)
 
@@ -236,33 +229,34 @@ class MangaDexFeed:
         )
 
     def _page_request(self, *, offset: int) -> Request:
-        if self.manga_id is None:
+        if self.config.manga_id is None:
             raise BadConfig(
                 "a mangadex source needs the id of its manga: in its address"
                 " (https://mangadex.org/title/<id>) or as manga_id in its config"
             )
         query = [
-            ("limit", str(self.limit)),
+            ("limit", str(self.config.limit)),
             ("offset", str(offset)),
             ("order[createdAt]", "asc"),
             ("order[chapter]", "asc"),
             ("includes[]", "scanlation_group"),
-            *(("translatedLanguage[]", language) for language in self.languages),
-            *(("contentRating[]", rating) for rating in self.content_ratings),
+            *(("translatedLanguage[]", language) for language in self.config.languages),
+            *(("contentRating[]", rating) for rating in self.config.content_ratings),
         ]
-        if not self.include_external:
+        if not self.config.include_external:
             query.append(("includeExternalUrl", "0"))
-        address = f"{self.api_base}/manga/{quote(self.manga_id)}/feed?{urlencode(query)}"
+        api_base = (self.config.api_base or API_BASE).rstrip("/")
+        address = f"{api_base}/manga/{quote(self.config.manga_id)}/feed?{urlencode(query)}"
         return Request(url=address, accept="application/json")
 
     def _is_wanted(self, release: Release) -> bool:
-        is_language = not self.languages or (release.language or "").lower() in self.languages
-        return is_language and (self.include_external or (release.url or "").startswith(CHAPTER_PAGE))
+        is_language = not self.config.languages or (release.language or "").lower() in self.config.languages
+        return is_language and (self.config.include_external or (release.url or "").startswith(CHAPTER_PAGE))
 
     def _unlisted(self, pages: Sequence[FeedPage]) -> list[Problem]:
         """Return a problem if the API has more chapters than it lists."""
         end, total = max(((page.end, page.total) for page in pages), default=(0, 0))
-        if end >= total or end + self.limit <= MAX_LISTED:
+        if end >= total or end + self.config.limit <= MAX_LISTED:
             return []
         message = f"the API lists {MAX_LISTED} of {total} chapters; choose fewer languages"
         return [Problem(where=f"offset {end}", message=message)]
@@ -283,34 +277,9 @@ def configure(url: str, config: Mapping[str, object]) -> MangaDexFeed:
 
     Without address and `manga_id` it parses saved bodies and requests nothing.
     """
-    reader = ConfigReader("mangadex", config)
-    api_base = (reader.address("api_base") or API_BASE).rstrip("/")
-    feed = MangaDexFeed(
-        manga_id=_manga_id(url, reader, is_public_api=api_base == API_BASE),
-        api_base=api_base,
-        languages=reader.words("languages", default=()),
-        limit=reader.integer("limit", default=MAX_LIMIT, allowed=range(1, MAX_LIMIT + 1)),
-        content_ratings=reader.words("content_ratings", default=CONTENT_RATINGS[:3], allowed=CONTENT_RATINGS),
-        include_external=reader.flag("include_external", default=True),
-    )
-    reader.finish()
-    return feed
+    from ingestion_pipeline.series.platforms.configs import MangaDexConfig  # pydantic takes time to import
 
-
-def _manga_id(url: str, reader: ConfigReader, *, is_public_api: bool) -> str | None:
-    accepted = "the UUID of a manga" if is_public_api else "an id of letters, digits and hyphens"
-    pattern = _UUID if is_public_api else _ID
-    if configured_id := reader.text("manga_id"):
-        if not pattern.fullmatch(configured_id):
-            reader.refuse("manga_id", configured_id, accepted)
-        return configured_id
-    if not url:
-        return None
-    match = _IN_ADDRESS.search(reader.checked_address("url", url))
-    if match is None or not pattern.fullmatch(match[1]):
-        reader.refuse("url", url, f"an address with /title/ or /manga/ and {accepted}")
-        return None
-    return match[1]
+    return MangaDexFeed(config=MangaDexConfig.of("mangadex", url, config))
 
 
 PLATFORM = SeriesPlatform(

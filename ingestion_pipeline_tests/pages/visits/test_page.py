@@ -22,8 +22,8 @@ from ingestion_pipeline.pages.visits.page import (
     SoftNotFound,
     WrongType,
     classify_response,
-    rendering_of,
 )
+from ingestion_pipeline.sources.declarations import validated
 from ingestion_pipeline_tests.samples import sample
 
 CASES = yaml.safe_load((Path(__file__).parent / "expected" / "page.yaml").read_text(encoding="utf-8"))
@@ -158,7 +158,7 @@ def test_many_noscript_tags_are_classified_as_fast_as_other_pages() -> None:
 
 
 def test_a_config_without_options_gives_the_defaults() -> None:
-    assert rendering_of({"render": True, "links": {}}) == (RenderingOptions(), [])
+    assert validated(RenderingOptions, {}) == (RenderingOptions(), [])
 
 
 def test_every_option_is_parsed() -> None:
@@ -170,7 +170,7 @@ def test_every_option_is_parsed() -> None:
         "screenshot": False,
     }
 
-    assert rendering_of(config) == (
+    assert validated(RenderingOptions, config) == (
         RenderingOptions(
             setup=(Click(selector="#cookies"), RenderWait(seconds=2), Click(selector=".more")),
             load_wait_seconds=1.5,
@@ -183,7 +183,7 @@ def test_every_option_is_parsed() -> None:
 
 
 def test_a_click_discovery_has_the_limits_of_the_specification() -> None:
-    rendering, _ = rendering_of({"click_discovery": {"selector": "#list"}})
+    rendering, _ = validated(RenderingOptions, {"click_discovery": {"selector": "#list"}})
 
     assert rendering is not None
     assert rendering.discovery == ClickDiscovery(selector="#list", limit=300, wait_seconds=30)
@@ -195,7 +195,7 @@ def test_a_click_discovery_has_the_limits_of_the_specification() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mistake_is_named_with_its_key(config: dict[str, Any], field: str) -> None:
-    rendering, problems = rendering_of(config)
+    rendering, problems = validated(RenderingOptions, config)
 
     assert rendering is None
     assert [problem.field for problem in problems] == [field]
@@ -203,6 +203,6 @@ def test_a_mistake_is_named_with_its_key(config: dict[str, Any], field: str) -> 
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    _, problems = rendering_of({"setup": [{}, {"wait_seconds": 0}], "screenshot": 1})
+    _, problems = validated(RenderingOptions, {"setup": [{}, {"wait_seconds": 0}], "screenshot": 1})
 
     assert [problem.field for problem in problems] == ["setup[0]", "setup[1].wait_seconds", "screenshot"]

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
+from pydantic import create_model
 
 from ingestion_pipeline.reading.structured.items import MAX_RECORDS, ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import PLATFORMS, BadConfig, SeriesFeed, UnknownPlatform, platform
-from ingestion_pipeline.sources.source import ConfigReader
+from ingestion_pipeline.sources.platform_config import PlatformConfig, Text
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.builders import a_release
 
@@ -321,11 +322,10 @@ def test_a_refused_config_names_its_key_and_repeats_no_secret(config: dict[str, 
 
 @pytest.mark.parametrize("key", ["api_token", "ApiKey", "client_secret", "password", "auth"])
 def test_the_value_of_a_key_that_looks_secret_is_never_repeated(key: str) -> None:
-    reader = ConfigReader("rss", {key: ["canary"]})
-    reader.text(key)
+    model = create_model("Config", __base__=PlatformConfig, **{key: (Text, None)})
 
     with pytest.raises(BadConfig, match=f"{key} is not accepted; accepted: text") as failure:
-        reader.finish()
+        model.of("rss", RSS_URL, {key: ["canary"]})
     assert "canary" not in str(failure.value)
 
 
