@@ -18,7 +18,7 @@ from ingestion_pipeline.sources.status import Watched, reason, watched_source, w
 from ingestion_pipeline.store.tables import ACTIVE, model_calls, tasks, website_analyses, website_rankings
 from ingestion_pipeline.tasks.ended_tasks import ended_totals
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.websites.business import (
+from ingestion_pipeline.websites.states import (
     IS_COMPLETE,
     KINDS,
     PHASES,

@@ -39,25 +39,22 @@ from ingestion_pipeline.tasks.ended_tasks import requeue_task
 from ingestion_pipeline.tasks.errors import Resource, storable
 from ingestion_pipeline.tasks.queue import Refusal, insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
-from ingestion_pipeline.websites.business import (
+from ingestion_pipeline.websites.business import Business, business_key, home_url, parse_website_config
+from ingestion_pipeline.websites.mentions import Mentions
+from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed
+from ingestion_pipeline.websites.states import (
     BY_KIND,
     IS_COMPLETE,
     KINDS,
     PHASES,
     AnalysisStatus,
     AnswerStatus,
-    Business,
     ProviderAnswer,
     analysis_priority,
-    business_key,
     dedupe_key,
-    home_url,
     newest_analyses,
-    parse_website_config,
     task_priority,
 )
-from ingestion_pipeline.websites.mentions import Mentions
-from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed
 
 FULL_WAIT = timedelta(minutes=1)  # until there may be room again
 FIRST = PHASES[0]

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
-from ingestion_pipeline.websites.business import IS_COMPLETE, PHASES, AnalysisStatus, AnswerStatus, newest_analyses
+from ingestion_pipeline.websites.states import IS_COMPLETE, PHASES, AnalysisStatus, AnswerStatus, newest_analyses
 
 ASKING = PHASES[-1].queue
 _IS_LAST_ENDED = website_analyses.c.id.in_(newest_analyses(website_analyses.c.finished_at.is_not(None)))

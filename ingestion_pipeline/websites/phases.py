@@ -66,6 +66,21 @@ from ingestion_pipeline.websites.analysis_rows import (
     upsert_ranking,
 )
 from ingestion_pipeline.websites.business import (
+    AskedPrompt,
+    Business,
+    FetchedPage,
+    Informed,
+    Prompted,
+    PromptedBy,
+    Visit,
+    WebsiteConfig,
+    parse_website_config,
+)
+from ingestion_pipeline.websites.customer_prompts import prompts_for
+from ingestion_pipeline.websites.information import information
+from ingestion_pipeline.websites.provider_analysis import NO_PROVIDER, Analysis, WebsiteAnalysed
+from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
+from ingestion_pipeline.websites.states import (
     BY_KIND,
     BY_STATUS,
     PHASES,
@@ -74,26 +89,13 @@ from ingestion_pipeline.websites.business import (
     WEBSITE_INFO,
     WEBSITE_PROMPTS,
     AnalysisStatus,
-    AskedPrompt,
-    Business,
-    FetchedPage,
-    Informed,
     Phase,
-    Prompted,
-    PromptedBy,
     ProviderAnswer,
-    Visit,
-    WebsiteConfig,
     analysis_priority,
     asking_percent,
     dedupe_key,
-    parse_website_config,
     task_priority,
 )
-from ingestion_pipeline.websites.customer_prompts import prompts_for
-from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.provider_analysis import NO_PROVIDER, Analysis, WebsiteAnalysed
-from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,11 @@ from ingestion_pipeline.reading.llm.ledger import CheckClaim
 from ingestion_pipeline.settings import Provider, Settings, Website
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.websites.business import AnswerStatus, AskedPrompt, Business, Pair, ProviderAnswer
+from ingestion_pipeline.websites.business import AskedPrompt, Business
 from ingestion_pipeline.websites.mentions import Mentions, find_mentions, mentions_of_all
 from ingestion_pipeline.websites.name_forms import Names, folded_name
 from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, add_costs, providers_for
+from ingestion_pipeline.websites.states import AnswerStatus, Pair, ProviderAnswer
 
 MAX_SCORE = 100
 # A name that is first and repeated in all of seven answers has 105 points, so the cap.

@@ -54,15 +54,9 @@ from ingestion_pipeline.websites.analysis_rows import (
     start_analyses,
     start_first_analyses,
 )
-from ingestion_pipeline.websites.business import (
-    KINDS,
-    WEBSITE_ANALYSIS,
-    WEBSITE_INFO,
-    WEBSITE_PROMPTS,
-    AnalysisStatus,
-    parse_website_config,
-)
+from ingestion_pipeline.websites.business import parse_website_config
 from ingestion_pipeline.websites.phases import run_analyses
+from ingestion_pipeline.websites.states import KINDS, WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS, AnalysisStatus
 
 
 def _of_analysis(table: Table) -> PublishedTable:

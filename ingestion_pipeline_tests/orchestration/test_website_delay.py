@@ -9,7 +9,7 @@ import pytest
 from ingestion_pipeline.demo.model_server import demo_providers, provider_settings
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.websites.analysis_reports import latest_reports
-from ingestion_pipeline.websites.business import AnalysisStatus
+from ingestion_pipeline.websites.states import AnalysisStatus
 from ingestion_pipeline_tests.orchestration.dagster_dev import (
     Dev,
     becomes_true,

@@ -12,9 +12,10 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.demo.model_server import Say, Script, ScriptedModel
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.business import AskedPrompt, Business, PromptedBy, ProviderAnswer
+from ingestion_pipeline.websites.business import AskedPrompt, Business, PromptedBy
 from ingestion_pipeline.websites.provider_analysis import Analysis, WebsiteAnalysed
 from ingestion_pipeline.websites.provider_pool import ProviderPool, Reply, configured_providers
+from ingestion_pipeline.websites.states import ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON
 
 ACME = Business(url="https://acme.test", name="Acme", competitors=("Globex",), language="en", confidence=80)

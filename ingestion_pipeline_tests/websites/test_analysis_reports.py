@@ -16,7 +16,7 @@ from ingestion_pipeline.websites.analysis_reports import (
     visibility_rows,
     why_it_waits,
 )
-from ingestion_pipeline.websites.business import (
+from ingestion_pipeline.websites.states import (
     BY_KIND,
     PHASES,
     AnalysisStatus,

@@ -35,9 +35,10 @@ from ingestion_pipeline.websites.analysis_rows import (
     upsert_business,
     upsert_ranking,
 )
-from ingestion_pipeline.websites.business import AnswerStatus, Business, ProviderAnswer
+from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.name_forms import Names
 from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed, mentions_in, ranking_of
+from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, rows_locked_while_waiting
 from ingestion_pipeline_tests.polling_runs import add_sources, rows

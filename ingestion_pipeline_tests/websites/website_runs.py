@@ -16,8 +16,9 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
-from ingestion_pipeline.websites.business import AnalysisStatus, FetchedPage, Visit
+from ingestion_pipeline.websites.business import FetchedPage, Visit
 from ingestion_pipeline.websites.phases import run_analyses
+from ingestion_pipeline.websites.states import AnalysisStatus
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, add_sources, fetch_async, rows
 

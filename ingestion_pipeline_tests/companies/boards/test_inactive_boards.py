@@ -203,7 +203,7 @@ def add_boards(boards: Boards) -> None:
 
 
 def queue_scrape(boards: Boards, scrape_request: ScrapeRequest) -> int | Refusal:
-    return boards.apply(request_scrape, scrape_request, settings=boards.ctx.settings)
+    return boards.apply(request_scrape, scrape_request)
 
 
 def run_scrape_step(boards: Boards) -> Any:
