@@ -22,8 +22,9 @@ from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.listing_rules import filter_listing, match_result, rule_score
-from ingestion_pipeline.companies.matching.listing_runs import match_listings, rules_of
+from ingestion_pipeline.companies.matching.listing_runs import match_listings, settings_profile
 from ingestion_pipeline.companies.matching.profile import Profile, example_profile, load_profile
+from ingestion_pipeline.companies.matching.tasks import Rules
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -220,9 +221,10 @@ def _task(listing_id: int, row: dict[str, Any], *, now: datetime) -> dict[str, A
 
 def given_judged(store: Store, settings: Settings, listings: int) -> None:
     """So many listings that were judged by today's rules, and whose tasks are long gone."""
-    rules = rules_of(settings)
-    if rules is None:
-        raise RuntimeError("there is no profile")
+    profile = settings_profile(settings)
+    if not isinstance(profile, Profile):
+        raise TypeError("there is no usable profile")
+    rules = Rules(profile=profile, settings=settings)
     of = next(_number)
     with store.begin() as connection:
         now = store.clock.now(connection)

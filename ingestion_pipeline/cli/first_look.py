@@ -374,7 +374,7 @@ async def _first_page(url: str, settings: "Settings") -> tuple[bytes, str]:
 
 def recognised_by_body(body: bytes, content_type: str, url: str) -> tuple[Kind, str | None, str]:
     """Return kind, platform and reason by what the page holds: a feed, jobs, courses, or else a website."""
-    from ingestion_pipeline.companies.platforms.recognition import recognised_jobs
+    from ingestion_pipeline.companies.platforms.job_lists import recognised_jobs
     from ingestion_pipeline.reading import decode
     from ingestion_pipeline.reading.html.document import Document
 

@@ -23,7 +23,7 @@ _HTML = frozenset({"", "text/html", "application/xhtml+xml"})
 _NO_BODY = frozenset({204, 205})
 
 
-class Document:
+class BrowserDocument:
     """The main document of a page, from the requested URL through all that it leads to.
 
     Redirects, refreshes and scripts count alike; every refusal is a `WorkError`.
@@ -113,7 +113,7 @@ class Traffic:
     def __init__(
         self,
         context: BrowserContext,
-        document: Document,
+        document: BrowserDocument,
         settings: Settings,
         break_off: Callable[[Exception], None],
         *,
@@ -171,7 +171,7 @@ class Traffic:
 
         session.on("Fetch.requestPaused", paused)
         session.on("Network.dataReceived", received)
-        stages = [{"resourceType": "Document", "requestStage": stage} for stage in ("Request", "Response")]
+        stages = [{"resourceType": "BrowserDocument", "requestStage": stage} for stage in ("Request", "Response")]
         # Playwright adds invented client hints; this override sends the user agent alone.
         await session.send("Emulation.setUserAgentOverride", {"userAgent": self._user_agent})
         await session.send("Network.enable")

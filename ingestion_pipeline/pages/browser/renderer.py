@@ -26,7 +26,7 @@ from ingestion_pipeline.pages.browser.chromium import (
     has_sandbox,
     start_chromium,
 )
-from ingestion_pipeline.pages.browser.document import Document, Traffic
+from ingestion_pipeline.pages.browser.document import BrowserDocument, Traffic
 from ingestion_pipeline.pages.http.fetcher import HopCheck, wire_url
 from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts
 from ingestion_pipeline.pages.http.request import Fetched
@@ -54,7 +54,7 @@ class OpenPage:
     """An open page and the operations on it; playwright's errors are not converted."""
 
     def __init__(
-        self, page: Page, traffic: Traffic, document: Document, rendering: RenderingOptions, settings: Settings
+        self, page: Page, traffic: Traffic, document: BrowserDocument, rendering: RenderingOptions, settings: Settings
     ) -> None:
         self.page = page
         self.traffic = traffic
@@ -295,7 +295,7 @@ class PageRendering:
         self,
         chromium: Chromium,
         proxy: GuardedProxy,
-        document: Document,
+        document: BrowserDocument,
         rendering: RenderingOptions,
         settings: Settings,
     ) -> None:
@@ -481,7 +481,7 @@ class BrowserRenderer:
     async def _visit(
         self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: HopCheck | None
     ) -> Rendered:
-        document = Document(url, self._settings, check_url=check_url, clock=self._clock)
+        document = BrowserDocument(url, self._settings, check_url=check_url, clock=self._clock)
         page = PageRendering(chromium, self._proxy, document, rendering, self._settings)
         try:
             return await page.run()

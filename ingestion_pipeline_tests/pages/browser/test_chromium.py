@@ -11,7 +11,7 @@ import yaml
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.browser import NoBrowser, browser_version, find_browser
 from ingestion_pipeline.pages.browser.chromium import BadHead, GuardedProxy, Head, Pass
-from ingestion_pipeline.pages.browser.document import Document
+from ingestion_pipeline.pages.browser.document import BrowserDocument
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Reply, closed_port, endless, garbage, raw_answer
@@ -87,8 +87,8 @@ def test_without_a_browser_the_cure_is_named() -> None:
 HTML = {"content-type": "text/html; charset=utf-8"}
 
 
-def a_document(url: str = "https://a.test/") -> Document:
-    document = Document(url, load_settings({}), check_url=None, clock=lambda: NOW)
+def a_document(url: str = "https://a.test/") -> BrowserDocument:
+    document = BrowserDocument(url, load_settings({}), check_url=None, clock=lambda: NOW)
     document.begin()
     document.may_request(url)
     return document
