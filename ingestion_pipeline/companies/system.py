@@ -243,6 +243,7 @@ SYSTEM = SystemSpec(
                     " not, under the host's lease; a posting that several boards list is one row."
                 ),
                 events=board_events,
+                after=("sources", "companies"),
             ),
             coverage=CoverageQuery(of="jobs described", select=checks.coverage_query),
             read_saved=read_saved,
