@@ -199,8 +199,13 @@ async def _crawl(run: WorkRun) -> WorkReport:
     async with open_reader(ctx) as reader:
         counts = await run_ingestion(ctx, run.worker, run.fetcher, crawl_filter, renderer=run.renderer, reader=reader)
     with ctx.store.read() as connection:
-        ids = crawled_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
-        reports = [report for key in ids if (report := crawl_report(connection, key, since=since)) is not None]
+        updated = crawled_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
+        reports = [
+            report
+            for key in dict.fromkeys([*updated, *(keys or ())])
+            if (report := crawl_report(connection, key, since=since)) is not None
+            and (key in updated or not report.waiting)
+        ]
     ids = [report.source_id for report in reports]
     datasets = [report for report in dataset_reports(ctx, ids) if keys is not None or report.read]
     # Unchanged and by schedule: an earlier event has the picture already.
@@ -366,9 +371,10 @@ WORK = (
                 after="pages",
                 technologies=frozenset({"python", "sql"}),
                 description=(
-                    "The records of a catalogue, one partition a source, each field with the span of the page"
+                    "The records of a catalogue, one partition a source. Each field has the span of the page"
                     " that proves it. Materializing reads what is downloaded and not read yet, without a"
-                    " request; `crawl_catalogs` and `ingest_catalog` do it after they have fetched."
+                    " request. Refreshed by the jobs `crawl_catalogs`, which the sensor `pending_work` starts, and"
+                    " `complete_extractions`, which the sensor `extraction_completion` starts: it publishes them."
                 ),
             ),
         ),

@@ -550,8 +550,7 @@ WORK = (
                 technologies=frozenset({"python", "sql"}),
                 description=(
                     "Which listings of a board fit the profile, one partition a board. Materializing"
-                    " evaluates its waiting listings now, and again those evaluated by other rules;"
-                    " `process_listings` does so for all boards as listings arrive."
+                    " evaluates its waiting listings now, and again those evaluated by other rules."
                 ),
             ),
         ),

@@ -186,6 +186,7 @@ class Declaration(dg.Config):
         "The registered sources, one partition each. Materializing checks the declaration,"
         " recognises the platform and refreshes the row; it does not poll. With approve in its"
         " config, a discovered source that waits for approval is polled from now on."
+        " Refreshed by the sensor `new_sources` when a source is added or a source file changes."
     ),
     metadata={"dagster/column_schema": column_schema("sources")},
 )
@@ -424,6 +425,12 @@ def _poll_job(tier: Tier) -> dg.JobDefinition:
     return poll
 
 
+_POLLED_BY = (
+    "Refreshed by the jobs `poll_hot`, `poll_warm` and `poll_cold`: the schedules `hot_polling`, `warm_polling` and"
+    " `cold_polling` start them, and the sensor `pending_work` for retries."
+)
+
+
 def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
     polled = partitioned_asset(
         asset.name,
@@ -431,7 +438,7 @@ def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
         follows=asset.after,
         group=system_of(kind).name,
         kinds={"http", "sql"},
-        description=asset.description,
+        description=f"{asset.description} {_POLLED_BY}",
     )
     return polled(_poll_after_companies if len(asset.after) > 1 else _poll)
 
@@ -504,11 +511,12 @@ def _draining_job(spec: WorkSpec, job: WorkJob) -> dg.JobDefinition:
     return draining_job
 
 
-def _asset_spec(system: str, asset: WorkAsset) -> dg.AssetSpec:
+def _asset_spec(system: str, asset: WorkAsset, job: WorkJob | None) -> dg.AssetSpec:
+    refreshed_by = "" if job is None else f" Refreshed by the job `{job.name}`, which the sensor `pending_work` starts."
     return dg.AssetSpec(
         asset.name,
         deps=[dg.AssetDep(asset.after, partition_mapping=dg.IdentityPartitionMapping())],
-        description=asset.description,
+        description=asset.description + refreshed_by,
         group_name=system,
         owners=OWNERS,
         kinds=set(asset.technologies),
@@ -522,7 +530,7 @@ def _work_assets(system: str, spec: WorkSpec) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"{spec.name}_{spec.kind}",
-        specs=[_asset_spec(system, asset) for asset in spec.assets],
+        specs=[_asset_spec(system, asset, spec.job) for asset in spec.assets],
         partitions_def=SETS[kind],
         backfill_policy=MANY,
         can_subset=True,

@@ -7,7 +7,7 @@ reason for every skipped tick.
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
@@ -266,7 +266,7 @@ def pending_work(
         yield from _draining_runs(context.instance, name, now, work=work)
     # One delivery run at a time takes all notices, also those that arrive meanwhile.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
-        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now))
+        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_calm_key(context.instance, NOTICES_SHARD, now))
 
 
 def _draining_runs(
@@ -275,18 +275,23 @@ def _draining_runs(
     """Yield a run request for the job, or for each shard of it, that has work and no active run."""
     if isinstance(work, bool):
         if work and not _is_queued(instance, name, *WORKING):
-            yield dg.RunRequest(job_name=name, run_key=f"{name}:{now:%Y%m%dT%H%M%S}")
+            yield dg.RunRequest(job_name=name, run_key=_calm_key(instance, name, now))
         return
     for shard in (f"{name}:{number}" for number in work):
         if not _is_queued(instance, shard, *WORKING):
             yield dg.RunRequest(job_name=name, run_key=f"{shard}:{now:%Y%m%dT%H%M}", tags={runs.SHARD: shard})
 
 
-def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
-    """Return a run key: immediate delivery, but one run a minute after a failure."""
-    last = instance.get_runs(dg.RunsFilter(tags={runs.SHARD: NOTICES_SHARD}), limit=1)
+RUSH = 3  # runs in a minute that are started at once; work that so many leave is not for them
+
+
+def _calm_key(instance: dg.DagsterInstance, shard: str, now: datetime) -> str:
+    """Return a run key: a run at once, but one a minute after a failure, or after several in a minute."""
+    last = instance.get_runs(dg.RunsFilter(tags={runs.SHARD: shard}), limit=1)
     has_failed = bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
-    return f"notices:{now:%Y%m%dT%H%M}" + ("" if has_failed else f"{now:%S}")
+    recent = dg.RunsFilter(tags={runs.SHARD: shard}, created_after=now - timedelta(minutes=1))
+    is_slow = has_failed or instance.get_runs_count(recent) >= RUSH
+    return f"{shard}:{now:%Y%m%dT%H%M}" + ("" if is_slow else f"{now:%S}")
 
 
 WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
@@ -351,9 +356,9 @@ def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextPar
 
 def _shown_job(run: dg.DagsterRun) -> str:
     """Return the run's job; of assets materialized in the UI, whose job is Dagster's own, the job of one source."""
-    if run.job_name != IMPLICIT_ASSET_JOB_NAME:
-        return run.job_name
     assets = sorted(key.to_user_string() for key in run.asset_selection or ())
+    if run.job_name != IMPLICIT_ASSET_JOB_NAME or not assets:
+        return run.job_name
     return ", ".join(dict.fromkeys(JOB_OF_ASSET.get(asset, f"materialize {asset}") for asset in assets))
 
 

@@ -378,9 +378,9 @@ REASON_CHARS = 160
     owners=OWNERS,
     deps=["sources"],
     description=(
-        "The health of every source, the worst first, with the reason, freshness as a picture, and"
-        " numbers of queues, polls, costs and phases as plots. Refreshed by maintain every five"
-        " minutes; changes are notified."
+        "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
+        " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
+        " `maintenance` starts every five minutes."
     ),
     metadata={"dagster/column_schema": column_schema("source_health")},
 )

@@ -235,7 +235,7 @@ def add_source() -> None:
     description=(
         "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
         " and delivers what is due: by webhook, mail or your own services, within the limits of"
-        " each recipient."
+        " each recipient. Refreshed by the job `deliver_notices`, which the sensor `pending_work` starts."
     ),
     metadata={"dagster/column_schema": column_schema("notices")},
 )

@@ -206,7 +206,7 @@ SYSTEM = SystemSpec(
                 name="chapters",
                 description=(
                     "The chapters a series source lists, one partition a source. Materializing polls the"
-                    " source now, due or not, under the host's lease; unchanged listings write nothing."
+                    " source now, due or not. Unchanged listings write nothing."
                 ),
                 events=chapter_events,
             ),
