@@ -4,11 +4,13 @@ A run's claims live as long as its heartbeat. The partition sets mirror the stor
 """
 
 import logging
+import sys
 import threading
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -20,7 +22,12 @@ from dagster._core.definitions.data_version import (
     get_input_event_pointer_tag,
 )
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
-from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -62,8 +69,9 @@ def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None
         instance = dg.DagsterInstance.ephemeral()
     with instance:
         job = definitions.resolve_job_def(name)
-        # The UI lists the runs of a job by this tag, which only the daemon and the UI set.
-        label = f"{definitions.get_repository_def().name}@{CODE_LOCATION}"
+        # The UI lists a run under Jobs and in Timeline by its origin, which Dagster gives only to what it launches.
+        listed: Any = instance
+        listed.create_run_for_job = partial(instance.create_run_for_job, remote_job_origin=_origin(definitions, name))
         if partition_key is not None:
             for set_name in set_names(Kind(partition_key.partition(":")[0])):
                 register_keys(instance, set_name, [partition_key])
@@ -72,12 +80,17 @@ def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None
             run_config=QUIET,
             raise_on_error=False,
             partition_key=partition_key,
-            tags={REPOSITORY_LABEL_TAG: label},
         )
     errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
     if any(_is_interrupt(error) for error in errors):
         raise KeyboardInterrupt
     return result.success, [error.to_string() for error in errors]
+
+
+def _origin(definitions: dg.Definitions, job: str) -> RemoteJobOrigin:
+    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=CODE_LOCATION)
+    location = ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=CODE_LOCATION)
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, definitions.get_repository_def().name), job)
 
 
 def _error_of(event: dg.DagsterEvent) -> SerializableErrorInfo | None:
@@ -131,7 +144,7 @@ def differences(expected: Collection[str], registered: Collection[str]) -> tuple
 
 def is_started_by_ours(run: dg.DagsterRun) -> bool:
     """Return whether the daemon, the UI or a command of ours started the run, and not `dagster job execute`."""
-    return run.remote_job_origin is not None or REPOSITORY_LABEL_TAG in run.tags
+    return run.remote_job_origin is not None
 
 
 def import_sources(ctx: RunContext, log: logging.Logger) -> None:

@@ -258,3 +258,5 @@ def test_a_run_of_a_command_is_listed_with_the_jobs_of_the_code_location(install
         [run] = instance.get_runs(dg.RunsFilter(tags={".dagster/repository": "__repository__@ingestion_pipeline"}))
 
     assert (has_succeeded, run.job_name) == (True, "poll_hot")
+    assert run.remote_job_origin is not None  # Timeline lists by it
+    assert run.remote_job_origin.location_name == "ingestion_pipeline"
