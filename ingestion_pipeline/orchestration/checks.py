@@ -352,18 +352,17 @@ def evaluate_planned_checks(context: dg.HookContext) -> None:
 
 def _evaluation(ctx: RunContext, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation:
     """Return the check's result on what is stored now."""
-    check = CHECKS.get(key)
-    if check is not None:
-        found, severity_ = _findings(ctx, check), severity(check)
+    if (check := CHECKS.get(key)) is not None:
+        failures, shown_as = _findings(ctx, check), severity(check)
     else:
-        found = _asset_findings(ctx, CONTRACTS[key.asset_key.to_user_string()], None)
-        severity_ = _severity(found)
+        failures = _asset_findings(ctx, CONTRACTS[key.asset_key.to_user_string()], None)
+        shown_as = _severity(failures)
     return dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
         check_name=key.name,
-        passed=not found,
-        severity=severity_,
-        metadata=evaluation_metadata(found),
+        passed=not failures,
+        severity=shown_as,
+        metadata=evaluation_metadata(failures),
     )
 
 
