@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler, PageDone
+from ingestion_pipeline.catalogs.datasets.finishing import running
 from ingestion_pipeline.catalogs.datasets.publishing import readable_entity_types
 from ingestion_pipeline.catalogs.detection.detection_tasks import run_detection
 from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
@@ -38,6 +39,7 @@ from ingestion_pipeline.engine.system_spec import (
     WorkJob,
     WorkReport,
     WorkRun,
+    WorkScope,
     WorkSpec,
     all_failed,
     picture,
@@ -197,8 +199,13 @@ async def _crawl(run: WorkRun) -> WorkReport:
     async with open_reader(ctx) as reader:
         counts = await run_ingestion(ctx, run.worker, run.fetcher, crawl_filter, renderer=run.renderer, reader=reader)
     with ctx.store.read() as connection:
-        ids = crawled_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
-        reports = [report for key in ids if (report := crawl_report(connection, key, since=since)) is not None]
+        updated = crawled_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
+        reports = [
+            report
+            for key in dict.fromkeys([*updated, *(keys or ())])
+            if (report := crawl_report(connection, key, since=since)) is not None
+            and (key in updated or not report.waiting)
+        ]
     ids = [report.source_id for report in reports]
     datasets = [report for report in dataset_reports(ctx, ids) if keys is not None or report.read]
     # Unchanged and by schedule: an earlier event has the picture already.
@@ -207,7 +214,8 @@ async def _crawl(run: WorkRun) -> WorkReport:
         AssetEvent(
             asset="pages",
             partition=report.source_id,
-            metadata={**report.metadata, **_preview(ctx, report.source_id, since=pictured_since)},
+            metadata={**_preview(ctx, report.source_id, since=pictured_since), **report.metadata},
+            has_data=report.has_pages,
         )
         for report in reports
         # by schedule only if it found something new, failed somewhere, or has just finished
@@ -215,9 +223,10 @@ async def _crawl(run: WorkRun) -> WorkReport:
     ]
     return WorkReport(
         numbers=asdict(counts.crawled) | {f"reading_{name}": count for name, count in asdict(counts.read).items()},
-        events=[*events, *map(dataset_event, datasets)],
+        events=[*events, *(dataset_event(report, is_requested=keys is not None) for report in datasets)],
         written={"pages": ids, "datasets": [report.source_id for report in datasets]},
         failure=_crawl_failure(reports, keys),
+        message=_all_fetched(reports) if keys is not None else None,
     )
 
 
@@ -240,11 +249,30 @@ def _crawl_failure(reports: Sequence[CrawlReport], keys: list[str] | None) -> st
         is_all_failed = reports and all(report.total == report.failed for report in reports)
         named = ", ".join(report.source_id for report in reports[:5])
         return f"every page of {named} failed; `ingest dead-letters list` shows why" if is_all_failed else None
-    if any(report.fetched for report in reports):
+    if any(report.fetched for report in reports) or _all_fetched(reports):
         return None
     return (
         f"no page of {', '.join(keys[:5])} was fetched: another run has the host, robots.txt forbids it, or the"
         " root failed; `ingest sources show ID` shows which"
+    )
+
+
+def _all_fetched(reports: Sequence[CrawlReport]) -> str | None:
+    """Return that there was nothing to do, if every page had been fetched before the run."""
+    has_work = any(report.fetched or report.failed or report.waiting for report in reports)
+    if has_work or not reports or not all(report.has_pages for report in reports):
+        return None
+    return "nothing waits: every page is fetched; the extraction finishes within a minute"
+
+
+def _still_running(ctx: RunContext, scope: WorkScope) -> str:
+    """Return how to cancel the extractions that the cancelled run leaves to the next."""
+    with ctx.store.read() as connection:
+        ids = [str(row.id) for row in running(connection, source_ids=scope.source_ids)]
+    first = ids[0] if ids else "ID"
+    return (
+        f"the run is cancelled, its extraction is not: the next run continues {', '.join(ids[:5]) or 'it'};"
+        f" `ingest extractions cancel {first}` or the job control_extraction ends it"
     )
 
 
@@ -254,12 +282,21 @@ async def _read(run: WorkRun) -> WorkReport:
     async with open_reader(run.ctx) as reader:
         counts = await run_extraction(run.ctx, run.worker, CrawlFilter(source_ids=keys), reader=reader)
     reports = dataset_reports(run.ctx, keys)
+    events = [dataset_event(report, is_requested=True) for report in reports]
     return WorkReport(
         numbers=asdict(counts),
-        events=list(map(dataset_event, reports)),
+        events=events,
         written={"datasets": keys},
-        failure=None if reports else f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
+        failure=None if any(event.has_data for event in events) else _nothing_read(reports, keys),
+        message="nothing waits: every downloaded page is read" if counts == ReadCounts() else None,
     )
+
+
+def _nothing_read(reports: Sequence[DatasetReport], keys: Sequence[str]) -> str:
+    named = ", ".join(keys[:5])
+    if any(report.read for report in reports):
+        return f"no page of {named} has a record: `ingest extractions list` shows why"
+    return f"no page of {named} was ever fetched: materialize `pages` first"
 
 
 @asynccontextmanager
@@ -322,6 +359,7 @@ WORK = (
             ),
         ),
         request=start_now,
+        after_cancel=_still_running,
     ),
     WorkSpec(
         name="read",
@@ -333,9 +371,10 @@ WORK = (
                 after="pages",
                 technologies=frozenset({"python", "sql"}),
                 description=(
-                    "The records of a catalogue, one partition a source, each field with the span of the page"
+                    "The records of a catalogue, one partition a source. Each field has the span of the page"
                     " that proves it. Materializing reads what is downloaded and not read yet, without a"
-                    " request; `crawl_catalogs` and `ingest_catalog` do it after they have fetched."
+                    " request. Refreshed by the jobs `crawl_catalogs`, which the sensor `pending_work` starts, and"
+                    " `complete_extractions`, which the sensor `extraction_completion` starts: it publishes them."
                 ),
             ),
         ),

@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, exists, false, func
 from ingestion_pipeline.catalogs.datasets.dataset_items import UNCHANGED
 from ingestion_pipeline.catalogs.datasets.finishing import Ended, progress
 from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod
-from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, PageStatus
-from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, preview_table
+from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, DatasetStatus, PageStatus
+from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, preview_table, rounded_usd
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 
@@ -26,7 +26,7 @@ _BY_RULES = [ExtractionMethod.API, ExtractionMethod.EMBEDDED, ExtractionMethod.S
 class CrawlReport:
     """A source's last extraction, of whose `total` pages these were fetched, or failed, since the requested moment.
 
-    `metadata` is what its event shows.
+    `has_pages` is whether any page of it was ever fetched; `metadata` is what its event shows.
     """
 
     source_id: str
@@ -35,6 +35,7 @@ class CrawlReport:
     new: int
     failed: int
     waiting: int
+    has_pages: bool
     metadata: Mapping[str, EventValue]
 
 
@@ -94,6 +95,7 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
     unchanged = sum(group.pages for group in ends if group.outcome == "same")
     failed = {group.failure: group.pages for group in ends if group.outcome is None and group.failure}
     left: int = connection.execute(waiting).scalar_one()
+    obtained = select(pages.c.id).where(of_it, pages.c.outcome.is_not(None)).limit(1)
     metadata: dict[str, EventValue] = {
         "fetched": new + unchanged,
         "new": new,
@@ -102,9 +104,8 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
         "waiting": left,
         "pages": row.page_count,
         "bytes": int(sum(group.bytes for group in ends)),
-        "too_deep": row.too_deep,
-        "over_budget": row.over_budget,
         **{f"failed_{name}": count for name, count in failed.items()},
+        **{name: count for name in ("too_deep", "over_budget") if (count := getattr(row, name))},
         "extraction": f"{row.id}, {row.status}",
     }
     if hosts := _host_times(connection, row.id, since):
@@ -119,6 +120,7 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
         new=new,
         failed=sum(failed.values()),
         waiting=left,
+        has_pages=connection.execute(obtained).first() is not None,
         metadata=metadata,
     )
 
@@ -164,13 +166,15 @@ def newest_picture(connection: Connection, source_id: str, *, since: datetime | 
 class DatasetReport:
     """The dataset of a source's last extraction: its own, or the one it has confirmed so far.
 
-    `read` is the number of pages whose records are known; `metadata` is what its event shows.
+    `read` is the number of pages whose records are known; `metadata` is what its event shows. `is_published` is
+    whether the source has a published dataset, this one or an earlier.
     """
 
     source_id: str
     entity_type: str | None
     version: int | None
     read: int
+    is_published: bool
     metadata: Mapping[str, EventValue]
     preview: Sequence[Mapping[str, Any]]
 
@@ -180,18 +184,21 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
     last = _last_extraction(connection, source_id)
     if last is None:
         return None
+    published = select(datasets.c.id).where(
+        datasets.c.source_id == source_id, datasets.c.status == DatasetStatus.PUBLISHED.value
+    )
     own, by_status = _dataset(connection, last), _pages_by_status(connection, last.id)
     counts, (carried, by_rules) = progress(connection, [last.id])[last.id], _saved_pages(connection, last.id)
     metadata: dict[str, EventValue] = {
         **_item_counts(connection, own, last),
         "kept_of_failed_pages": counts.kept_items,
+        "cost_usd": rounded_usd(sum(line.cost_usd for line in counts.costs)),
         "input_tokens": sum(line.input_tokens for line in counts.costs),
         "output_tokens": sum(line.output_tokens for line in counts.costs),
         "saved_by_cache": counts.saved,
         "saved_by_unchanged": carried,
         "saved_by_rules": by_rules,
         **{f"pages_{state.lower()}": count for state, count in by_status.items()},
-        "cost_usd": float(sum(line.cost_usd for line in counts.costs)),
     }
     if own is not None and (share := _grounded_share(connection, own)) is not None:
         metadata["grounding_rate"] = round(share, 4)
@@ -205,6 +212,7 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
         source_id=source_id,
         entity_type=own.entity_type if own else None,
         version=own.version if own else None,
+        is_published=connection.execute(published.limit(1)).first() is not None,
         read=sum(by_status.get(status, 0) for status in (PageStatus.SUCCESS, PageStatus.EXTRACTED_NO_DATA)),
         metadata=metadata,
         preview=_preview(connection, own) if own else [],
@@ -295,15 +303,20 @@ def _preview(connection: Connection, own: Row[Any]) -> list[Mapping[str, Any]]:
     return list(connection.execute(query).scalars())
 
 
-def dataset_event(report: DatasetReport, more: Mapping[str, EventValue] | None = None) -> AssetEvent:
-    """Return the event of the source's dataset; numbers, since Dagster plots them."""
-    metadata: dict[str, EventValue] = {**report.metadata, **(more or {})}
+def dataset_event(
+    report: DatasetReport, more: Mapping[str, EventValue] | None = None, *, is_requested: bool = False
+) -> AssetEvent:
+    """Return the event of the source's dataset; numbers, since Dagster plots them.
+
+    It has data once a dataset is published; if a person requested it, as soon as it has items.
+    """
+    metadata: dict[str, EventValue] = {"preview": preview_table(report.preview)} if report.preview else {}
+    metadata |= {**report.metadata, **(more or {})}
     if report.version is not None:  # the command that exports this very version
         name = report.entity_type or "data_items"
         metadata["export"] = f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
-    if report.preview:
-        metadata["preview"] = preview_table(report.preview)
-    return AssetEvent(asset="datasets", partition=report.source_id, metadata=metadata)
+    has_data = report.is_published or (is_requested and bool(report.metadata["items"]))
+    return AssetEvent(asset="datasets", partition=report.source_id, metadata=metadata, has_data=has_data)
 
 
 def end_metadata(ended: Ended) -> dict[str, EventValue]:

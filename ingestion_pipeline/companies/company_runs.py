@@ -40,7 +40,12 @@ from ingestion_pipeline.companies.board_discovery import (
 )
 from ingestion_pipeline.companies.boards.board_polls import drain_scrapes
 from ingestion_pipeline.companies.boards.listing_rows import update_rows
-from ingestion_pipeline.companies.matching.listing_runs import are_listings_waiting, match_listings, settings_profile
+from ingestion_pipeline.companies.matching.listing_runs import (
+    MatchCounts,
+    are_listings_waiting,
+    match_listings,
+    settings_profile,
+)
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.records import (
     COMPANY,
@@ -501,6 +506,7 @@ async def _judge(run: WorkRun) -> WorkReport:
         numbers=asdict(done.counts) | {"rejudged": done.rejudged, "closed": done.closed},
         events=list(map(match_event, reports)),
         written={"job_matches": board_ids},
+        message="nothing waits: every listing is evaluated" if keys and done.counts == MatchCounts() else None,
         warning=done.problem,
     )
 
@@ -544,8 +550,7 @@ WORK = (
                 technologies=frozenset({"python", "sql"}),
                 description=(
                     "Which listings of a board fit the profile, one partition a board. Materializing"
-                    " evaluates its waiting listings now, and again those evaluated by other rules;"
-                    " `process_listings` does so for all boards as listings arrive."
+                    " evaluates its waiting listings now, and again those evaluated by other rules."
                 ),
             ),
         ),

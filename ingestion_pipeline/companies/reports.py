@@ -22,6 +22,7 @@ from ingestion_pipeline.engine.system_spec import (
     picture,
     plain,
     preview_table,
+    rounded_usd,
 )
 from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.store.tables import (
@@ -453,18 +454,18 @@ def company_event(report: CompanyReport) -> AssetEvent:
     row, quality = report.row, report.row["quality"]
     points: Mapping[str, int] = row["score_parts"] or {}
     metadata: dict[str, EventValue] = {
+        "boards": Markdown(_board_table(row["boards"] or [])),
         "outcome": str(quality.get("level")),
         "website": Url(row["website"]),
-        "pages": len(quality.get("pages", ())),
-        "pages_failed": dict(quality.get("pages_failed", {})),
-        "missing": ", ".join(quality.get("missing", ())) or "nothing",
-        "technologies": row["tech_stack"] or {},
-        "boards": Markdown(_board_table(row["boards"] or [])),
-        "boards_found": len(row["boards"] or []),
         "score": row["score"] or 0,
         "tier": row["tier"] or "",
+        "technologies": row["tech_stack"] or {},
+        "missing": ", ".join(quality.get("missing", ())) or "nothing",
+        "pages": len(quality.get("pages", ())),
+        "pages_failed": dict(quality.get("pages_failed", {})),
+        "boards_found": len(row["boards"] or []),
+        "cost_usd": rounded_usd(report.cost_usd),
         "refused_spawns": len(report.refusals),
-        "cost_usd": float(report.cost_usd),
     }
     metadata |= {f"facts_by_{method}": count for method, count in report.facts_by_method.items()}
     metadata |= {f"points_{part}": count for part, count in points.items()}
@@ -489,6 +490,7 @@ def board_events(connection: Connection, source_ids: Collection[str]) -> list[As
 
 def _board_event(report: BoardReport) -> AssetEvent:
     metadata: dict[str, EventValue] = {
+        "newest": Markdown(listing_table(report.newest)),
         "outcome": report.outcome[:2_000],
         "url": Url(report.url),
         "tier": report.tier,
@@ -498,9 +500,8 @@ def _board_event(report: BoardReport) -> AssetEvent:
         "filtered": sum(report.filtered.values()),
         "skipped": report.skipped,
         "matched": report.matched,
-        "not_judged_yet": report.waiting,
+        "not_evaluated_yet": report.waiting,
         "filtered_by_reason": Markdown(reason_table(report.filtered)),
-        "newest": Markdown(listing_table(report.newest)),
     }
     if report.company:
         metadata["company"] = report.company[:200]
@@ -534,16 +535,17 @@ def listing_table(listings: Sequence[RowMapping]) -> str:
 
 def match_event(report: MatchReport) -> AssetEvent:
     """Return the event of the board's funnel; numbers, since Dagster plots them."""
-    metadata: dict[str, EventValue] = {
+    metadata: dict[str, EventValue] = {}
+    if report.best:
+        rows = [{name: match[name] for name in MATCH_COLUMNS} for match in report.best]
+        metadata["best_matches"] = preview_table(rows, cell_chars=200)
+    metadata |= {
         **{name: getattr(report, name) for name in ("listings", "waiting", "filtered", "skipped", "matched")},
         **{f"filtered_by_{name}": count for name, count in report.filtered_by.items()},
     }
     if report.scores:
         image = picture(histogram(report), name="scores")
         metadata |= {"scores": image} if image else {}
-    if report.best:
-        rows = [{name: match[name] for name in MATCH_COLUMNS} for match in report.best]
-        metadata["best_matches"] = preview_table(rows, cell_chars=200)
     return AssetEvent(asset="job_matches", partition=report.source_id, metadata=metadata)
 
 

@@ -240,9 +240,10 @@ SYSTEM = SystemSpec(
                 name="job_listings",
                 description=(
                     "The jobs a board lists, one partition a board. Materializing polls the board now, due or"
-                    " not, under the host's lease; a posting that several boards list is one row."
+                    " not. A posting that several boards list is one row."
                 ),
                 events=board_events,
+                after=("sources", "companies"),
             ),
             coverage=CoverageQuery(of="jobs described", select=checks.coverage_query),
             read_saved=read_saved,

@@ -90,11 +90,15 @@ EventValue = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssetEvent:
-    """A partition of an asset was written: what people see of it. Unknown numbers are left out."""
+    """A partition of an asset was written: what people see of it. Unknown numbers are left out.
+
+    Without `has_data` the work found nothing, or publishes nothing: the partition is not shown as materialized.
+    """
 
     asset: str
     partition: str
     metadata: Mapping[str, EventValue]
+    has_data: bool = True
 
 
 def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
@@ -107,6 +111,11 @@ def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
 def moment(at: datetime | None) -> str:
     """Format the time for tables; empty for None."""
     return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
+
+
+def rounded_usd(amount: Decimal | float) -> float:
+    """Return the dollars for people: to the cent; less than a dollar with two digits."""
+    return round(float(amount), 2) if amount >= 1 else float(f"{amount:.2g}")
 
 
 def picture(body: bytes, *, name: str = "screenshot") -> Markdown | None:
@@ -407,13 +416,14 @@ class WorkRun:
 class WorkReport:
     """What a run did: numbers, events, and the sources whose rows it wrote, by asset.
 
-    `failure` is why the whole run has failed; `warning` is logged.
+    `failure` is why the whole run has failed; `message` and `warning` are logged.
     """
 
     numbers: Mapping[str, Any]
     events: Sequence[AssetEvent] = ()
     written: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     failure: str | None = None
+    message: str | None = None
     warning: str | None = None
 
 
@@ -447,6 +457,7 @@ class WorkSpec:
     """Work for sources of a kind: of all that wait by a job, of some by materializing their partitions.
 
     `request` starts the work of requested sources, due or not, and returns a message for each.
+    `after_cancel` returns what a cancelled run leaves behind, and how to end that.
     """
 
     name: str
@@ -455,6 +466,7 @@ class WorkSpec:
     job: WorkJob | None = None
     assets: tuple[WorkAsset, ...] = ()
     request: Callable[[RunContext, list[str]], Mapping[str, str]] | None = None
+    after_cancel: Callable[[RunContext, WorkScope], str] | None = None
 
 
 # Counts of a run that are neither a success nor a failure.
@@ -476,12 +488,14 @@ def all_failed(counts: Mapping[str, int], noun: str) -> str | None:
 class PolledAsset:
     """The asset of a polled kind, one partition a source: materializing one polls the source now.
 
-    `events` returns what is reported of these sources. The job `ingest_` and the kind materializes it.
+    `events` returns what is reported of these sources. The job `ingest_` and the kind materializes it. `after` are
+    the assets that it is made from.
     """
 
     name: str
     description: str
     events: Callable[[Connection, Collection[str]], list[AssetEvent]]
+    after: tuple[str, ...] = ("sources",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

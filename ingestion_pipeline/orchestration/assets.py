@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 from pydantic import Field
 from sqlalchemy import Connection
 
@@ -35,6 +36,7 @@ from ingestion_pipeline.orchestration.checks import (
     changed_checks,
     checks_of,
     column_schema,
+    evaluate_planned_checks,
     reported_checks,
     written_contracts,
 )
@@ -42,6 +44,7 @@ from ingestion_pipeline.orchestration.runs import (
     OWNERS,
     SETS,
     SOURCES,
+    AnyEvent,
     RunContextParam,
     declared,
     is_fresh,
@@ -78,13 +81,16 @@ def partitioned_asset(
     name: str,
     *,
     of: dg.DynamicPartitionsDefinition,
-    follows: tuple[str, str],
+    follows: Sequence[str],
     group: str,
     kinds: set[str],
     description: str,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Return a graph asset on the same partition of another, named by (parameter, asset)."""
-    parameter, before = follows
+    """Return a graph asset on the same partition of the first that it follows; any partition of the others is used.
+
+    The parameters of its function are named like these assets.
+    """
+    mappings = dict.fromkeys(follows, dg.AllPartitionMapping()) | {follows[0]: dg.IdentityPartitionMapping()}
     return dg.graph_asset(
         name=name,
         partitions_def=of,
@@ -93,8 +99,10 @@ def partitioned_asset(
         kinds=kinds,
         owners=OWNERS,
         ins={
-            parameter: dg.AssetIn(key=before, dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping())
+            before: dg.AssetIn(dagster_type=dg.Nothing, partition_mapping=mapping)
+            for before, mapping in mappings.items()
         },
+        hooks={evaluate_planned_checks},
         description=description,
         metadata={"dagster/column_schema": column_schema(name)},
     )
@@ -168,6 +176,7 @@ class Declaration(dg.Config):
 
 @dg.asset(
     name="sources",
+    hooks={evaluate_planned_checks},
     partitions_def=SOURCES,
     backfill_policy=MANY,
     group_name="sources",
@@ -177,6 +186,7 @@ class Declaration(dg.Config):
         "The registered sources, one partition each. Materializing checks the declaration,"
         " recognises the platform and refreshes the row; it does not poll. With approve in its"
         " config, a discovered source that waits for approval is polled from now on."
+        " Refreshed by the sensor `new_sources` when a source is added or a source file changes."
     ),
     metadata={"dagster/column_schema": column_schema("sources")},
 )
@@ -244,6 +254,8 @@ def fetch(context: dg.OpExecutionContext, run_context: RunContextParam) -> Batch
     """
     kind = _KIND_OF_JOB.get(context.job_name)
     keys = None if runs.TIER in context.run.tags else requested_keys(context, kind.value if kind else "series")
+    if keys is None and not runs.is_started_by_ours(context.run):  # no sensor imports them
+        runs.import_sources(run_context, context.log)
     started_at = run_context.store.now()
     claim_filter = _claim_filter(context, run_context, keys)
     with runs.working(run_context, run_id=context.run_id, job=context.job_name) as worker:
@@ -351,9 +363,7 @@ def _poll_worker(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) 
     return runs.working(ctx, run_id=context.run_id, job=context.job_name, owner=batch["owner"])
 
 
-def _materializations(
-    context: dg.OpExecutionContext, ctx: RunContext, batch: Batch
-) -> Iterator[dg.AssetMaterialization]:
+def _materializations(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) -> Iterator[AnyEvent]:
     """Yield events of requested sources that succeeded, or of unreported changes.
 
     Reported and marked in one transaction, a few at a time: two runs that report at the same moment
@@ -381,7 +391,7 @@ def _materializations(
 
 def _report_sources(
     context: dg.OpExecutionContext, ctx: RunContext, connection: Connection, source_ids: Sequence[str]
-) -> Iterator[dg.AssetMaterialization]:
+) -> Iterator[AnyEvent]:
     for kind, ids in _by_kind(source_ids).items():
         now = ctx.store.clock.now(connection)
         events = with_expectations(connection, POLLED[kind].events(connection, ids), now=now, settings=ctx.settings)
@@ -415,19 +425,30 @@ def _poll_job(tier: Tier) -> dg.JobDefinition:
     return poll
 
 
+_POLLED_BY = (
+    "Refreshed by the jobs `poll_hot`, `poll_warm` and `poll_cold`: the schedules `hot_polling`, `warm_polling` and"
+    " `cold_polling` start them, and the sensor `pending_work` for retries."
+)
+
+
 def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
-    @partitioned_asset(
+    polled = partitioned_asset(
         asset.name,
         of=SETS[kind],
-        follows=("sources", "sources"),
+        follows=asset.after,
         group=system_of(kind).name,
         kinds={"http", "sql"},
-        description=asset.description,
+        description=f"{asset.description} {_POLLED_BY}",
     )
-    def poll(sources: None) -> None:
-        return report(ingest(extract(fetch(sources))))
+    return polled(_poll_after_companies if len(asset.after) > 1 else _poll)
 
-    return poll
+
+def _poll(sources: None) -> None:
+    return report(ingest(extract(fetch(sources))))
+
+
+def _poll_after_companies(sources: None, companies: None) -> None:
+    return report(ingest(extract(fetch([sources, companies]))))
 
 
 POLL_JOBS: dict[Tier, dg.JobDefinition] = {tier: _poll_job(tier) for tier in Tier}
@@ -444,10 +465,17 @@ def _run_work(
     not be released. `asyncio.run` unwinds it.
     """
     run = context.run
-    with runs.working(ctx, run_id=run.run_id, job=run.job_name) as worker:
-        report, problem = asyncio.run(_work(ctx, worker, spec, scope))
+    try:
+        with runs.working(ctx, run_id=run.run_id, job=run.job_name) as worker:
+            report, problem = asyncio.run(_work(ctx, worker, spec, scope))
+    except DagsterExecutionInterruptedError:
+        if spec.after_cancel is not None:
+            context.log.warning("%s", spec.after_cancel(ctx, scope))
+        raise
     runs.end_run(ctx.store, run_id=run.run_id)
     context.log.info("%s finished %s", spec.name, key_values(dict(report.numbers)) or "tasks=0")
+    if report.message is not None:
+        context.log.info("%s", report.message)
     if report.warning is not None:
         context.log.warning("%s", report.warning)
     kind_set = SETS[Kind(spec.kind)].name or ""
@@ -483,11 +511,12 @@ def _draining_job(spec: WorkSpec, job: WorkJob) -> dg.JobDefinition:
     return draining_job
 
 
-def _asset_spec(system: str, asset: WorkAsset) -> dg.AssetSpec:
+def _asset_spec(system: str, asset: WorkAsset, job: WorkJob | None) -> dg.AssetSpec:
+    refreshed_by = "" if job is None else f" Refreshed by the job `{job.name}`, which the sensor `pending_work` starts."
     return dg.AssetSpec(
         asset.name,
         deps=[dg.AssetDep(asset.after, partition_mapping=dg.IdentityPartitionMapping())],
-        description=asset.description,
+        description=asset.description + refreshed_by,
         group_name=system,
         owners=OWNERS,
         kinds=set(asset.technologies),
@@ -501,10 +530,11 @@ def _work_assets(system: str, spec: WorkSpec) -> dg.AssetsDefinition:
 
     @dg.multi_asset(
         name=f"{spec.name}_{spec.kind}",
-        specs=[_asset_spec(system, asset) for asset in spec.assets],
+        specs=[_asset_spec(system, asset, spec.job) for asset in spec.assets],
         partitions_def=SETS[kind],
         backfill_policy=MANY,
         can_subset=True,
+        hooks={evaluate_planned_checks},
     )
     def materialize(context: dg.AssetExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
         keys = requested_keys(context, kind.value)
@@ -526,10 +556,13 @@ def _request_work(context: StepContext, ctx: RunContext, spec: WorkSpec, keys: l
         context.log.info("%s requested source=%s: %s", spec.name, key, outcome)
 
 
+JOB_OF_ASSET = {asset.name: f"ingest_{kind.value}" for kind, asset in POLLED.items()}
+JOB_OF_ASSET |= {"notices": "deliver_notices", "source_health": "maintain"}
 _WORK = [(system.name, spec) for system in systems() for spec in system.work]
 WORK_JOBS = {spec.job.name: spec.job for _, spec in _WORK if spec.job is not None}
 DRAINING_JOBS = {spec.job.name: _draining_job(spec, spec.job) for _, spec in _WORK if spec.job is not None}
 WORK_ASSETS = [_work_assets(system, spec) for system, spec in _WORK if spec.assets]
+JOB_OF_ASSET |= {asset.name: f"ingest_{spec.kind}" for _, spec in _WORK for asset in spec.assets}
 # The other assets are made from these, and are materialized on their own.
 INGEST_JOBS = [
     ingest_job(Kind(spec.kind), *(asset.name for asset in spec.assets))

@@ -7,24 +7,36 @@ reason for every skipped tick.
 import json
 import warnings
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import REPORTED_EVENTS
 from ingestion_pipeline.notices.queries import is_work_waiting
-from ingestion_pipeline.notices.subscriptions import declare
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
 from ingestion_pipeline.orchestration import runs
-from ingestion_pipeline.orchestration.assets import DRAINING_JOBS, POLL_JOBS, WORK_JOBS
+from ingestion_pipeline.orchestration.assets import (
+    DRAINING_JOBS,
+    INGEST_JOBS,
+    JOB_OF_ASSET,
+    POLL_JOBS,
+    POLLED_JOBS,
+    WORK_JOBS,
+)
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices, extraction_completion, maintain
-from ingestion_pipeline.orchestration.runs import SETS, SOURCES, RunContextParam, declared, differences
-from ingestion_pipeline.registry import declared as begin_declared
-from ingestion_pipeline.registry import definition_check
+from ingestion_pipeline.orchestration.runs import (
+    SETS,
+    SOURCES,
+    RunContextParam,
+    declared,
+    differences,
+    import_sources,
+)
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.files import fingerprints, import_files, partition_keys
+from ingestion_pipeline.sources.files import fingerprints, partition_keys
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import (
     backlog,
@@ -139,7 +151,7 @@ def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextPara
     before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
     files = fingerprints(run_context.settings.sources)
     if files != before.get("files") or _has_lost_sources(run_context, before):
-        _import(context, run_context)
+        import_sources(run_context, context.log)
     with run_context.store.read() as connection:
         total, disabled, newest = source_counts(connection)
         now = run_context.store.clock.now(connection)
@@ -166,22 +178,6 @@ def _has_lost_sources(ctx: RunContext, before: dict[str, Any]) -> bool:
     """Return whether the store holds fewer sources than before: another database."""
     with ctx.store.read() as connection:
         return source_counts(connection)[0] < before["census"][0]
-
-
-def _import(context: dg.SensorEvaluationContext, ctx: RunContext) -> None:
-    result = import_files(ctx.store, ctx.settings.sources, check=definition_check(ctx.settings.sources))
-    for problem in result.problems:
-        context.log.warning("not imported: %s", problem)
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
-        begin_declared(connection, now=now)
-        recipients = declare(connection, result.recipients, now=now)
-    sources = result.registered
-    if sources.added or sources.updated or recipients.added or recipients.updated:
-        context.log.info(
-            "source files imported sources_added=%d sources_updated=%d recipients_added=%d recipients_updated=%d",
-            *(sources.added, sources.updated, recipients.added, recipients.updated),
-        )
 
 
 def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
@@ -236,7 +232,8 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
 
 @dg.sensor(
     name="pending_work",
-    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values(), deliver_notices],
+    # The last are those of single sources: the page of each asset that this sensor's runs refresh names it.
+    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values(), deliver_notices, *POLLED_JOBS, *INGEST_JOBS],
     minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
     default_status=RUNNING,
     description=(
@@ -269,7 +266,7 @@ def pending_work(
         yield from _draining_runs(context.instance, name, now, work=work)
     # One delivery run at a time takes all notices, also those that arrive meanwhile.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
-        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now))
+        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_calm_key(context.instance, NOTICES_SHARD, now))
 
 
 def _draining_runs(
@@ -278,18 +275,23 @@ def _draining_runs(
     """Yield a run request for the job, or for each shard of it, that has work and no active run."""
     if isinstance(work, bool):
         if work and not _is_queued(instance, name, *WORKING):
-            yield dg.RunRequest(job_name=name, run_key=f"{name}:{now:%Y%m%dT%H%M%S}")
+            yield dg.RunRequest(job_name=name, run_key=_calm_key(instance, name, now))
         return
     for shard in (f"{name}:{number}" for number in work):
         if not _is_queued(instance, shard, *WORKING):
             yield dg.RunRequest(job_name=name, run_key=f"{shard}:{now:%Y%m%dT%H%M}", tags={runs.SHARD: shard})
 
 
-def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
-    """Return a run key: immediate delivery, but one run a minute after a failure."""
-    last = instance.get_runs(dg.RunsFilter(tags={runs.SHARD: NOTICES_SHARD}), limit=1)
+RUSH = 3  # runs in a minute that are started at once; work that so many leave is not for them
+
+
+def _calm_key(instance: dg.DagsterInstance, shard: str, now: datetime) -> str:
+    """Return a run key: a run at once, but one a minute after a failure, or after several in a minute."""
+    last = instance.get_runs(dg.RunsFilter(tags={runs.SHARD: shard}), limit=1)
     has_failed = bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
-    return f"notices:{now:%Y%m%dT%H%M}" + ("" if has_failed else f"{now:%S}")
+    recent = dg.RunsFilter(tags={runs.SHARD: shard}, created_after=now - timedelta(minutes=1))
+    is_slow = has_failed or instance.get_runs_count(recent) >= RUSH
+    return f"{shard}:{now:%Y%m%dT%H%M}" + ("" if is_slow else f"{now:%S}")
 
 
 WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
@@ -337,6 +339,7 @@ def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam
 def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextParam) -> None:
     """Release the failed run's claims and hosts, and record the failure."""
     run = context.dagster_run
+    job = _shown_job(run)
     freed = runs.release_run(run_context.store, run_id=run.run_id)
     with run_context.store.begin() as connection:
         now = run_context.store.clock.now(connection)
@@ -346,9 +349,17 @@ def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextPar
             action=RUN_FAILED,
             subject=f"run:{run.run_id}",
             now=now,
-            detail={"job": run.job_name, "freed": freed},
+            detail={"job": job, "freed": freed},
         )
-        notify_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
+        notify_run_failure(connection, job, run_id=run.run_id, now=now)
+
+
+def _shown_job(run: dg.DagsterRun) -> str:
+    """Return the run's job; of assets materialized in the UI, whose job is Dagster's own, the job of one source."""
+    assets = sorted(key.to_user_string() for key in run.asset_selection or ())
+    if run.job_name != IMPLICIT_ASSET_JOB_NAME or not assets:
+        return run.job_name
+    return ", ".join(dict.fromkeys(JOB_OF_ASSET.get(asset, f"materialize {asset}") for asset in assets))
 
 
 SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]

@@ -15,7 +15,15 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import AssetCheck, ColumnType, Contract, moment, picture, plain
+from ingestion_pipeline.engine.system_spec import (
+    AssetCheck,
+    ColumnType,
+    Contract,
+    moment,
+    picture,
+    plain,
+    rounded_usd,
+)
 from ingestion_pipeline.exports.contracts import (
     CONTRACTS,
     cases_of,
@@ -40,7 +48,7 @@ from ingestion_pipeline.operations.source_health import (
     source_statuses,
     store_states,
 )
-from ingestion_pipeline.orchestration.runs import OWNERS, RunContextParam, whole_run
+from ingestion_pipeline.orchestration.runs import OWNERS, RunContextParam, in_sync, whole_run
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.files import read_folder
@@ -324,19 +332,54 @@ def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]
         return findings(contract, cases_of(rows, contract))
 
 
+@dg.failure_hook(required_resource_keys={"run_context"})
+def evaluate_planned_checks(context: dg.HookContext) -> None:
+    """Report the checks that the failed run planned: Dagster would show each of them as failed to execute."""
+    ctx, instance = context.resources.run_context, context.instance
+    planned = instance.get_records_for_run(
+        context.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
+    ).records
+    for record in planned:
+        event = record.event_log_entry.dagster_event
+        if event is None:
+            continue
+        check = event.asset_check_planned_data
+        key = dg.AssetCheckKey(check.asset_key, check.check_name)
+        latest = instance.get_latest_asset_check_evaluation_record(key)
+        if _evaluation_in(latest.event if latest else None) is None:
+            instance.report_runless_asset_event(_evaluation(ctx, key))
+
+
+def _evaluation(ctx: RunContext, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation:
+    """Return the check's result on what is stored now."""
+    if (check := CHECKS.get(key)) is not None:
+        failures, shown_as = _findings(ctx, check), severity(check)
+    else:
+        failures = _asset_findings(ctx, CONTRACTS[key.asset_key.to_user_string()], None)
+        shown_as = _severity(failures)
+    return dg.AssetCheckEvaluation(
+        asset_key=key.asset_key,
+        check_name=key.name,
+        passed=not failures,
+        severity=shown_as,
+        metadata=evaluation_metadata(failures),
+    )
+
+
 REASON_CHARS = 160
 
 
 @dg.asset(
     name=HEALTH,
+    hooks={evaluate_planned_checks},
     group_name="sources",
     kinds={"sql"},
     owners=OWNERS,
     deps=["sources"],
     description=(
-        "The health of every source, the worst first, with the reason, freshness as a picture, and"
-        " numbers of queues, polls, costs and phases as plots. Refreshed by maintain every five"
-        " minutes; changes are notified."
+        "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
+        " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
+        " `maintenance` starts every five minutes."
     ),
     metadata={"dagster/column_schema": column_schema("source_health")},
 )
@@ -354,7 +397,7 @@ def refreshed(
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """Yield the current state of the asset and the evaluation of its contract."""
     measured = measure_health(ctx)
-    yield dg.AssetMaterialization(HEALTH, metadata=health_metadata(measured))
+    yield dg.AssetMaterialization(HEALTH, metadata=health_metadata(measured), tags=in_sync(HEALTH))
     yield from changed_contract(instance, HEALTH, health_findings(measured.worst))
 
 
@@ -389,15 +432,14 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
 
 def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
     """Return numbers, table and picture of this moment."""
-    metadata: dict[str, Any] = {"dagster/row_count": measured.sources}
-    metadata["worst"] = dg.MetadataValue.md(health_table(measured.worst, of=measured.sources))
+    metadata: dict[str, Any] = {"worst": dg.MetadataValue.md(health_table(measured.worst, of=measured.sources))}
     if measured.grid.names and (drawn := picture(freshness_picture(measured.grid), name="freshness")) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
-    return metadata | _numbers(measured.numbers)
+    return metadata | {"dagster/row_count": measured.sources} | _numbers(measured.numbers)
 
 
 def _numbers(numbers: Numbers) -> dict[str, int | float]:
-    """Return the numbers that Dagster plots; unknown ones, and metrics whose values are all 0, are left out."""
+    """Return the numbers that Dagster plots; unknown ones, and those of a system that are 0, are left out."""
     use, polls = numbers.models, numbers.polls
     plots: dict[str, int | float] = {
         **{f"sources_{word.value}": numbers.health[word] for word in Health},
@@ -413,16 +455,16 @@ def _numbers(numbers: Numbers) -> dict[str, int | float]:
         "saved_by_cache": use.saved_by_cache,
         "saved_by_unchanged": use.saved_by_unchanged,
         "saved_by_rules": use.saved_by_rules,
-        "cost_30d_usd": float(use.cost_usd),
-        "cost_month_usd": float(numbers.budget.held_usd),
+        "cost_30d_usd": rounded_usd(use.cost_usd),
+        "cost_month_usd": rounded_usd(numbers.budget.held_usd),
         "notices_pending": numbers.notices_pending,
         **{f"backlog_{name}": value for name, value in asdict(numbers.backlog).items()},
     }
     system_plots = {
         "_".join((metric.name, *labels.values())): value
         for metric in numbers.systems
-        if any(value for _, value in metric.samples)
         for labels, value in metric.samples
+        if value
     }
     if (percent := numbers.budget.percent) is not None:
         plots["budget_percent"] = round(percent, 1)

@@ -36,12 +36,14 @@ from ingestion_pipeline.orchestration.checks import (
     changed_contracts,
     checks_of,
     column_schema,
+    evaluate_planned_checks,
     published_items,
     refreshed,
 )
 from ingestion_pipeline.orchestration.runs import (
     OWNERS,
     SETS,
+    AnyEvent,
     RunContextParam,
     declared,
     register_keys,
@@ -225,6 +227,7 @@ def add_source() -> None:
 
 @dg.asset(
     name="notices",
+    hooks={evaluate_planned_checks},
     group_name="notices",
     kinds={"http", "sql"},
     owners=OWNERS,
@@ -232,7 +235,7 @@ def add_source() -> None:
     description=(
         "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
         " and delivers what is due: by webhook, mail or your own services, within the limits of"
-        " each recipient."
+        " each recipient. Refreshed by the job `deliver_notices`, which the sensor `pending_work` starts."
     ),
     metadata={"dagster/column_schema": column_schema("notices")},
 )
@@ -257,7 +260,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
     }
     metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
     if done.delay_seconds is not None:
-        metadata["median_delay_seconds"] = dg.MetadataValue.float(done.delay_seconds)
+        metadata["median_delay_seconds"] = dg.MetadataValue.float(round(done.delay_seconds, 1))
     return dg.MaterializeResult(metadata=metadata)
 
 
@@ -439,9 +442,7 @@ def complete(context: dg.OpExecutionContext, run_context: RunContextParam) -> It
     yield dg.Output(None, metadata=numbers)
 
 
-def reported(
-    context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[Ended]
-) -> Iterator[dg.AssetMaterialization]:
+def reported(context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[Ended]) -> Iterator[AnyEvent]:
     """Yield an event of `datasets` for each extraction that has just finished."""
     register_keys(context.instance, SETS[Kind.CATALOG].name or "", [extraction.source_id for extraction in ended])
     for extraction in ended:

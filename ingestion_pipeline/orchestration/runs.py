@@ -4,15 +4,30 @@ A run's claims live as long as its heartbeat. The partition sets mirror the stor
 """
 
 import logging
+import sys
 import threading
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    DEFAULT_DATA_VERSION,
+    NULL_EVENT_POINTER,
+    get_input_data_version_tag,
+    get_input_event_pointer_tag,
+)
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -21,12 +36,15 @@ from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, Markdown, Url
+from ingestion_pipeline.notices.subscriptions import declare as declare_recipients
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import repair_clock_step
-from ingestion_pipeline.registry import kind_specs
+from ingestion_pipeline.registry import declared as begin_declared
+from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
+from ingestion_pipeline.sources.files import import_files
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.scheduling.tiers import REPEATED, PollingBudget, current_budget, expectation
 from ingestion_pipeline.store import Store
@@ -36,6 +54,7 @@ from ingestion_pipeline.tasks.claims import Worker
 # Errors are returned; Dagster's own log would also show the traceback of Ctrl-C.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 INTERRUPT = DagsterExecutionInterruptedError.__name__
+CODE_LOCATION = "ingestion_pipeline"  # as `ingest dev` and workspace.yaml name it
 
 
 def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None = None) -> tuple[bool, list[str]]:
@@ -50,16 +69,28 @@ def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None
         instance = dg.DagsterInstance.ephemeral()
     with instance:
         job = definitions.resolve_job_def(name)
+        # The UI lists a run under Jobs and in Timeline by its origin, which Dagster gives only to what it launches.
+        listed: Any = instance
+        listed.create_run_for_job = partial(instance.create_run_for_job, remote_job_origin=_origin(definitions, name))
         if partition_key is not None:
             for set_name in set_names(Kind(partition_key.partition(":")[0])):
                 register_keys(instance, set_name, [partition_key])
         result = job.execute_in_process(
-            instance=instance, run_config=QUIET, raise_on_error=False, partition_key=partition_key
+            instance=instance,
+            run_config=QUIET,
+            raise_on_error=False,
+            partition_key=partition_key,
         )
     errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
     if any(_is_interrupt(error) for error in errors):
         raise KeyboardInterrupt
     return result.success, [error.to_string() for error in errors]
+
+
+def _origin(definitions: dg.Definitions, job: str) -> RemoteJobOrigin:
+    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=CODE_LOCATION)
+    location = ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=CODE_LOCATION)
+    return RemoteJobOrigin(RemoteRepositoryOrigin(location, definitions.get_repository_def().name), job)
 
 
 def _error_of(event: dg.DagsterEvent) -> SerializableErrorInfo | None:
@@ -109,6 +140,28 @@ def differences(expected: Collection[str], registered: Collection[str]) -> tuple
     """Return which keys to add and which to remove."""
     expected, registered = set(expected), set(registered)
     return sorted(expected - registered), sorted(registered - expected)
+
+
+def is_started_by_ours(run: dg.DagsterRun) -> bool:
+    """Return whether the daemon, the UI or a command of ours started the run, and not `dagster job execute`."""
+    return run.remote_job_origin is not None
+
+
+def import_sources(ctx: RunContext, log: logging.Logger) -> None:
+    """Register what the source files declare; log each mistake and what was added."""
+    result = import_files(ctx.store, ctx.settings.sources, check=definition_check(ctx.settings.sources))
+    for problem in result.problems:
+        log.warning("not imported: %s", problem)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        begin_declared(connection, now=now)
+        recipients = declare_recipients(connection, result.recipients, now=now)
+    sources = result.registered
+    if sources.added or sources.updated or recipients.added or recipients.updated:
+        log.info(
+            "source files imported sources_added=%d sources_updated=%d recipients_added=%d recipients_updated=%d",
+            *(sources.added, sources.updated, recipients.added, recipients.updated),
+        )
 
 
 PARTITION = "dagster/partition"
@@ -207,10 +260,34 @@ def release_run(store: Store, *, run_id: str) -> int:
         return freed
 
 
-def materialization(event: AssetEvent) -> dg.AssetMaterialization:
-    """Return the event as Dagster takes it."""
+# What each asset is made from.
+PARENTS: dict[str, tuple[str, ...]] = {
+    **{spec.asset.name: spec.asset.after for spec in kind_specs().values() if spec.asset is not None},
+    **{asset.name: (asset.after,) for system in systems() for spec in system.work for asset in spec.assets},
+}
+
+
+def in_sync(asset: str) -> dict[str, str]:
+    """Return the tags by which Dagster takes the event's asset for as new as its parents.
+
+    Without them the UI compares times, and shows "Unsynced" on whatever is older than its source's row.
+    """
+    tags = {CODE_VERSION_TAG: "store"}
+    for parent in map(dg.AssetKey, PARENTS.get(asset, ("sources",))):
+        tags[get_input_data_version_tag(parent)] = DEFAULT_DATA_VERSION.value
+        tags[get_input_event_pointer_tag(parent)] = NULL_EVENT_POINTER
+    return tags
+
+
+AnyEvent = dg.AssetMaterialization | dg.AssetObservation
+
+
+def asset_event(event: AssetEvent) -> AnyEvent:
+    """Return the event as Dagster takes it; without data it is an observation, which turns no partition green."""
     metadata = {name: metadata_value(value) for name, value in event.metadata.items()}
-    return dg.AssetMaterialization(event.asset, partition=event.partition, metadata=metadata)
+    if not event.has_data:
+        return dg.AssetObservation(event.asset, partition=event.partition, metadata=metadata)
+    return dg.AssetMaterialization(event.asset, partition=event.partition, metadata=metadata, tags=in_sync(event.asset))
 
 
 def metadata_value(value: EventValue) -> EventValue:
@@ -299,20 +376,20 @@ def refuse_unusable(keys: Collection[str], sources: Mapping[str, Source]) -> Non
 
 def with_expectations(
     connection: Connection, events: Iterable[AssetEvent], *, now: datetime, settings: Settings
-) -> list[dg.AssetMaterialization]:
+) -> list[AnyEvent]:
     """Return the events with the poll schedule of their source, if it still exists."""
     events, prices = list(events), current_budget(connection, settings)
     sources = sources_by_id(connection, [event.partition for event in events])
     return [
-        materialized.with_metadata({**materialized.metadata, **expected(_facts(source, prices, now))})
+        reported.with_metadata({**reported.metadata, **expected(_facts(source, prices, now))})
         if (source := sources.get(event.partition))
-        else materialized
+        else reported
         for event in events
-        for materialized in [materialization(event)]
+        for reported in [asset_event(event)]
     ]
 
 
-def with_current_expectations(ctx: RunContext, events: Iterable[AssetEvent]) -> list[dg.AssetMaterialization]:
+def with_current_expectations(ctx: RunContext, events: Iterable[AssetEvent]) -> list[AnyEvent]:
     """Return the events with the current poll schedule of their source."""
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)

@@ -262,11 +262,11 @@ def chapter_events(connection: Connection, source_ids: Collection[str]) -> list[
 def chapter_event(report: SourceReport) -> AssetEvent:
     """Return the event of the source's chapters and of what happened since its last event."""
     metadata: dict[str, EventValue] = {
+        "newest": Markdown(chapter_table(report.newest)),
         "outcome": report.outcome[:2_000],
         "series": report.series_title[:200],
         "url": Url(report.url),
         "tier": report.tier,
-        "newest": Markdown(chapter_table(report.newest)),
         "polled": report.polls,
         "changed": report.changes,
         "new": report.new,

@@ -167,8 +167,12 @@ _CHAPTER_SOURCES = PublishedTable(
     table=chapter_sources,
     without=frozenset({"fingerprint"}),
     source_id=chapter_sources.c.source_id,
-    rows=joined_to_poll(chapter_sources),
-    origin=POLL_ORIGIN,
+    rows=joined_to_poll(chapter_sources).outerjoin(chapters, chapters.c.id == chapter_sources.c.chapter_id),
+    origin=(chapters.c.number, chapters.c.title, *POLL_ORIGIN),
+    meanings={
+        "number": "number of the chapter; null: it has none",
+        "title": "title of the chapter, as the first source words it; null: no source has one",
+    },
 )
 _PUBLISHED = (
     PublishedTable(table=series),
@@ -202,7 +206,7 @@ SYSTEM = SystemSpec(
                 name="chapters",
                 description=(
                     "The chapters a series source lists, one partition a source. Materializing polls the"
-                    " source now, due or not, under the host's lease; unchanged listings write nothing."
+                    " source now, due or not. Unchanged listings write nothing."
                 ),
                 events=chapter_events,
             ),

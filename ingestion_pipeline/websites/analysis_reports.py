@@ -11,7 +11,16 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
-from ingestion_pipeline.engine.system_spec import AssetEvent, EventValue, Markdown, Metric, Url, picture, plain
+from ingestion_pipeline.engine.system_spec import (
+    AssetEvent,
+    EventValue,
+    Markdown,
+    Metric,
+    Url,
+    picture,
+    plain,
+    rounded_usd,
+)
 from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.status import Watched, reason, watched_source, watched_sources
@@ -181,10 +190,10 @@ def analysis_events(report: AnalysisReport) -> Iterator[AssetEvent]:
     for phase in report.ended:
         times = report.phase_times[phase.queue]
         metadata = {
+            **metadata_of[phase.kind](report),
             "analysis": f"{report.id}, {report.status.value}",
             "progress": report.progress_percent,
             "attempts": int(times["attempts"]),
-            **metadata_of[phase.kind](report),
         }
         yield AssetEvent(asset=phase.kind, partition=report.source_id, metadata=metadata)
 
@@ -207,8 +216,8 @@ def _prompts(report: AnalysisReport) -> dict[str, EventValue]:
     lines = [f"{number}. {plain(prompt['text'], limit=400)}" for number, prompt in enumerate(report.prompts, 1)]
     by = Counter(str(prompt["by"]) for prompt in report.prompts)
     return {
-        "prompts": len(report.prompts),
         "texts": Markdown("\n".join(lines)),
+        "prompts": len(report.prompts),
         **{f"by_{name}": count for name, count in by.items()},
     }
 
@@ -218,16 +227,16 @@ def _analysis(report: AnalysisReport) -> dict[str, EventValue]:
     analysis = report.analysis
     overall = analysis["overall"]
     metadata: dict[str, EventValue] = {
+        "visibility_table": Markdown(visibility_table(report)),
         "visibility": float(overall["visibility"]),
         "score": overall["score"],
         "mentions": overall["mentions"],
         "answers": overall["answers"],
         "failures": dict(analysis["failures"]),
-        "visibility_table": Markdown(visibility_table(report)),
     }
     metadata |= {f"visibility_{name}": float(result["visibility"]) for name, result in analysis["by_provider"].items()}
     if analysis.get("cost_usd") is not None:
-        metadata["cost_usd"] = float(analysis["cost_usd"])
+        metadata["cost_usd"] = rounded_usd(float(analysis["cost_usd"]))
     if report.history:
         drawn = picture(visibility_picture(str(report.info.get("name")), report.history))
         if drawn is not None:

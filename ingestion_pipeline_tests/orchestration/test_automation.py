@@ -9,12 +9,13 @@ import dagster as dg
 import pytest
 import time_machine
 from dagster._core.definitions.schedule_definition import ScheduleExecutionData
+from dagster._record import copy
 from sqlalchemy import delete
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration import runs
-from ingestion_pipeline.orchestration.automation import run_failures
+from ingestion_pipeline.orchestration.automation import RUSH, _calm_key, run_failures
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.scheduling.tiers import save_measurements
@@ -25,11 +26,13 @@ from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.installation import (
     LIGHTHOUSE,
+    PARTITION,
     SALT,
     Installation,
     failure_message,
     tick_sensor,
 )
+from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -484,3 +487,35 @@ def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(installation
     assert max(arrival, quiet) < 1
     assert seconds("pending_work") < 1
     assert seconds("stale_runs") < 1
+
+
+@pytest.mark.slow
+def test_the_failure_of_a_materialization_names_a_job_of_ours(installation: Installation) -> None:
+    failed = materialize("chapters", installation.instance, tags={PARTITION: "series:nobody"})
+    [event] = [event for event in failed.all_events if event.event_type == dg.DagsterEventType.RUN_FAILURE]
+    context = dg.build_run_status_sensor_context(
+        sensor_name="run_failures",
+        dagster_instance=installation.instance,
+        dagster_run=copy(failed.dagster_run, asset_selection={dg.AssetKey("chapters")}),  # as the UI launches it
+        dagster_event=event,
+    ).for_run_failure()
+
+    with installation.open() as ctx:
+        run_failures(context, run_context=ctx)
+
+    assert failed.dagster_run.job_name == "__ASSET_JOB"
+    [line] = installation.rows("audit_log")
+    assert line["detail"]["job"] == "ingest_series"
+
+
+def test_work_that_stays_after_several_runs_is_requested_once_a_minute(installation: Installation) -> None:
+    tags = {runs.SHARD: "process_listings"}
+    now = datetime.now(UTC).replace(second=30)
+    keys = [_calm_key(installation.instance, "process_listings", now)]
+    for _ in range(RUSH):
+        installation.instance.create_run_for_job(
+            defs.resolve_job_def("process_listings"), tags=tags, status=dg.DagsterRunStatus.SUCCESS
+        )
+    keys.append(_calm_key(installation.instance, "process_listings", now))
+
+    assert keys == [f"process_listings:{now:%Y%m%dT%H%M%S}", f"process_listings:{now:%Y%m%dT%H%M}"]

@@ -1,5 +1,8 @@
 """Catalogues through Dagster: detection, crawls, datasets, completion and control."""
 
+import asyncio
+import os
+import signal
 from collections.abc import Iterator
 
 import dagster as dg
@@ -19,7 +22,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
 from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.test_rendered_pages import SHELL
-from ingestion_pipeline_tests.fakes import FakeWeb, redirect
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, redirect
 from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
     SALT,
@@ -424,3 +427,47 @@ def test_an_impossible_action_is_refused_with_the_cure(
     installation.add_demo(SALT)
 
     assert cure in failure_message(steer(installation, **config))
+
+
+def test_a_source_behind_a_login_is_not_shown_as_materialized(installation: Installation, web: FakeWeb) -> None:
+    login = b"<html><title>Sign in</title><form><input type='password' name='p'></form></html>"
+    web.routes["/"] = Reply(login, status=401)
+    installation.add(a_catalog(url=web.url("/")))
+    installation.run_job("poll_warm")
+
+    crawl_result = installation.run_job("crawl_catalogs")
+    completed = installation.run_job("complete_extractions")
+
+    assert (materialized(crawl_result), materialized(completed)) == ({}, {})
+    events = [event.event_type for event in crawl_result.all_events]
+    assert dg.DagsterEventType.ASSET_OBSERVATION in events
+
+
+def test_a_finished_catalogue_is_materialized_again_and_says_that_nothing_waits(
+    installation: Installation, web: FakeWeb
+) -> None:
+    serve_courses(web, 101)
+    installation.tick_sensor("new_sources")
+    assert installation.run_job("ingest_catalog", tags={PARTITION: SHOP}).success
+
+    pages_again = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
+    datasets_again = materialize("datasets", installation.instance, tags={PARTITION: SHOP})
+
+    for result, asset in ((pages_again, "pages"), (datasets_again, "datasets")):
+        assert SHOP in materialized(result, asset)
+        lines = [entry.user_message for entry in installation.instance.all_logs(result.run_id)]
+        assert [line for line in lines if line.startswith("nothing waits: ")]
+
+
+def test_a_cancelled_run_says_how_to_cancel_its_extraction(installation: Installation, web: FakeWeb) -> None:
+    async def stop(_: asyncio.StreamWriter) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    web.routes["/"] = stop
+    installation.tick_sensor("new_sources")
+
+    result = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
+
+    [row] = installation.rows("extractions")
+    lines = [entry.user_message for entry in installation.instance.all_logs(result.run_id)]
+    assert [line for line in lines if f"`ingest extractions cancel {row['id']}`" in line]

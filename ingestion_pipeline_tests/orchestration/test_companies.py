@@ -171,7 +171,7 @@ def test_a_poll_run_materializes_series_and_boards(installation: Installation, w
     assert materialized(result, "chapters").keys() == {LIGHTHOUSE}
     (board,) = materialized(result, "job_listings").values()
     assert (board["found"], board["new"], board["matched"]) == (2, 2, 0)
-    assert board["not_judged_yet"] == 2
+    assert board["not_evaluated_yet"] == 2
     assert "Engineer 1" in board["newest"]
     assert installation.instance.get_dynamic_partitions("job_boards") == [ACME]
 

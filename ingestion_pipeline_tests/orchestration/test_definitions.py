@@ -442,3 +442,40 @@ def test_the_launchpad_adds_no_source_that_sends_a_secret(installation: Installa
 
     assert "config.auth: is not taken from the Launchpad" in failure
     assert installation.rows("sources") == []
+
+
+@pytest.mark.parametrize("name", [*ASSETS, "source_health"])
+def test_every_asset_says_which_job_schedule_or_sensor_refreshes_it(name: str) -> None:
+    _, _, refreshed_by = (spec(name).description or "").partition("Refreshed by ")
+
+    started = {schedule.name for schedule in REPOSITORY.schedule_defs} | {
+        sensor.name for sensor in REPOSITORY.sensor_defs
+    }
+    named = set(refreshed_by.split("`")[1::2])
+    assert named & started
+    assert named <= started | {job.name for job in REPOSITORY.get_all_jobs()}
+
+
+def test_the_pages_of_assets_with_an_own_job_name_the_sensor_as_their_automation() -> None:
+    [sensor] = [sensor for sensor in REPOSITORY.sensor_defs if sensor.name == "pending_work"]
+
+    targets = {target.job_name for target in sensor.targets}
+    own_jobs = {"ingest_series", "ingest_job_board", "ingest_company", "ingest_catalog", "ingest_website"}
+    assert own_jobs | {"deliver_notices"} <= targets
+
+
+def test_the_columns_of_chapters_have_number_and_title() -> None:
+    columns = {column.name for column in spec("chapters").metadata["dagster/column_schema"].columns}
+
+    assert {"number", "title", "url", "source_id"} <= columns
+
+
+def test_the_lineage_connects_companies_with_matches_and_chapters_with_notices() -> None:
+    parents = {name: REPOSITORY.asset_graph.get(dg.AssetKey(name)).parent_keys for name in (*ASSETS, "source_health")}
+
+    assert dg.AssetKey("companies") in parents["job_listings"]
+    assert parents["job_matches"] == {dg.AssetKey("job_listings")}
+    assert parents["notices"] == {dg.AssetKey("chapters")}
+    for name, keys in parents.items():
+        if name not in ("sources", "notices"):
+            assert {key.to_user_string() for key in keys} == set(runs.PARENTS.get(name, ("sources",)))

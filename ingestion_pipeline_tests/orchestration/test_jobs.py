@@ -24,10 +24,12 @@ from ingestion_pipeline_tests.orchestration.installation import (
     LIGHTHOUSE,
     SALT,
     Installation,
+    an_entry,
     check_results,
     failure_message,
     materialized,
     run_job,
+    source_file,
 )
 from ingestion_pipeline_tests.polling_runs import add_sources
 
@@ -433,3 +435,12 @@ def test_a_mistake_fails_with_its_cure(installation: Installation, config: dict[
     assert not result.success
     (failed,) = [event for event in result.all_events if event.is_step_failure]
     assert message in str(failed.step_failure_data)
+
+
+def test_a_poll_without_a_daemon_imports_the_source_files_first(installation: Installation, site: DemoSite) -> None:
+    """A scheduled `dagster job execute` on an empty home polled nothing, and succeeded."""
+    (installation.sources / "mine.yaml").write_text(source_file([an_entry(LIGHTHOUSE)]))
+
+    polled = installation.run_job("poll_hot")
+
+    assert materialized(polled).keys() == {LIGHTHOUSE}

@@ -16,7 +16,7 @@ from sqlalchemy import insert
 
 from ingestion_pipeline.engine.system_spec import MAX_PICTURE_BYTES, MAX_TITLE_CHARS, picture, plain
 from ingestion_pipeline.orchestration.jobs import delete_runs
-from ingestion_pipeline.orchestration.runs import SETS, differences, materialization, register_keys, set_names
+from ingestion_pipeline.orchestration.runs import SETS, asset_event, differences, register_keys, set_names
 from ingestion_pipeline.series.series_reports import ListedChapter, SourceReport, chapter_event, chapter_table
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.store import tables
@@ -193,7 +193,7 @@ def numbers(report: SourceReport) -> dict[str, Any]:
     """What the UI draws."""
     return {
         name: value.value
-        for name, value in materialization(chapter_event(report)).metadata.items()
+        for name, value in asset_event(chapter_event(report)).metadata.items()
         if isinstance(value, dg.IntMetadataValue | dg.FloatMetadataValue)
     }
 

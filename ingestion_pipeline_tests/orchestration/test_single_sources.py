@@ -2,10 +2,14 @@
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.orchestration.runs import QUIET
+from ingestion_pipeline.orchestration.runs import run_job as run_command_job
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
@@ -24,6 +28,9 @@ from ingestion_pipeline_tests.orchestration.installation import (
 pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
+REPOSITORY_GRAPH = defs.get_repository_def().asset_graph
 
 
 def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
@@ -217,3 +224,39 @@ def test_sources_adds_no_partition_for_a_misspelled_id(installation: Installatio
 
     assert "`ingest sources list` shows all" in failure or "name it with --tags" in failure
     assert installation.instance.get_dynamic_partitions("sources") == []
+
+
+def test_a_failed_materialization_leaves_every_check_with_a_result(installation: Installation, site: DemoSite) -> None:
+    """Dagster shows a planned check without one as failed to execute."""
+    installation.add_demo(BROKEN)
+
+    failed = materialize("chapters", installation.instance, tags={PARTITION: BROKEN})
+
+    assert not failed.success
+    keys = REPOSITORY_GRAPH.get_check_keys_for_assets({dg.AssetKey("chapters")})
+    latest = installation.instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    planned = {key for key, record in latest.items() if record.status is AssetCheckExecutionRecordStatus.PLANNED}
+    assert (set(latest), planned) == (set(keys), set())
+
+
+def test_a_source_polled_after_its_declaration_is_in_sync_with_it(installation: Installation, site: DemoSite) -> None:
+    """The UI showed "Unsynced" whenever the row of a source was refreshed after its chapters."""
+    installation.add_demo(LIGHTHOUSE)
+    installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
+    materialize("sources", installation.instance, tags={PARTITION: LIGHTHOUSE})
+
+    loading_context = LoadingContextForTest(installation.instance)
+    resolver = CachingStaleStatusResolver(installation.instance, REPOSITORY_GRAPH, loading_context)
+    causes = resolver.get_stale_causes(dg.AssetKey("chapters"), LIGHTHOUSE)
+
+    assert causes == []
+
+
+def test_a_run_of_a_command_is_listed_with_the_jobs_of_the_code_location(installation: Installation) -> None:
+    with dg.instance_for_test() as instance:
+        has_succeeded, _ = run_command_job(defs, "poll_hot")
+        [run] = instance.get_runs(dg.RunsFilter(tags={".dagster/repository": "__repository__@ingestion_pipeline"}))
+
+    assert (has_succeeded, run.job_name) == (True, "poll_hot")
+    assert run.remote_job_origin is not None  # Timeline lists by it
+    assert run.remote_job_origin.location_name == "ingestion_pipeline"
