@@ -16,7 +16,7 @@ from types import FrameType
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, Interrupted, echo, print_facts
+from ingestion_pipeline.cli.output import CommandRefused, Interrupted, cell, echo, json_option, print_result
 from ingestion_pipeline.cli.session import environment, opened, shown_database
 from ingestion_pipeline.extras import how_to_install, is_installed
 
@@ -60,6 +60,7 @@ Next: `ingest demo run` shows everything on the bundled site;
 
 
 @click.command()
+@json_option
 def init() -> None:
     """Create or migrate the database.
 
@@ -76,17 +77,17 @@ def init() -> None:
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.sources.absolute()
     written = _write_templates(folder)
-    print_facts(
-        {
-            "database": shown_database(settings.store_url),
-            "home": settings.home.absolute(),
-            "sources folder": folder,
-            "sources": count,
-            "files written": ", ".join(written) or "none, they exist",
-        }
-    )
-    echo("")
-    echo("Next: `ingest status` shows them, `ingest dev` polls them." if count else FIRST_STEPS)
+    facts = {
+        "database": shown_database(settings.store_url),
+        "home": str(settings.home.absolute()),
+        "sources_folder": str(folder),
+        "sources": count,
+        "files_written": written,
+    }
+    next_steps = "Next: `ingest status` shows them, `ingest dev` polls them." if count else FIRST_STEPS
+    shown = facts | {"files_written": ", ".join(written) or "none, they exist"}
+    lines = [f"{name.replace('_', ' '):16}{cell(value)}" for name, value in shown.items()]
+    print_result(facts, "\n".join([*lines, "", next_steps]))
 
 
 def _write_templates(folder: Path) -> list[str]:

@@ -489,10 +489,10 @@ def _without_strange(value: object, path: str, page_urls: Collection[str], dropp
             return None
         case dict():
             fields = cast("dict[str, object]", value).items()
-            return {name: _without_strange(inner, f"{path}.{name}", known, dropped) for name, inner in fields}
+            return {name: _without_strange(inner, f"{path}.{name}", page_urls, dropped) for name, inner in fields}
         case list():
             items = [
-                (item, _without_strange(item, f"{path}[{number}]", known, dropped))
+                (item, _without_strange(item, f"{path}[{number}]", page_urls, dropped))
                 for number, item in enumerate(cast("list[object]", value))
             ]
             return [cleaned for item, cleaned in items if cleaned is not None or item is None]
