@@ -115,7 +115,7 @@ def _padded(text: str, width: int, *, is_number: bool) -> str:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Return the text in lines of at most that width; a longer URL is shortened in its middle, another word is broken."""
+    """Return the text in lines of at most that width; a longer URL is shortened in its middle, another word broken."""
     if len(text) <= width and text.isascii() and text.isprintable():
         return [text]
     return [part for line in text.expandtabs().split("\n") for part in _folded_line(line, width)]

@@ -44,7 +44,7 @@ DEMO_SETTINGS = {
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
     "INGESTION_HEALTH__DEGRADED_FAILURES": "1",  # failures are reported by the first run
-    "INGESTION_MATCH__COMPANY_WAIT_SECONDS": "0",  # its companies are analysed before its jobs
+    "INGESTION_MATCH__COMPANY_WAITS": "0",  # its companies are analysed before its jobs
 }
 
 

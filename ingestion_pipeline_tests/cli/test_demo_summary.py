@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, insert
 
-from ingestion_pipeline.demo.commands import bundled_model, demo_prices, demo_settings, model_settings
+from ingestion_pipeline.demo.commands import DEMO_SETTINGS, bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.demo.report import (
     DownloadedPage,
     crawl_state,
     dataset_rows,
     unusual_pages,
 )
-from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.settings import load_settings, variables
 from ingestion_pipeline.settings.groups import price_table
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline.sources.registry import register
@@ -89,6 +89,10 @@ def test_a_run_with_the_bundled_model_has_one_with_a_price_and_without_a_key() -
     assert settings.openai_base_url == f"http://127.0.0.1:{model.port}/v1"
     assert settings.openai_api_key.get_secret_value() == "demo"
     assert {settings.model_cheap, settings.model_strong} < set(prices)
+
+
+def test_every_setting_of_the_demo_exists() -> None:
+    assert DEMO_SETTINGS.keys() <= variables().keys()
 
 
 def test_a_demo_run_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
