@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,6 +107,12 @@ STOP_SECONDS = 10.0  # for runs to release their tasks
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+# What Dagster's processes print beside warnings: lines of runs, and that `dagster.yaml` of the working directory is not
+# the one in use (a new DAGSTER_HOME links to it).
+_NOISE = re.compile(rb" - dagster\S* - (\x1b\[\d+m)?(DEBUG|INFO)\b|Found a dagster instance configuration value")
+_STDERR = {subprocess.PIPE: subprocess.STDOUT, subprocess.DEVNULL: None}
+
+
 class _Stopped(BaseException):
     """A signal asked us to stop."""
 
@@ -139,9 +146,12 @@ def _serve(port: int, variables: Mapping[str, str]) -> int:
     ui = ["ingestion_pipeline.orchestration.ui", "dev", "-m", "ingestion_pipeline", "-h", "127.0.0.1", "-p", str(port)]
     quiet = ["--log-level", "warning", "--code-server-log-level", "warning"]
     site = _started(["ingestion_pipeline", "demo", "serve", "--if-registered"], variables, subprocess.DEVNULL)
-    dagster = _started([*ui, *quiet], variables)
+    dagster = _started([*ui, *quiet], variables, subprocess.PIPE)
     with site, dagster:
         try:
+            for line in dagster.stdout or ():
+                if not _NOISE.search(line):
+                    echo(click.unstyle(line.decode(errors="replace").rstrip()), is_error=True)
             return dagster.wait()
         finally:
             for stop_signal in STOP_SIGNALS:
@@ -150,10 +160,10 @@ def _serve(port: int, variables: Mapping[str, str]) -> int:
             _end_group(dagster)
 
 
-def _started(arguments: Sequence[str], variables: Mapping[str, str], out: int | None = None) -> subprocess.Popen[bytes]:
+def _started(arguments: Sequence[str], variables: Mapping[str, str], out: int) -> subprocess.Popen[bytes]:
     """Start a module in a process group of its own: a Ctrl-C in the terminal reaches only us."""
     command = [sys.executable, "-m", *arguments]
-    return subprocess.Popen(command, env=variables, process_group=0, stdout=out)  # noqa: S603 - our own modules
+    return subprocess.Popen(command, env=variables, process_group=0, stdout=out, stderr=_STDERR[out])  # noqa: S603 - ours
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
