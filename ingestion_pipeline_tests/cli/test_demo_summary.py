@@ -1,11 +1,13 @@
 """The summary of a demo run: catalogues, datasets, model and unusual pages."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Table, insert
 
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.demo.commands import DEMO_SETTINGS, bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.demo.report import (
     DownloadedPage,
@@ -13,6 +15,7 @@ from ingestion_pipeline.demo.report import (
     dataset_rows,
     unusual_pages,
 )
+from ingestion_pipeline.demo.site import DemoSite, demo_profile
 from ingestion_pipeline.settings import load_settings, variables
 from ingestion_pipeline.settings.groups import price_table
 from ingestion_pipeline.sources import SourceStatus
@@ -125,3 +128,15 @@ def test_unusual_pages_are_listed_with_the_reason(changes: dict[str, Any], expec
 
     assert kind == expected_kind
     assert message in str(details)
+
+
+def test_the_running_site_brings_the_demos_profile_unless_the_operator_has_one(home: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("skills: {Python: 10}\n")
+    variables = {"INGESTION_HOME": str(home), "INGESTION_MATCH__PROFILE": str(tmp_path / "none.yaml")}
+
+    with DemoSite(home):
+        with open_run_context(variables) as ctx:
+            assert ctx.settings.match.profile == str(demo_profile())
+        with open_run_context(variables | {"INGESTION_MATCH__PROFILE": str(mine)}) as ctx:
+            assert ctx.settings.match.profile == str(mine)

@@ -341,7 +341,7 @@ def test_a_changing_command_prints_its_result_as_json(ingest: Ingest) -> None:
         "setting": "hosts.delay_seconds",
         "value": "2",
     }
-    assert ingest.json("demo", "mutate") == {"new_chapters": 1, "is_broken": False}
+    assert ingest.json("demo", "mutate")["new_chapters"] == 1
 
 
 def test_every_option_has_help_and_every_listing_or_change_has_json() -> None:
