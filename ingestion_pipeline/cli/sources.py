@@ -143,7 +143,7 @@ def _print_sources(kind: Kind | None) -> None:
             {
                 "source": source.id,
                 "platform": source.platform,
-                "tier": f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
+                "tier": source.tier,
                 "status": source.status,
                 "records": source.record_count,
                 "next": distance(source.next_check_at, now),
