@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
+from ingestion_pipeline.companies.matching.listing_runs import profile_path
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.gc_thresholds import fewer_collections
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
@@ -38,18 +39,20 @@ def open_run_context(
 
 
 def _with_local_server(settings: Settings) -> Settings:
-    """Return the settings with the providers of a local server, while it runs.
+    """Return the settings with the profile and the providers of a local server, while it runs.
 
-    Nothing changes if the operator has configured a provider or a model.
+    Each applies only where the operator has none: no profile; neither a provider nor a model.
     """
-    if settings.website.providers or settings.has_model:
-        return settings
     server = running_server(settings.home)
-    if server is None or not server.providers:
+    if server is None:
         return settings
-    website = settings.website.model_copy(update={"providers": server.providers})
-    models = settings.models.model_copy(update={"prices": f"{settings.models.prices}, {server.prices}"})
-    return settings.model_copy(update={"website": website, "models": models})
+    changes: dict[str, object] = {}
+    if server.profile and not profile_path(settings).exists():
+        changes["match"] = settings.match.model_copy(update={"profile": server.profile})
+    if server.providers and not settings.website.providers and not settings.has_model:
+        changes["website"] = settings.website.model_copy(update={"providers": server.providers})
+        changes["models"] = settings.models.model_copy(update={"prices": f"{settings.models.prices}, {server.prices}"})
+    return settings.model_copy(update=changes)
 
 
 def open_fetcher(settings: Settings) -> HttpFetcher:

@@ -4,8 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing
-from ingestion_pipeline.cli.session import json_option, reading
+from ingestion_pipeline.cli.output import (
+    distance,
+    echo,
+    is_json,
+    json_option,
+    print_facts,
+    print_json,
+    print_listing,
+)
+from ingestion_pipeline.cli.session import reading
 
 if TYPE_CHECKING:
     from ingestion_pipeline.companies.reports import CompanyReport
@@ -24,7 +32,7 @@ def companies() -> None:
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--tier", type=click.Choice(TIERS), help="Only those of this tier.")
 @json_option
-def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
+def list_(*, status: str | None, tier: str | None) -> None:
     """Show companies, best first."""
     from ingestion_pipeline.companies.reports import list_companies
 
@@ -41,7 +49,6 @@ def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
             "score": company["score"],
             "analysed": distance(company["analyzed_at"], now) if company["analyzed_at"] else "never",
         },
-        as_json=as_json,
         empty="no companies; `ingest sources add URL --id company:NAME --kind company` adds one",
         numbers={"score"},
     )
@@ -50,7 +57,7 @@ def list_(*, status: str | None, tier: str | None, as_json: bool) -> None:
 @companies.command()
 @click.argument("company_id", metavar="ID")
 @json_option
-def show(*, company_id: str, as_json: bool) -> None:
+def show(*, company_id: str) -> None:
     """Show one company.
 
     With the tasks of its last analysis, and the tasks the spawn guard refused.
@@ -58,8 +65,8 @@ def show(*, company_id: str, as_json: bool) -> None:
     from ingestion_pipeline.companies.reports import company_report
 
     with reading() as (_, connection, _):
-        report = company_report(connection, company_id)
-    if as_json:
+        report = company_report(connection, company_id.removeprefix("company:"))
+    if is_json():
         refused = [{**refusal, "at": refusal["at"].isoformat()} for refusal in report.refusals]
         more = {"refusals": refused, "tasks": list(report.tasks), "cost_usd": report.cost_usd}
         print_json({**report.row, **more})

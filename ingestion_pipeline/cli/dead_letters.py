@@ -14,12 +14,15 @@ from ingestion_pipeline.cli.output import (
     cell,
     counting,
     echo,
+    is_json,
+    json_option,
     print_facts,
     print_json,
     print_listing,
+    print_result,
     shortened,
 )
-from ingestion_pipeline.cli.session import actor, json_option, known_source, opened, reading
+from ingestion_pipeline.cli.session import actor, known_source, opened, reading
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
@@ -52,7 +55,7 @@ def dead_letters() -> None:
 @click.option("--grouped", is_flag=True, help="One line for each class, source and error.")
 @click.option("--decided", "--replayed", is_flag=True, help="Also those replayed or discarded.")
 @json_option
-def list_(*, error_class: str | None, source_id: str | None, grouped: bool, decided: bool, as_json: bool) -> None:
+def list_(*, error_class: str | None, source_id: str | None, grouped: bool, decided: bool) -> None:
     """Show open dead letters, newest first."""
     from ingestion_pipeline.tasks.ended_tasks import dead_letter_groups, list_dead_letters
 
@@ -61,7 +64,7 @@ def list_(*, error_class: str | None, source_id: str | None, grouped: bool, deci
     with reading() as (_, connection, _):
         chosen = _chosen(connection, error_class, source_id)
         if grouped:
-            _print_groups(dead_letter_groups(connection, chosen), as_json=as_json)
+            _print_groups(dead_letter_groups(connection, chosen))
             return
         rows = list_dead_letters(connection, chosen, decided=decided, limit=LISTED)
     print_listing(
@@ -73,18 +76,17 @@ def list_(*, error_class: str | None, source_id: str | None, grouped: bool, deci
             "class": row["error_class"],
             "error": f"{row['error_code']}: {shortened(row['error'], 120)}",
         },
-        as_json=as_json,
         empty="no dead letters",
         numbers={"id"},
         flexible={"error"},
     )
-    if rows and not as_json:
+    if rows and not is_json():
         echo("\n`ingest dead-letters show ID` shows one in full, `replay ID` queues it again (UTC)")
     if len(rows) == LISTED:
         echo(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
 
 
-def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
+def _print_groups(groups: Sequence[RowMapping]) -> None:
     print_listing(
         groups,
         lambda group: {
@@ -96,11 +98,10 @@ def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
             "newest": group["newest"],
             "failed at": f"{group['failed_at']:%Y-%m-%d %H:%M}",
         },
-        as_json=as_json,
         empty="no dead letters",
         numbers={"dead letters", "occurrences", "newest"},
     )
-    if groups and not as_json:
+    if groups and not is_json():
         echo("\n`ingest dead-letters replay --class C --source ID` queues a group again (times: UTC)")
 
 
@@ -108,7 +109,7 @@ def _print_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
 @click.argument("dead_letter_id", metavar="ID", type=int)
 @click.option("--body", is_flag=True, help="Print only the stored response body, unchanged.")
 @json_option
-def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
+def show(*, dead_letter_id: int, body: bool) -> None:
     """Show one dead letter: payload, error, stack, snapshots."""
     from ingestion_pipeline.pages.content.snapshots import dead_letter_snapshots
     from ingestion_pipeline.tasks.ended_tasks import UnknownDeadLetter, find_dead_letter, state_of
@@ -122,7 +123,7 @@ def show(*, dead_letter_id: int, body: bool, as_json: bool) -> None:
         _print_body(settings, dead_letter_id, snapshots)
         return
     facts = {str(key): value for key, value in dead_letter.items()} | {"state": state_of(dead_letter)}
-    if as_json:
+    if is_json():
         print_json(facts | {"snapshots": [dict(snapshot) for snapshot in snapshots]})
         return
     stack = facts.pop("stack")
@@ -160,6 +161,7 @@ def _print_body(settings: Settings, dead_letter_id: int, snapshots: Sequence[Row
 @class_option
 @source_option
 @dry_run_option
+@json_option
 def replay(*, dead_letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, dry_run: bool) -> None:
     """Queue failed work again.
 
@@ -171,11 +173,12 @@ def replay(*, dead_letter_ids: tuple[int, ...], error_class: str | None, source_
         chosen = _ids(store, dead_letter_ids, error_class, source_id)
         requeued = requeue_dead_letters(store, chosen, actor=actor(), dry_run=dry_run)
         outcomes = list(counting(requeued, total=len(chosen), noun="dead letter"))
-    for outcome in outcomes:
-        would_be = "would be " if dry_run and outcome.outcome == "queued" else ""
-        echo(f"{outcome.dead_letter_id}: {would_be}{outcome.outcome}")
+    would_be = "would be " if dry_run else ""
+    lines = [f"{done.dead_letter_id}: {would_be * (done.outcome == 'queued')}{done.outcome}" for done in outcomes]
     left = sum(not outcome.runs_again for outcome in outcomes)
-    echo(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} unchanged")
+    lines.append(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} unchanged")
+    results = {done.dead_letter_id: done.outcome for done in outcomes}
+    print_result({"dry_run": dry_run, "outcomes": results, "unchanged": left}, "\n".join(lines))
     if left:
         raise click.exceptions.Exit(1)
 
@@ -186,6 +189,7 @@ def replay(*, dead_letter_ids: tuple[int, ...], error_class: str | None, source_
 @source_option
 @click.option("--reason", required=True, help="Why they need no attention; stored with them.")
 @dry_run_option
+@json_option
 def discard(
     *, dead_letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, reason: str, dry_run: bool
 ) -> None:
@@ -207,7 +211,8 @@ def discard(
             if dry_run:
                 connection.rollback()
     left = len(set(chosen)) - len(closed)
-    echo(f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} skipped: no longer open")
+    message = f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} skipped: no longer open"
+    print_result({"dry_run": dry_run, "discarded": list(closed), "skipped": left}, message)
 
 
 def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None) -> Sequence[int]:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from ingestion_pipeline.cli.output import echo, print_json, print_table
-from ingestion_pipeline.cli.session import cannot_open, environment, json_option, shown_database
+from ingestion_pipeline.cli.output import echo, is_json, json_option, print_json, print_table
+from ingestion_pipeline.cli.session import cannot_open, environment, shown_database
 from ingestion_pipeline.sources.source import BUNDLED, BY_HAND, Kind
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ def _named(names: Sequence[str]) -> str:
 @click.command()
 @click.option("--offline", is_flag=True, help="Contact no server but the database.")
 @json_option
-def doctor(*, offline: bool, as_json: bool) -> None:
+def doctor(*, offline: bool) -> None:
     """Check the installation and its data.
 
     Exit 1 if a check failed; warnings are for people.
     """
     results = list(examine(environment(), offline=offline))
     counts = {state: sum(result.state == state for result in results) for state in STATES}
-    if as_json:
+    if is_json():
         print_json({"checks": [asdict(result) for result in results], **counts})
     else:
         rows = [[result.name, result.state, result.found, result.cure] for result in results]

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import counted, distance, echo, print_facts, print_json, print_listing
-from ingestion_pipeline.cli.session import actor, changing, environment, json_option, reading
+from ingestion_pipeline.cli.output import (
+    counted,
+    distance,
+    echo,
+    is_json,
+    json_option,
+    print_facts,
+    print_listing,
+    print_result,
+)
+from ingestion_pipeline.cli.session import actor, changing, environment, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +34,7 @@ def extractions() -> None:
 @extractions.command()
 @click.argument("source_id", metavar="SOURCE")
 @json_option
-def start(*, source_id: str, as_json: bool) -> None:
+def start(*, source_id: str) -> None:
     """Start an extraction of SOURCE now, due or not.
 
     A running one continues, and its waiting pages are due at once.
@@ -35,14 +44,14 @@ def start(*, source_id: str, as_json: bool) -> None:
 
     with open_run_context(environment()) as ctx:
         outcome = start_now(ctx, [source_id])[source_id]
-    _print({"source": source_id, "done": outcome}, f"{source_id}: {outcome}", as_json=as_json)
+    print_result({"source": source_id, "done": outcome}, f"{source_id}: {outcome}")
 
 
 @extractions.command("list")
 @click.option("--source", "source_id", metavar="ID", help="Only those of a source.")
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @json_option
-def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
+def list_(*, source_id: str | None, status: str | None) -> None:
     """Show the newest extractions and the status of their datasets."""
     from ingestion_pipeline.catalogs.extraction_reports import list_extractions
 
@@ -60,11 +69,10 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
             "dataset": f"v{row['dataset_version']} {row['dataset_status']}" if row["dataset_version"] else None,
             "changed": distance(row["finished_at"] or row["changed_at"] or row["updated_at"], now),
         },
-        as_json=as_json,
         empty="no extractions; `ingest extractions start SOURCE` starts one",
         numbers={"id", "pages", "items"},
     )
-    if not as_json:
+    if not is_json():
         _print_reasons(rows)
 
 
@@ -116,7 +124,7 @@ def _pages(row: "Mapping[str, Any]") -> str:
 @click.option("--status", type=click.Choice(PAGE_STATES), help="Only those in this state.")
 @click.option("--limit", default=200, type=click.IntRange(1), show_default=True, help="Maximum number of pages.")
 @json_option
-def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
+def pages(*, extraction_id: int, status: str | None, limit: int) -> None:
     """Show its pages: state, items, reason."""
     from ingestion_pipeline.catalogs.extraction_control import UnknownExtraction
     from ingestion_pipeline.catalogs.extraction_reports import list_pages
@@ -134,7 +142,6 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
             "url": row["url"],
             "reason": row["failure"].get("message") if row["failure"] else None,
         },
-        as_json=as_json,
         empty=f"no page of extraction {extraction_id} is {status}",
         numbers={"items"},
     )
@@ -144,7 +151,7 @@ def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) 
 @id_argument
 @click.option("--reason", default="", help="Reason, for the audit log and the notice.")
 @json_option
-def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
+def cancel(*, extraction_id: int, reason: str) -> None:
     """Cancel an extraction; workers stop at the next check."""
     from random import Random
 
@@ -162,29 +169,29 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
         )
     facts = {"extraction": ended.id, "source": ended.source_id, "status": ended.status.value}
     cure = f"`ingest extractions resume {ended.id}` continues it"
-    _print(facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}", as_json=as_json)
+    print_result(facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}")
 
 
 @extractions.command()
 @id_argument
 @json_option
-def resume(*, extraction_id: int, as_json: bool) -> None:
+def resume(*, extraction_id: int) -> None:
     """Continue a stale or cancelled extraction.
 
     Pages without a live task are queued again.
     """
-    _requeue(extraction_id, "resume", as_json=as_json)
+    _requeue(extraction_id, "resume")
 
 
 @extractions.command()
 @id_argument
 @json_option
-def retry(*, extraction_id: int, as_json: bool) -> None:
+def retry(*, extraction_id: int) -> None:
     """Fetch failed pages again; re-extract pages without data."""
-    _requeue(extraction_id, "retry", as_json=as_json)
+    _requeue(extraction_id, "retry")
 
 
-def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
+def _requeue(extraction_id: int, action: str) -> None:
     from ingestion_pipeline.catalogs import extraction_control
 
     act = extraction_control.resume if action == "resume" else extraction_control.retry
@@ -192,7 +199,7 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
         done = act(connection, extraction_id, actor=actor(), now=now)
     summary = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
     facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
-    _print(facts, f"extraction {extraction_id} continues: {summary}", as_json=as_json)
+    print_result(facts, f"extraction {extraction_id} continues: {summary}")
 
 
 @extractions.command()
@@ -200,7 +207,7 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show pages, model calls and cost.")
 @click.option("--publish", is_flag=True, help="Publish it even if a later crawl's dataset is published.")
 @json_option
-def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) -> None:
+def rerun(*, extraction_id: int, dry_run: bool, publish: bool) -> None:
     """Extract the stored pages again into a new dataset.
 
     Without a single request; the published dataset stays until the new one is good. A later crawl's
@@ -217,34 +224,27 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
             calls = f"{counted(prediction.calls, 'model call')} at most"
             summary = f"{counted(prediction.pages, 'stored page')}, {calls}, {cost}"
             note = f" ({prediction.note})" if prediction.note else ""
-            _print(asdict(prediction), f"a rerun would take: {summary}{note}", as_json=as_json)
+            print_result(asdict(prediction), f"a rerun would take: {summary}{note}")
             return
         with ctx.store.begin() as connection:
             now = ctx.store.clock.now(connection)
             made = reruns.rerun(connection, extraction_id, actor=actor(), now=now, publish=publish)
     read = counted(made.pages, "stored page")
     summary = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
-    _print(asdict(made), f"{summary}, into a new dataset: {made.outlook}", as_json=as_json)
+    print_result(asdict(made), f"{summary}, into a new dataset: {made.outlook}")
 
 
 @extractions.command()
 @id_argument
 @json_option
-def publish(*, extraction_id: int, as_json: bool) -> None:
+def publish(*, extraction_id: int) -> None:
     """Publish a held-back dataset (also `accept`)."""
     from ingestion_pipeline.catalogs import extraction_control
 
     with changing() as (_, connection, now):
         version = extraction_control.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
-    _print(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
+    print_result(facts, f"version {version} of extraction {extraction_id} is published")
 
 
 extractions.add_command(publish, "accept")
-
-
-def _print(facts: dict[str, Any], message: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-    else:
-        echo(message)

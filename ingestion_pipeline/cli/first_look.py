@@ -1,25 +1,44 @@
 """`ingest run` and `ingest try`: process a source now, to the end, and see what a URL gives before it is a source."""
 
-import os
 import re
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, cell, counted, echo, print_json, print_table, shortened
-from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, environment, json_option, opened
+from ingestion_pipeline.cli.jobs import running_jobs
+from ingestion_pipeline.cli.output import (
+    CommandRefused,
+    cell,
+    counted,
+    echo,
+    is_json,
+    json_option,
+    print_json,
+    print_table,
+    shortened,
+)
+from ingestion_pipeline.cli.session import (
+    KindType,
+    actor,
+    changing,
+    config_option,
+    environment,
+    opened,
+    variables_set,
+    verbose_option,
+)
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, RowMapping
 
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources import Definition, Source
@@ -35,8 +54,9 @@ FIRST_PAGE_BYTES = 2_000_000
 @click.command()
 @click.argument("source_ids", nargs=-1, required=True, metavar="SOURCE...")
 @click.option("--minutes", default=30.0, show_default=True, type=click.FloatRange(min=0), help="Stop after this time.")
+@verbose_option
 @json_option
-def run(*, source_ids: tuple[str, ...], minutes: float, as_json: bool) -> None:
+def run(*, source_ids: tuple[str, ...], minutes: float, verbose: bool) -> None:
     """Poll, crawl, read and publish each SOURCE now, to the end.
 
     For a first look, and for CI: exits with 0 only if rows of every source are published.
@@ -46,9 +66,10 @@ def run(*, source_ids: tuple[str, ...], minutes: float, as_json: bool) -> None:
     with opened() as (settings, store):
         _import_declared(store, settings)
         home = with_dagster_home(environment(), settings.home)["DAGSTER_HOME"]
-        with _variables({"DAGSTER_HOME": home}):
-            results = [_processed(store, settings, source_id, minutes * 60) for source_id in dict.fromkeys(source_ids)]
-    if as_json:
+        with variables_set({"DAGSTER_HOME": home}), running_jobs(is_verbose=verbose, lists_jobs=True) as run_job:
+            work = partial(_processed, store, settings, run_job, seconds=minutes * 60)
+            results = [work(source_id) for source_id in dict.fromkeys(source_ids)]
+    if is_json():
         print_json([result.facts() for result in results])
     else:
         rows = [[r.source.id, r.source.record_count, "yes" if r.is_published else "no", r.outcome()] for r in results]
@@ -103,7 +124,9 @@ class Processed:
         }
 
 
-def _processed(store: "Store", settings: "Settings", source_id: str, seconds: float) -> Processed:
+def _processed(
+    store: "Store", settings: "Settings", run_job: Callable[..., bool], source_id: str, *, seconds: float
+) -> Processed:
     """Run the jobs of the source's kind until nothing of it waits, or the time is over."""
     from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
@@ -117,9 +140,9 @@ def _processed(store: "Store", settings: "Settings", source_id: str, seconds: fl
         declared(connection, [source_id], now=since, retries=True)
     jobs = _draining_jobs(source.kind)
     if "detect_recipes" in jobs:
-        _drain(store, settings, jobs, source_id, until, only="detect_recipes")
-    _run_job(f"ingest_{source.kind}", source_id)
-    _drain(store, settings, jobs, source_id, until)
+        run_job("detect_recipes")
+    run_job(f"ingest_{source.kind}", source_id)
+    _drain(store, settings, run_job, jobs, source_id, until)
     with store.read() as connection:
         waiting, next_at = _waiting(connection, source_id)
         return Processed(
@@ -139,17 +162,20 @@ def _draining_jobs(kind: Kind) -> list[str]:
 
 
 def _drain(
-    store: "Store", settings: "Settings", jobs: Sequence[str], source_id: str, until: float, *, only: str | None = None
+    store: "Store",
+    settings: "Settings",
+    run_job: Callable[..., bool],
+    jobs: Sequence[str],
+    source_id: str,
+    until: float,
 ) -> None:
     """Run the draining jobs until no task of the source waits that is due soon."""
     while time.monotonic() < until:
-        for job in jobs if only is None else [only]:
+        for job in jobs:
             if _has_work(store, settings, job):
-                _run_job(job)
-        if only is not None:
-            return
+                run_job(job)
         if source_id.partition(":")[0] == Kind.CATALOG.value:
-            _run_job("complete_extractions")
+            run_job("complete_extractions")
         with store.read() as connection:
             waiting, next_at = _waiting(connection, source_id)
             now = store.clock.now(connection)
@@ -183,35 +209,6 @@ def _waiting(connection: "Connection", source_id: str) -> tuple[int, datetime | 
     return count, first
 
 
-def _run_job(name: str, source_id: str | None = None) -> None:
-    """Run the Dagster job here, on the source's partition if one is named; errors are printed."""
-    from ingestion_pipeline import defs
-    from ingestion_pipeline.orchestration.runs import run_job
-
-    echo(f"{name} ...", is_error=True)
-    _, errors = run_job(defs, name, partition_key=source_id)
-    for error in errors:
-        echo(shortened(error.strip(), 500), is_error=True)
-
-
-@contextmanager
-def _variables(values: Mapping[str, str | None]) -> Generator[None]:
-    """Set environment variables, which Dagster's runs read, and restore them."""
-    before = environment()
-    try:
-        _set(values)
-        yield
-    finally:
-        _set({name: before.get(name) for name in values})
-
-
-def _set(values: Mapping[str, str | None]) -> None:
-    for name, value in values.items():
-        os.environ.pop(name, None)  # noqa: TID251 - Dagster's runs read the environment
-        if value is not None:
-            os.environ[name] = value  # noqa: TID251 - as above
-
-
 @click.command("try")
 @click.argument("url")
 @click.option("--kind", type=KindType(), help="What the URL is; by default recognised by the URL, then by the page.")
@@ -220,6 +217,7 @@ def _set(values: Mapping[str, str | None]) -> None:
 @click.option("--id", "source_id", help="kind:name of the source; made from the URL by default.")
 @click.option("--pages", default=TRIED_PAGES, show_default=True, type=click.IntRange(min=1), help="Read at most these.")
 @click.option("--add", is_flag=True, help="Add the source if rows were found.")
+@verbose_option
 @json_option
 def try_(
     *,
@@ -230,7 +228,7 @@ def try_(
     source_id: str | None,
     pages: int,
     add: bool,
-    as_json: bool,
+    **output: bool,
 ) -> None:
     """Show what a source at URL would give, before it is added.
 
@@ -243,13 +241,17 @@ def try_(
     from ingestion_pipeline.sources.registry import add as add_source
 
     home = load_settings(environment()).home
-    with tempfile.TemporaryDirectory(prefix="ingest-try-") as folder, _variables(_temporary(home, Path(folder), pages)):
+    with (
+        tempfile.TemporaryDirectory(prefix="ingest-try-") as folder,
+        variables_set(_temporary(home, Path(folder), pages)),
+    ):
         raw, reason = _declaration(url, kind, platform, config, source_id)
         definition = _checked(raw)
         with opened() as (settings, store):
             with store.begin() as connection:
                 add_source(connection, definition, actor=actor(), now=store.clock.now(connection))
-            result = _processed(store, settings, definition.id, seconds=600)
+            with running_jobs(is_verbose=output["verbose"], lists_jobs=True) as run_job:
+                result = _processed(store, settings, run_job, definition.id, seconds=600)
             with store.read() as connection:
                 rows = sample_rows(connection, definition.kind, definition.id)
                 source = sources_by_id(connection, [definition.id])[definition.id]
@@ -263,7 +265,7 @@ def try_(
                     "cost_usd": _cost(connection),
                     "has_model": settings.has_model,
                 }
-    if as_json:
+    if is_json():
         print_json(facts)
     else:
         _print_trial(facts, definition.kind, pages)
@@ -275,7 +277,7 @@ def try_(
         with changing() as (_, connection, now):
             add_source(connection, definition, actor=actor(), now=now)
             declared(connection, [definition.id], now=now)
-        echo(f"added {definition.id}; `ingest run {definition.id}` reads all of it now", is_error=as_json)
+        echo(f"added {definition.id}; `ingest run {definition.id}` reads all of it now", is_error=is_json())
 
 
 def _temporary(home: Path, folder: Path, pages: int) -> dict[str, str | None]:
@@ -409,7 +411,7 @@ def sample_rows(connection: "Connection", kind: Kind, source_id: str) -> list[di
     if kind is Kind.CATALOG:
         return _sample_items(connection, source_id)
     query = _sample_query(kind, source_id)
-    rows: Sequence[Mapping[str, Any]] = [] if query is None else list(connection.execute(query.limit(ROWS)).mappings())
+    rows: Sequence[RowMapping] = [] if query is None else connection.execute(query.limit(ROWS)).mappings().all()
     return [{name: value for name, value in row.items() if value not in (None, "", [], {})} for row in rows]
 
 

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from types import FrameType
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, Interrupted, echo, print_facts
+from ingestion_pipeline.cli.output import CommandRefused, Interrupted, cell, echo, json_option, print_result
 from ingestion_pipeline.cli.session import environment, opened, shown_database
 from ingestion_pipeline.extras import how_to_install, is_installed
 
@@ -60,6 +61,7 @@ Next: `ingest demo run` shows everything on the bundled site;
 
 
 @click.command()
+@json_option
 def init() -> None:
     """Create or migrate the database.
 
@@ -76,17 +78,17 @@ def init() -> None:
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = settings.sources.absolute()
     written = _write_templates(folder)
-    print_facts(
-        {
-            "database": shown_database(settings.store_url),
-            "home": settings.home.absolute(),
-            "sources folder": folder,
-            "sources": count,
-            "files written": ", ".join(written) or "none, they exist",
-        }
-    )
-    echo("")
-    echo("Next: `ingest status` shows them, `ingest dev` polls them." if count else FIRST_STEPS)
+    facts = {
+        "database": shown_database(settings.store_url),
+        "home": str(settings.home.absolute()),
+        "sources_folder": str(folder),
+        "sources": count,
+        "files_written": written,
+    }
+    next_steps = "Next: `ingest status` shows them, `ingest dev` polls them." if count else FIRST_STEPS
+    shown = facts | {"files_written": ", ".join(written) or "none, they exist"}
+    lines = [f"{name.replace('_', ' '):16}{cell(value)}" for name, value in shown.items()]
+    print_result(facts, "\n".join([*lines, "", next_steps]))
 
 
 def _write_templates(folder: Path) -> list[str]:
@@ -103,6 +105,12 @@ def _write_templates(folder: Path) -> list[str]:
 
 STOP_SECONDS = 10.0  # for runs to release their tasks
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+# What Dagster's processes print beside warnings: lines of runs, and that `dagster.yaml` of the working directory is not
+# the one in use (a new DAGSTER_HOME links to it).
+_NOISE = re.compile(rb" - dagster\S* - (\x1b\[\d+m)?(DEBUG|INFO)\b|Found a dagster instance configuration value")
+_STDERR = {subprocess.PIPE: subprocess.STDOUT, subprocess.DEVNULL: None}
 
 
 class _Stopped(BaseException):
@@ -138,9 +146,12 @@ def _serve(port: int, variables: Mapping[str, str]) -> int:
     ui = ["ingestion_pipeline.orchestration.ui", "dev", "-m", "ingestion_pipeline", "-h", "127.0.0.1", "-p", str(port)]
     quiet = ["--log-level", "warning", "--code-server-log-level", "warning"]
     site = _started(["ingestion_pipeline", "demo", "serve", "--if-registered"], variables, subprocess.DEVNULL)
-    dagster = _started([*ui, *quiet], variables)
+    dagster = _started([*ui, *quiet], variables, subprocess.PIPE)
     with site, dagster:
         try:
+            for line in dagster.stdout or ():
+                if not _NOISE.search(line):
+                    echo(click.unstyle(line.decode(errors="replace").rstrip()), is_error=True)
             return dagster.wait()
         finally:
             for stop_signal in STOP_SIGNALS:
@@ -149,10 +160,10 @@ def _serve(port: int, variables: Mapping[str, str]) -> int:
             _end_group(dagster)
 
 
-def _started(arguments: Sequence[str], variables: Mapping[str, str], out: int | None = None) -> subprocess.Popen[bytes]:
+def _started(arguments: Sequence[str], variables: Mapping[str, str], out: int) -> subprocess.Popen[bytes]:
     """Start a module in a process group of its own: a Ctrl-C in the terminal reaches only us."""
     command = [sys.executable, "-m", *arguments]
-    return subprocess.Popen(command, env=variables, process_group=0, stdout=out)  # noqa: S603 - our own modules
+    return subprocess.Popen(command, env=variables, process_group=0, stdout=out, stderr=_STDERR[out])  # noqa: S603 - ours
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

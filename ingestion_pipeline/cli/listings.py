@@ -8,13 +8,15 @@ from ingestion_pipeline.cli.output import (
     CommandRefused,
     distance,
     echo,
+    is_json,
+    json_option,
     print_facts,
     print_json,
     print_listing,
     print_table,
 )
 from ingestion_pipeline.cli.rows import explain_row
-from ingestion_pipeline.cli.session import json_option, known_source, opened, reading
+from ingestion_pipeline.cli.session import known_source, opened, reading
 
 if TYPE_CHECKING:
     from ingestion_pipeline.settings import Settings
@@ -41,9 +43,9 @@ def listings() -> None:
 @click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--decision", type=click.Choice(DECISIONS), help="Only those with this decision.")
 @click.option("--title", "words", metavar="WORDS", help="Only those with these words in the title.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Show at most these.")
 @json_option
-def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
+def list_(*, limit: int, **filters: str | None) -> None:
     """Show listings, newest first."""
     from ingestion_pipeline.companies.reports import ListingFilter, list_listings
 
@@ -61,7 +63,6 @@ def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
             "decision": row["decision"] or "waiting",
             "first seen": distance(row["first_seen_at"], now),
         },
-        as_json=as_json,
         empty="no listings; `ingest sources list --kind job_board` shows the boards",
         numbers={"id"},
         flexible={"title"},
@@ -71,13 +72,13 @@ def list_(*, limit: int, as_json: bool, **filters: str | None) -> None:
 @listings.command()
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
-def show(*, listing_id: int, as_json: bool) -> None:
+def show(*, listing_id: int) -> None:
     """Show listing ID: its fields, the boards that list it, its match."""
     from ingestion_pipeline.companies.reports import listing_details
 
     with reading() as (_, connection, _):
         row = dict(listing_details(connection, listing_id))
-    if as_json:
+    if is_json():
         print_json(row)
         return
     print_facts({name.replace("_", " "): row[name] for name in _FACTS if row[name] is not None})
@@ -98,9 +99,9 @@ def matches() -> None:
 
 @matches.command("list")
 @click.option("--source", "source_id", metavar="ID", help="Only those of a board.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Show at most these.")
 @json_option
-def matches_list(*, source_id: str | None, limit: int, as_json: bool) -> None:
+def matches_list(*, source_id: str | None, limit: int) -> None:
     """Show matching listings, best first, each with its reason."""
     from ingestion_pipeline.companies.reports import list_matches
 
@@ -111,7 +112,6 @@ def matches_list(*, source_id: str | None, limit: int, as_json: bool) -> None:
     print_listing(
         rows,
         lambda match: {name: match[columns.get(name, name)] for name in names},
-        as_json=as_json,
         empty="" if rows else f"no matches; {_advice(settings)}",
         numbers={"score", "rank", "listing"},
         flexible={"title", "reason"},
@@ -131,12 +131,12 @@ def _advice(settings: "Settings") -> str:
 @matches.command()
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
-def explain(*, listing_id: int, as_json: bool) -> None:
+def explain(*, listing_id: int) -> None:
     """Show how listing ID was evaluated.
 
     The same as `ingest explain job_listings:ID`.
     """
-    explain_row(f"job_listings:{listing_id}", as_json=as_json)
+    explain_row(f"job_listings:{listing_id}")
 
 
 @click.group()
@@ -146,14 +146,14 @@ def profile() -> None:
 
 @profile.command()
 @json_option
-def check(*, as_json: bool) -> None:
+def check() -> None:
     """List every mistake of the profile, each with its line; exit 2 if there is one."""
     from ingestion_pipeline.companies.matching.listing_runs import profile_path, settings_profile
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
 
     with opened() as (settings, _):
         profile_found, path = settings_profile(settings), profile_path(settings)
-    if as_json:
+    if is_json():
         is_good = not isinstance(profile_found, BadProfile | NoProfile)
         problems = [] if is_good else str(profile_found).splitlines()
         print_json({"path": str(path), "is_usable": is_good, "problems": problems})

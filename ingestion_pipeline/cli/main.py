@@ -1,6 +1,7 @@
 """The `ingest` command group: loading of commands, examples, and errors as messages."""
 
 import errno
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -102,6 +103,10 @@ class _Ingest(click.Group):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            help_of = error.ctx.command_path if error.ctx else "ingest"
+            message = f"{error.format_message()}\n`{help_of} --help` shows the usage"
+            raise CommandRefused(message, code="usage") from error
         except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
         except (KeyboardInterrupt, click.Abort) as error:
@@ -135,17 +140,22 @@ def explain(error: Exception) -> click.ClickException | None:
     from ingestion_pipeline.store import SchemaMismatch
 
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
-        return CommandRefused(str(error))
+        return CommandRefused(str(error), code=_code(error))
     if (cure := missing_extra(error)) is not None:
-        return CommandRefused(cure)
+        return CommandRefused(cure, code="missing_extra")
     if isinstance(error, DBAPIError):
         message = str(error.orig).strip()
         cure = "; another process writes: wait for it, or stop it" if "locked" in message else ""
-        return CommandFailed(f"database error: {message}{cure}")
+        return CommandFailed(f"database error: {message}{cure}", code="database")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return CommandFailed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}")
+        return CommandFailed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}", code="os")
     return None
+
+
+def _code(error: Exception) -> str:
+    """Return the stable code of an error: the name of its class in words, `unknown_source`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
 
 
 def _is_bad_input(error: Exception) -> bool:

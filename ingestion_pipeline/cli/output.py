@@ -5,7 +5,8 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,6 +22,7 @@ GAP = "  "
 INDENT = "    "
 LONGEST_ID = 48  # longer values wrap
 USUAL = 12  # minimum width of a flexible column, if there is room
+NARROW = 28  # a flexible column that needs more and gets less stands beneath its row
 
 _WORD = re.compile(r"\S+\s*|\s+")
 
@@ -37,37 +39,36 @@ class Column:
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, rule: str = "─") -> list[str]:
     """Return heading, rule and rows within `width`, nothing cut; a flexible column without room goes beneath."""
     natural = [_natural(*column_cells) for column_cells in _by_column(columns, rows)]
-    widths = _fitted(columns, natural, width)
-    beneath = [
-        place
-        for place, column in enumerate(columns)
-        if column.is_flexible and widths[place] < min(USUAL, natural[place])
-    ]
-    if not beneath:
-        return _grid(columns, rows, widths, rule)
-    return _stacked(columns, rows, beneath, width=width, rule=rule)
-
-
-def _grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: Sequence[int], rule: str) -> list[str]:
-    heading = _row([column.name for column in columns], columns, widths)
-    body = [line for row in rows for line in _row(row, columns, widths)]
-    return [*heading, rule * (sum(widths) + len(GAP) * (len(widths) - 1)), *body]
+    beneath: list[int] = []
+    while True:
+        inline = [place for place in range(len(columns)) if place not in beneath]
+        widths = _fitted([columns[place] for place in inline], [natural[place] for place in inline], width)
+        room = dict(zip(inline, widths, strict=True))
+        is_narrow = any(
+            room[place] < (min(NARROW, natural[place]) if columns[place].is_flexible else natural[place])
+            for place in inline
+        )
+        if not is_narrow or len(inline) == 1:
+            return _stacked(columns, rows, room, beneath, width=width, rule=rule)
+        beneath.append(max(inline[1:], key=lambda place: (columns[place].is_flexible, natural[place])))
 
 
 def _stacked(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], beneath: Sequence[int], *, width: int, rule: str
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    room: Mapping[int, int],
+    beneath: Sequence[int],
+    *,
+    width: int,
+    rule: str,
 ) -> list[str]:
-    """Return the table without the columns `beneath`, whose cells follow under each row by name."""
-    inline = [place for place in range(len(columns)) if place not in beneath]
-    shown_columns = [columns[place] for place in inline]
-    cells = [[row[place] for place in inline] for row in rows]
-    widths = _fitted(
-        shown_columns, [_natural(*column_cells) for column_cells in _by_column(shown_columns, cells)], width
-    )
-    lines = _grid(shown_columns, (), widths, rule)
-    for row, held in zip(rows, cells, strict=True):
-        lines += _row(held, shown_columns, widths)
-        for place in beneath:
+    """Return the table of the columns with room; the cells of those `beneath` follow under each row by name."""
+    shown, widths = [columns[place] for place in room], [*room.values()]
+    lines = _row([column.name for column in shown], shown, widths)
+    lines.append(rule * (sum(widths) + len(GAP) * (len(widths) - 1)))
+    for row in rows:
+        lines += _row([row[place] for place in room], shown, widths)
+        for place in (place for place in sorted(beneath) if row[place] != "-"):
             text = f"{columns[place].name}: {row[place]}"
             lines += [INDENT + line for line in folded(text, width - len(INDENT))]
     return lines
@@ -114,7 +115,7 @@ def _padded(text: str, width: int, *, is_number: bool) -> str:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Return the text in lines of at most that width, broken inside a word only if it is longer."""
+    """Return the text in lines of at most that width; a longer URL is shortened in its middle, another word broken."""
     if len(text) <= width and text.isascii() and text.isprintable():
         return [text]
     return [part for line in text.expandtabs().split("\n") for part in _folded_line(line, width)]
@@ -127,7 +128,7 @@ def _folded_line(line: str, width: int) -> Iterator[str]:
         if held and used + size > width:
             yield held.rstrip()
             held, used = "", 0
-        rest = word
+        rest = _middle_shortened(word, width) if "://" in word else word
         while cell_width(rest.rstrip()) > width:
             head = _head(rest, width)
             yield head
@@ -135,6 +136,15 @@ def _folded_line(line: str, width: int) -> Iterator[str]:
         held += rest
         used += cell_width(rest)
     yield held.rstrip()
+
+
+def _middle_shortened(word: str, width: int) -> str:
+    """Return the word, with an ellipsis for its middle if it is longer; a few characters are broken instead."""
+    bare = word.rstrip()
+    if len(bare) <= width or width < USUAL:
+        return word
+    tail = (width - 1) // 2
+    return f"{bare[: width - 1 - tail]}…{bare[-tail:]}{word[len(bare) :]}"
 
 
 def _head(word: str, width: int) -> str:
@@ -166,7 +176,15 @@ def _character_width(character: str) -> int:
 
 Item = TypeVar("Item")
 
-WIDTH = 100  # a table is never wider, unless the terminal is
+WIDTH = 100  # without a terminal
+
+
+def page_width() -> int:
+    """Return the width of the terminal, also where the output is piped to a pager."""
+    for stream in (sys.__stdout__, sys.__stderr__, sys.__stdin__):
+        with suppress(AttributeError, ValueError, OSError):
+            return get_terminal_size(os.get_terminal_size(stream.fileno())).columns if stream else WIDTH
+    return get_terminal_size((WIDTH, 24)).columns
 
 
 class CommandRefused(click.ClickException):
@@ -174,15 +192,26 @@ class CommandRefused(click.ClickException):
 
     exit_code = 2
 
+    def __init__(self, message: str, *, code: str = "refused") -> None:
+        super().__init__(message)
+        self.code = code
+
     def format_message(self) -> str:
         """Return the message without terminal control sequences."""
         return harmless(self.message)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the stable code and the message on stderr."""
+        click.echo(f"error: {self.code}: {self.format_message()}", file=file or sys.stderr)
 
 
 class CommandFailed(CommandRefused):
     """Valid work that did not succeed; exit code 1."""
 
     exit_code = 1
+
+    def __init__(self, message: str, *, code: str = "failed") -> None:
+        super().__init__(message, code=code)
 
 
 class Interrupted(CommandFailed):
@@ -191,16 +220,47 @@ class Interrupted(CommandFailed):
     exit_code = 130
 
     def __init__(self) -> None:
-        super().__init__("stopped by Ctrl-C: no partial result was written; run the command again to continue")
+        message = "stopped by Ctrl-C: no partial result was written; run the command again to continue"
+        super().__init__(message, code="interrupted")
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message on its own line, beneath the terminal's `^C`."""
-        click.echo(f"\n{self.format_message()}", file=file or sys.stderr)
+        click.echo(file=file or sys.stderr)
+        super().show(file)
 
 
 def echo(text: str, *, is_error: bool = False) -> None:
     """Print one line; characters that the terminal lacks are escaped."""
     _write(harmless(text) + "\n", sys.stderr if is_error else sys.stdout)
+
+
+AS_JSON = "ingestion_pipeline.as_json"
+
+
+def _keep_as_json(context: click.Context, _option: click.Parameter, value: object) -> None:
+    context.meta[AS_JSON] = value
+
+
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_as_json,
+    help="Print JSON: stable keys, UTC times, decimals as text.",
+)
+
+
+def is_json() -> bool:
+    """Return whether the command was called with `--json`."""
+    return click.get_current_context().meta[AS_JSON]
+
+
+def print_result(facts: Mapping[str, object], message: str) -> None:
+    """Print what a command with `json_option` has done: the message, or the facts as JSON."""
+    if is_json():
+        print_json(facts)
+    else:
+        echo(message)
 
 
 def print_json(value: object) -> None:
@@ -243,13 +303,12 @@ def print_listing(
     rows: Sequence[Item],
     record: Callable[[Item], Mapping[str, object]],
     *,
-    as_json: bool,
     empty: str,
     numbers: Collection[str] = (),
     flexible: Collection[str] = (),
 ) -> None:
     """Print the rows as JSON, or as a table of their records; `empty` if there is none."""
-    if as_json:
+    if is_json():
         print_json(rows)
     elif rows:
         print_records(map(record, rows), numbers=numbers, flexible=flexible)
@@ -272,12 +331,11 @@ def print_table(
     numbers: Collection[str] = (),
     flexible: Collection[str] = (),
 ) -> None:
-    """Print the rows under their headings, in at most `WIDTH` columns when piped."""
+    """Print the rows under their headings, within the page."""
     columns = [Column(name, is_flexible=name in flexible, is_number=name in numbers) for name in headings]
     is_terminal = sys.stdout.isatty()
-    width = max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH
     cells = [[cell(value) for value in row] for row in rows]
-    first, *rest = table_lines(columns, cells, width=width, rule=_rule())
+    first, *rest = table_lines(columns, cells, width=page_width(), rule=_rule())
     heading = f"\x1b[1m{first}\x1b[0m" if is_terminal and _has_styles() else first
     _write("\n".join([heading, *rest, ""]), sys.stdout)
 
@@ -299,7 +357,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values, one pair a line; long values wrap at words."""
     indent = max(map(len, facts), default=0) + 2
     for name, value in facts.items():
-        lines = wrap(cell(value), WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+        lines = wrap(cell(value), max(page_width() - indent, USUAL), break_long_words=False, break_on_hyphens=False)
         echo(name.ljust(indent) + ("\n" + " " * indent).join(lines))
 
 
@@ -346,16 +404,28 @@ def shortened(text: str, length: int) -> str:
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
 
 
-def counting(items: Iterable[Item], *, total: int, noun: str) -> Iterator[Item]:
+def counting(items: Iterable[Item], *, total: int | None, noun: str) -> Iterator[Item]:
     """Yield the items with a progress bar on a terminal; nothing is shown in a pipe."""
+    with progress(total=total) as advance:
+        for item in items:
+            yield item
+            advance(f"{noun}s")
+
+
+@contextmanager
+def progress(*, total: int | None = None) -> Generator[Callable[[str], None]]:
+    """Yield what advances a progress bar to the next named step; on a terminal only, on stderr."""
     if not sys.stderr.isatty():
-        yield from items
+        yield lambda _step: None
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    yield from track(items, total=total, description=f"{noun}s", console=console, transient=True)
+    count = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:.0f}")
+    shown = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
+    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda step: bar.update(task, description=step, advance=1)
 
 
 def _write(text: str, stream: TextIO) -> None:

@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, echo, print_json, print_table
-from ingestion_pipeline.cli.session import KindType, MomentType, config_option, environment, json_option
+from ingestion_pipeline.cli.output import CommandRefused, echo, is_json, json_option, print_json, print_table
+from ingestion_pipeline.cli.session import KindType, MomentType, config_option, environment
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ def read(
     config: dict[str, Any] | None,
     url: str,
     fetched_at: datetime | None,
-    as_json: bool,
 ) -> None:
     """Show what a reader extracts from a saved body.
 
@@ -70,7 +69,7 @@ def read(
         raise CommandRefused(f"--entity belongs to catalogues; this is {record_kind}")
     saved = SavedBody(body=body, url=url, fetched_at=fetched_at or _written_at(file))
     result = _reader(platform, record_kind, entity)(platform, record_kind, saved, config or {})
-    if as_json:
+    if is_json():
         print_json({"records": result.records, "problems": result.problems})
     else:
         _print_reading(Kind.WEBSITE if platform == "page" else record_kind, result)

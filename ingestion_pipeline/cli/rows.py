@@ -8,12 +8,25 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, cell, echo, print_facts, print_json, print_table, shortened
-from ingestion_pipeline.cli.session import environment, json_option, opened, reading
+from ingestion_pipeline.cli.output import (
+    CommandRefused,
+    cell,
+    echo,
+    is_json,
+    json_option,
+    print_facts,
+    print_json,
+    print_table,
+    progress,
+    shortened,
+)
+from ingestion_pipeline.cli.session import environment, opened, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +36,7 @@ if TYPE_CHECKING:
     from ingestion_pipeline.exports.exporting import ExportResult
     from ingestion_pipeline.exports.formats import Format
 
+STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
 READERS = {
     "csv": "pandas.read_csv({path})",
@@ -36,8 +50,12 @@ READERS = {
 @click.option("--source", "source_id", metavar="ID", help="Only rows of this source.")
 @click.option("--version", type=click.IntRange(min=1), help="Version of the dataset, published or not.")
 @click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
-@click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, else parquet.")
-@click.option("--out", type=click.Path(path_type=Path), help="File or folder; default: INGESTION_HOME/exports.")
+@click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, csv for -, else parquet.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File, folder, or - for standard output; default: INGESTION_HOME/exports.",
+)
 @click.option("--evidence", is_flag=True, help="Add columns with the evidence of each field.")
 @click.option("--with-flagged", is_flag=True, help="Include ungrounded and repeated items.")
 @click.option(
@@ -57,7 +75,6 @@ def export(
     since_last: bool,
     cursor: datetime | None,
     columns: bool,
-    as_json: bool,
     **selection: Any,  # noqa: ANN401 - the fields of an ExportRequest
 ) -> None:
     """Write rows to a file: CSV, JSON lines or Parquet.
@@ -79,33 +96,39 @@ def export(
     request = ExportRequest(entities=entities, since=since, **selection)
     request.check()
     if columns:
-        _print_columns(request, as_json=as_json)
+        _print_columns(request)
         return
     chosen = _format(form, out)
     if since_last or cursor is not None:
-        _export_changes(request, chosen, out, since_last=since_last, as_json=as_json)
+        _export_changes(request, chosen, out, since_last=since_last)
         return
-    with opened() as (settings, store):
-        path = _path(out, settings.home / "exports", request, chosen)
+    with opened() as (settings, store), TemporaryDirectory() as scratch, progress() as advance:
+        to_output = out == STANDARD_OUTPUT
+        path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, chosen)
+        advance(request.name)
         exported = export_rows(store, request, chosen, path)
-    if as_json:
+        if to_output:
+            with path.open("rb") as rows:
+                copyfileobj(rows, sys.stdout.buffer)
+            return
+    if is_json():
         print_json(_facts(exported, request.name))
     else:
         _print(exported)
 
 
-def _print_columns(request: ExportRequest, *, as_json: bool) -> None:
+def _print_columns(request: ExportRequest) -> None:
     from ingestion_pipeline.exports.exporting import describe_columns
 
     descriptions = [asdict(description) for description in describe_columns(request)]
-    if as_json:
+    if is_json():
         print_json(descriptions)
     else:
         rows = [list(description.values()) for description in descriptions]
         print_table(("column", "type", "meaning"), rows, flexible={"meaning"})
 
 
-def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool) -> None:
+def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, since_last: bool) -> None:
     from ingestion_pipeline.exports.exporting import export_changes
 
     if since_last and request.since is not None:
@@ -118,7 +141,7 @@ def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, s
         folder = out or make_folder(settings.home / "exports")
         done = export_changes(store, request, form, folder, since_last=since_last)
     exported = done.exported
-    if as_json:
+    if is_json():
         nothing = {"name": request.name, "path": None, "format": form.value, "rows": 0}
         facts = _facts(exported, request.name) if exported else nothing
         print_json(facts | {"since": done.since, "cursor": done.until})
@@ -133,6 +156,8 @@ def _format(form: str | None, out: Path | None) -> Format:
 
     if form is not None:
         return Format(form)
+    if out == STANDARD_OUTPUT:
+        return Format.CSV
     suffix = out.suffix.removeprefix(".").lower() if out is not None else ""
     return Format(suffix) if suffix in FORMATS else Format.PARQUET
 
@@ -222,24 +247,24 @@ SHOWN = 60  # characters of a value
 @click.command()
 @click.argument("row", metavar="ROW")
 @json_option
-def explain(*, row: str, as_json: bool) -> None:
+def explain(*, row: str) -> None:
     """Show the lineage of ROW, hop by hop.
 
     And how a listing was evaluated. ROW is chapters:ID, chapter_sources:ID, job_listings:ID,
     job_matches:ID or data_items:ID, with the id that exports and lists show (item_id of an item). A
     hop that is not known says why.
     """
-    explain_row(row, as_json=as_json)
+    explain_row(row)
 
 
-def explain_row(row: str, *, as_json: bool) -> None:
+def explain_row(row: str) -> None:
     """Print the lineage of the row."""
     from ingestion_pipeline.exports import explaining
     from ingestion_pipeline.pages.content.store import ContentStore
 
     with reading() as (settings, connection, _):
         lineage = explaining.explain_row(connection, ContentStore(settings.home / "content"), row)
-    if as_json:
+    if is_json():
         print_json(asdict(lineage))
     else:
         _print_lineage(lineage)

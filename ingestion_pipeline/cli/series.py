@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing, print_records
-from ingestion_pipeline.cli.session import actor, changing, json_option, reading
+from ingestion_pipeline.cli.output import (
+    distance,
+    echo,
+    is_json,
+    json_option,
+    print_facts,
+    print_json,
+    print_listing,
+    print_records,
+    print_result,
+)
+from ingestion_pipeline.cli.session import actor, changing, reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +35,7 @@ def series() -> None:
 
 @series.command("list")
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_() -> None:
     """Show every series."""
     from ingestion_pipeline.series.series_reports import list_series
 
@@ -42,7 +52,6 @@ def list_(*, as_json: bool) -> None:
             "followers": row.followers,
             "title": f"merged into {row.merged_into}" if row.merged_into else row.title,
         },
-        as_json=as_json,
         empty="no series; a source creates its own when it is first polled",
         numbers={"latest", "chapters", "sources", "followers"},
         flexible={"title"},
@@ -52,14 +61,14 @@ def list_(*, as_json: bool) -> None:
 @series.command()
 @click.argument("series_id", metavar="SERIES")
 @json_option
-def show(*, series_id: str, as_json: bool) -> None:
+def show(*, series_id: str) -> None:
     """Show one series: sources, gaps, chapters."""
     from ingestion_pipeline.series.series_reports import chapters_of_series, get_series
 
     with reading() as (_, connection, _):
         facts = asdict(get_series(connection, series_id)) | _relations(connection, series_id)
         chapters = chapters_of_series(connection, series_id)
-    if as_json:
+    if is_json():
         print_json(facts | {"all_chapters": [asdict(chapter) for chapter in chapters]})
         return
     source_reasons = facts.pop("told_by")
@@ -103,6 +112,7 @@ def _print_chapters(chapters: "Sequence[ChapterFacts]") -> None:
 @click.argument("old", metavar="FROM")
 @click.argument("new", metavar="INTO")
 @click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
+@json_option
 def merge(*, old: str, new: str, dry_run: bool) -> None:
     """Merge two series.
 
@@ -113,7 +123,8 @@ def merge(*, old: str, new: str, dry_run: bool) -> None:
 
     with changing(dry_run=dry_run) as (_, connection, now):
         moved = merge_series(connection, old, new, actor=actor(), now=now)
-    echo(f"{old} {'would be' if dry_run else 'is'} merged into {new}: {_counts(asdict(moved))}")
+    message = f"{old} {'would be' if dry_run else 'is'} merged into {new}: {_counts(asdict(moved))}"
+    print_result({"from": old, "into": new, "dry_run": dry_run, **asdict(moved)}, message)
 
 
 @series.command()
@@ -128,6 +139,7 @@ def merge(*, old: str, new: str, dry_run: bool) -> None:
 )
 @click.option("--into", "new", required=True, metavar="NEW", help="Series to move them into.")
 @click.option("--title", help="Title of the new series.")
+@json_option
 def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None) -> None:
     """Move sources into another series.
 
@@ -139,7 +151,8 @@ def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None)
     leaving = list(dict.fromkeys(source_ids))
     with changing() as (_, connection, now):
         moved = split_series(connection, old, new, leaving, title=title, actor=actor(), now=now)
-    echo(f"{', '.join(leaving)}: moved from {old} to {new}: {_counts(asdict(moved))}")
+    message = f"{', '.join(leaving)}: moved from {old} to {new}: {_counts(asdict(moved))}"
+    print_result({"from": old, "into": new, "sources": leaving, **asdict(moved)}, message)
 
 
 def _counts(moved: dict[str, int]) -> str:
@@ -151,6 +164,7 @@ def _counts(moved: dict[str, int]) -> str:
 @click.argument("series_id", metavar="SERIES")
 @click.argument("number")
 @click.option("--reason", help="For the audit log.")
+@json_option
 def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
     """Mark a chapter as non-existent.
 
@@ -161,22 +175,19 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
 
     with changing() as (_, connection, now):
         judged = withdraw_chapter(connection, series_id, number, reason=reason, actor=actor(), now=now)
-    if judged.is_changed:
-        echo(f"chapter {judged.key} of {series_id} is withdrawn; {judged.notices} notices muted")
-    else:
-        echo(f"chapter {judged.key} of {series_id} was withdrawn already")
+    done = f"is withdrawn; {judged.notices} notices muted" if judged.is_changed else "was withdrawn already"
+    print_result({"series": series_id, **asdict(judged)}, f"chapter {judged.key} of {series_id} {done}")
 
 
 @series.command()
 @click.argument("series_id", metavar="SERIES")
 @click.argument("number")
+@json_option
 def restore(*, series_id: str, number: str) -> None:
     """Undo a withdrawal."""
     from ingestion_pipeline.series.series_changes import restore as restore_chapter
 
     with changing() as (_, connection, now):
         judged = restore_chapter(connection, series_id, number, actor=actor(), now=now)
-    if judged.is_changed:
-        echo(f"chapter {judged.key} of {series_id} is restored; {judged.notices} notices pending again")
-    else:
-        echo(f"chapter {judged.key} of {series_id} was not withdrawn")
+    done = f"is restored; {judged.notices} notices pending again" if judged.is_changed else "was not withdrawn"
+    print_result({"series": series_id, **asdict(judged)}, f"chapter {judged.key} of {series_id} {done}")

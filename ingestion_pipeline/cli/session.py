@@ -29,6 +29,24 @@ def environment() -> Mapping[str, str]:
     return dict(os.environ)  # noqa: TID251 - read once here, and handed over
 
 
+@contextmanager
+def variables_set(values: Mapping[str, str | None]) -> Generator[None]:
+    """Set environment variables, which Dagster's runs read, and restore them; None removes one."""
+    before = environment()
+    try:
+        _set(values)
+        yield
+    finally:
+        _set({name: before.get(name) for name in values})
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        os.environ.pop(name, None)  # noqa: TID251 - Dagster's runs read the environment
+        if value is not None:
+            os.environ[name] = value  # noqa: TID251 - as above
+
+
 def actor() -> str:
     """Return the actor for the audit log: `cli:` and the login name."""
     import getpass
@@ -154,9 +172,7 @@ def known_source(connection: Connection, source_id: str | None) -> str | None:
     return source_id
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: stable keys, UTC times, decimals as text."
-)
+verbose_option = click.option("--verbose", is_flag=True, help="Also print the log of the runs.")
 
 
 class JsonObject(click.ParamType[dict[str, Any]]):

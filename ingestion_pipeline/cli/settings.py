@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, echo, print_listing
-from ingestion_pipeline.cli.session import actor, environment, json_option, opened_store, shown_database
+from ingestion_pipeline.cli.output import CommandRefused, echo, json_option, print_listing, print_result
+from ingestion_pipeline.cli.session import actor, environment, opened_store, shown_database
 
 
 @click.group()
@@ -18,7 +18,7 @@ def settings() -> None:
 
 @settings.command("list")
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_() -> None:
     """Show every setting and where it comes from."""
     from ingestion_pipeline.store.stored_settings import overrides
 
@@ -27,7 +27,6 @@ def list_(*, as_json: bool) -> None:
     print_listing(
         rows,
         lambda row: {"setting": row["key"], "value": row["value"], "from": row["from"], "meaning": row["meaning"]},
-        as_json=as_json,
         empty="no settings",
         flexible={"value", "meaning"},
     )
@@ -68,6 +67,7 @@ def _row(
 @settings.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value")
+@json_option
 def set_(*, key: str, value: str) -> None:
     """Change a setting, from the next run on."""
     from ingestion_pipeline.settings import variables
@@ -78,13 +78,14 @@ def set_(*, key: str, value: str) -> None:
         raise CommandRefused(f"{key} is needed to find the table: set {variable} in the environment")
     with opened_store() as store, store.begin() as connection:
         set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
-    echo(f"{key} is {value} from the next run on")
+    print_result({"setting": key, "value": value}, f"{key} is {value} from the next run on")
     if environment().get(variable, ""):
         echo(f"warning: {variable} is set in the environment and takes precedence", is_error=True)
 
 
 @settings.command()
 @click.argument("key")
+@json_option
 def unset(*, key: str) -> None:
     """Restore the default."""
     from ingestion_pipeline.settings import setting_fields
@@ -95,4 +96,5 @@ def unset(*, key: str) -> None:
     if not gone and key not in setting_fields():
         raise CommandRefused(f"{key!r} is not a setting; `ingest settings list` shows all")
     is_out = "was removed from the settings table" if gone else "was not in the settings table"
-    echo(f"{key} {is_out}; the default applies, unless the environment sets it")
+    message = f"{key} {is_out}; the default applies, unless the environment sets it"
+    print_result({"setting": key, "was_set": gone}, message)

@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, distance, echo, print_facts, print_json, print_records
-from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, json_option, opened, reading
+from ingestion_pipeline.cli.output import (
+    CommandRefused,
+    counting,
+    distance,
+    echo,
+    is_json,
+    json_option,
+    print_facts,
+    print_json,
+    print_records,
+    print_result,
+)
+from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, opened, reading
 from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
 
@@ -42,6 +53,7 @@ def sources() -> None:
 @click.option("--series", metavar="ID", help="The series it belongs to; its own name by default.")
 @click.option("--company", metavar="ID", help="The company it belongs to.")
 @click.option("--name", help="Display name.")
+@json_option
 def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
     """Add the source at URL."""
     from ingestion_pipeline.registry import declared
@@ -52,10 +64,11 @@ def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a decla
         add_source(connection, definition, actor=actor(), now=now)
         needs_detection = declared(connection, [definition.id], now=now)
     summary = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
+    cure = "it is due now, and `ingest dev` or a poll job polls it"
     if needs_detection:
-        echo(f"{summary}; its recipe is detected by `ingest dev`, or by the job detect_recipes")
-        return
-    echo(f"{summary}; it is due now, and `ingest dev` or a poll job polls it")
+        cure = "its recipe is detected by `ingest dev`, or by the job detect_recipes"
+    facts = {"source": definition.id, "platform": definition.platform, "needs_detection": bool(needs_detection)}
+    print_result(facts, f"{summary}; {cure}")
 
 
 def _named(raw: dict[str, Any]) -> dict[str, Any]:
@@ -82,10 +95,10 @@ def checked(raw: dict[str, Any]) -> Definition:
 @sources.command("list")
 @click.option("--kind", type=KindType(), help="Only this kind.")
 @json_option
-def list_(*, kind: str | None, as_json: bool) -> None:
+def list_(*, kind: str | None) -> None:
     """Show every source."""
     selected = Kind(kind) if kind else None
-    if not as_json:
+    if not is_json():
         _print_sources(selected)
         return
     from ingestion_pipeline.sources.status import watched_sources  # the table does without
@@ -130,7 +143,7 @@ def _print_sources(kind: Kind | None) -> None:
             {
                 "source": source.id,
                 "platform": source.platform,
-                "tier": f"{source.tier} (pinned)" if source.tier_pinned else source.tier,
+                "tier": source.tier,
                 "status": source.status,
                 "records": source.record_count,
                 "next": distance(source.next_check_at, now),
@@ -147,7 +160,7 @@ def _print_sources(kind: Kind | None) -> None:
 @sources.command()
 @click.argument("source_id", metavar="ID")
 @json_option
-def show(*, source_id: str, as_json: bool) -> None:
+def show(*, source_id: str) -> None:
     """Show everything about one source."""
     from ingestion_pipeline.operations.source_health import source_statuses
     from ingestion_pipeline.registry import kind_specs
@@ -171,7 +184,7 @@ def show(*, source_id: str, as_json: bool) -> None:
     keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts")
     keys += ("replayed_at", "discarded_at", "discard_reason")
     dead = [{key: dead_letter[key] for key in keys} for dead_letter in dead_letters]
-    if as_json:
+    if is_json():
         print_json(facts | {"poll": poll, "dead_letters": dead})
         return
     print_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
@@ -182,6 +195,7 @@ def show(*, source_id: str, as_json: bool) -> None:
 
 @sources.command("import")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
+@json_option
 def import_(*, path: Path | None) -> None:
     """Register what YAML files declare.
 
@@ -190,9 +204,10 @@ def import_(*, path: Path | None) -> None:
     """
     with opened() as (settings, store):
         files = _read(path if path is not None else settings.sources, settings.sources)
-        for file in files:
-            if not file.problems:
-                echo(f"{file.path}: {_register(store, file)}")
+        good = [file for file in files if not file.problems]
+        done = {str(file.path): _register(store, file) for file in counting(good, total=len(good), noun="file")}
+    if done or is_json():
+        print_result({"files": done}, "\n".join(f"{name}: {counts}" for name, counts in done.items()))
     problems = [problem for file in files for problem in file.problems]
     for problem in problems:
         echo(str(problem), is_error=True)
@@ -247,6 +262,7 @@ def _register(store: Store, file: SourceFile) -> str:
 @sources.command()
 @click.argument("source_id", metavar="ID")
 @click.option("--reason", help="For the audit log.")
+@json_option
 def enable(*, source_id: str, reason: str | None) -> None:
     """Poll a source again and reset its failures."""
     from ingestion_pipeline.registry import approval_problems
@@ -259,7 +275,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
         if before is not None and (bad := approval_problems(before, settings.sources)):
             raise CommandRefused("\n".join(bad))
         registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
-    echo(f"{source_id} is enabled and due now")
+    print_result({"source": source_id, "status": "enabled"}, f"{source_id} is enabled and due now")
     if before is not None and before.status_reason == BY_FILE:
         undone = "the next import disables it again unless that line goes"
         echo(f"warning: {before.origin} says `enabled: false`; {undone}", is_error=True)
@@ -268,6 +284,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
 @sources.command()
 @click.argument("source_id", metavar="ID")
 @click.option("--reason", default="no reason given", help="Reason, shown with the source.")
+@json_option
 def disable(*, source_id: str, reason: str) -> None:
     """Stop polling a source until it is enabled.
 
@@ -276,20 +293,21 @@ def disable(*, source_id: str, reason: str) -> None:
     from ingestion_pipeline.sources import registry
 
     closed = _stop(source_id, partial(registry.disable, reason=reason))
-    echo(f"{source_id} is disabled; `ingest sources enable {source_id}` enables it again")
-    _print_closed_listings(closed)
+    message = f"{source_id} is disabled; `ingest sources enable {source_id}` enables it again"
+    _print_stopped(source_id, "disabled", closed, message)
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
+@json_option
 def remove(*, source_id: str) -> None:
     """Remove a source; its rows stay."""
     from ingestion_pipeline.sources import registry
 
     closed = _stop(source_id, registry.remove)
-    echo(f"{source_id} is removed: never polled again, though a file may still declare it")
-    echo("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")
-    _print_closed_listings(closed)
+    message = f"{source_id} is removed: never polled again, though a file may still declare it\n"
+    message += "its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back"
+    _print_stopped(source_id, "removed", closed, message)
 
 
 def _stop(source_id: str, stop: Callable[..., None]) -> int:
@@ -302,21 +320,23 @@ def _stop(source_id: str, stop: Callable[..., None]) -> int:
         return close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
 
 
-def _print_closed_listings(closed: int) -> None:
+def _print_stopped(source_id: str, status: str, closed: int, message: str) -> None:
     if closed:
-        echo(f"{closed} listings that only it had are closed; enabling it brings them back")
+        message += f"\n{closed} listings that only it had are closed; enabling it brings them back"
+    print_result({"source": source_id, "status": status, "closed_listings": closed}, message)
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
-@click.option("--url")
-@click.option("--platform")
+@click.option("--url", help="New address.")
+@click.option("--platform", help="New platform.")
 @click.option("--tier", help="hot, warm, cold; auto adapts it.")
 @config_option
-@click.option("--name")
-@click.option("--series", metavar="ID")
+@click.option("--name", help="Display name.")
+@click.option("--series", metavar="ID", help="The series it belongs to.")
 @click.option("--accept-drop", is_flag=True, help="Accept its next feed, however much is missing.")
 @click.option("--detect", is_flag=True, help="Detect a catalogue's recipe again.")
+@json_option
 def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -> None:  # noqa: ANN401
     """Change a source that was added by hand.
 
@@ -341,7 +361,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
             messages.append("its next feed is accepted, whatever is missing")
         if changes or detect:
             messages += _detect_recipe(connection, source_id, now, again=detect)
-    echo(f"{source_id}: {'; '.join(messages)}")
+    print_result({"source": source_id, "changes": messages}, f"{source_id}: {'; '.join(messages)}")
 
 
 def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, again: bool) -> list[str]:
@@ -393,6 +413,7 @@ def _is_tier_pinned_by_file(source: Source, folder: Path) -> bool:
 @click.argument("source_ids", metavar="[ID]...", nargs=-1)
 @click.option("--target-matches", type=click.IntRange(min=1), help="End the rotation after this many matches.")
 @click.option("--max-sources", type=click.IntRange(min=1), help="Maximum number of boards.")
+@json_option
 def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sources: int | None) -> None:
     """Scrape job boards now: these, or in rotation.
 
@@ -416,4 +437,5 @@ def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sourc
             connection, actor=actor(), action="boards.scrape", subject=f"task:{made}", now=now, detail=request.payload()
         )
     what = f"{len(source_ids)} boards" if source_ids else "a rotation of boards"
-    echo(f"queued {what}; `ingest dev` or the job process_companies runs it")
+    facts = {"task": made, **request.payload()}
+    print_result(facts, f"queued {what}; `ingest dev` or the job process_companies runs it")

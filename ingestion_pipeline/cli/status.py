@@ -12,12 +12,14 @@ from ingestion_pipeline.cli.output import (
     CommandFailed,
     distance,
     echo,
+    is_json,
+    json_option,
     print_json,
     print_records,
     print_table,
     shortened,
 )
-from ingestion_pipeline.cli.session import json_option, reading
+from ingestion_pipeline.cli.session import reading
 
 if TYPE_CHECKING:
     from ingestion_pipeline.sources.status import Watched
@@ -36,17 +38,17 @@ SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have a
     multiple=True,
     help="Exit 1 if the daemon does not tick, or if a source is degraded or worse.",
 )
-def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
+def status(*, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
     """Show every source, worst first, and the pending work.
 
     With its health and why it was or was not polled. Health is one of open, disabled, degraded,
     late, unsteady, waiting, healthy, off.
     """
     if workers:
-        _print_workers(as_json=as_json)
+        _print_workers()
         return
-    report = _collect(limit=None if everything or as_json else SHOWN)
-    if as_json:
+    report = _collect(limit=None if everything or is_json() else SHOWN)
+    if is_json():
         print_json(report)
     else:
         _print(report)
@@ -130,12 +132,12 @@ def _print_phases(phases: list[dict[str, Any]]) -> None:
     print_table(["phase", *columns], rows, numbers=columns)
 
 
-def _print_workers(*, as_json: bool) -> None:
+def _print_workers() -> None:
     from ingestion_pipeline.tasks.claims import lease_owners
 
     with reading() as (_, connection, now):
         workers = lease_owners(connection, now=now)
-    if as_json:
+    if is_json():
         print_json({"now": now, "workers": workers})
         return
     if not workers:

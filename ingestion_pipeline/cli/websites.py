@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import distance, echo, print_facts, print_json, print_listing, print_table, shortened
-from ingestion_pipeline.cli.session import json_option, reading
+from ingestion_pipeline.cli.output import (
+    distance,
+    echo,
+    is_json,
+    json_option,
+    print_facts,
+    print_json,
+    print_listing,
+    print_table,
+    shortened,
+)
+from ingestion_pipeline.cli.session import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +40,7 @@ def websites() -> None:
 @websites.command("list")
 @click.option("--status", type=click.Choice(STATES), help="Only those with this analysis status.")
 @json_option
-def list_(*, status: str | None, as_json: bool) -> None:
+def list_(*, status: str | None) -> None:
     """Show every website with its last analysis and its waiting reason."""
     from ingestion_pipeline.websites.analysis_reports import list_websites
 
@@ -49,7 +59,6 @@ def list_(*, status: str | None, as_json: bool) -> None:
             "next": distance(row["next_check_at"], now),
             "reason": shortened(row["why"], MOST_SHOWN),
         },
-        as_json=as_json,
         empty="no websites; `ingest sources add URL --kind website` adds one",
         numbers={"%", "visible", "score"},
         flexible={"reason"},
@@ -59,14 +68,14 @@ def list_(*, status: str | None, as_json: bool) -> None:
 @websites.command()
 @click.argument("website_id", metavar="ID")
 @json_option
-def show(*, website_id: str, as_json: bool) -> None:
+def show(*, website_id: str) -> None:
     """Show one website: information, prompts, visibility, cost."""
     from ingestion_pipeline.websites.analysis_reports import website_report
 
     with reading() as (settings, connection, now):
         attempts = settings.work.max_attempts
         report = website_report(connection, website_id, now=now, max_attempts=attempts)
-    if as_json:
+    if is_json():
         print_json(_document(report))
         return
     print_facts(_facts(report, now))
@@ -139,15 +148,6 @@ def _print_prompts(report: AnalysisReport) -> None:
 VISIBILITY = ("provider", "answers", "visible", "rank", "score", "competitors")
 
 
-def print_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
-    """Print one line per business and provider; answers received of answers requested."""
-    _print_shares(("business", *VISIBILITY), [[name, *_visibility_cells(row)] for name, row in rows])
-
-
-def _print_shares(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    print_table(headings, rows, numbers={"answers", "visible", "rank", "score"}, flexible={"competitors"})
-
-
 def _visibility_cells(row: VisibilityRow) -> list[object]:
     others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
     answers = f"{row.answers} of {row.prompts}"
@@ -159,7 +159,8 @@ def _print_report_visibility(report: AnalysisReport) -> None:
 
     rows = visibility_rows(report)
     echo("")
-    _print_shares(VISIBILITY, [_visibility_cells(row) for row in rows])
+    numbers = ("answers", "visible", "rank", "score")
+    print_table(VISIBILITY, [_visibility_cells(row) for row in rows], numbers=numbers, flexible={"competitors"})
     for row in rows:
         if row.failure:
             echo(f"{row.provider}: {shortened(row.failure, MOST_SHOWN)}")

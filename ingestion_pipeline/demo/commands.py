@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
 from ingestion_pipeline.cli.installation import with_dagster_home
-from ingestion_pipeline.cli.output import CommandRefused, echo
-from ingestion_pipeline.cli.session import environment, opened, reading
+from ingestion_pipeline.cli.jobs import running_jobs
+from ingestion_pipeline.cli.output import CommandRefused, echo, is_json, json_option, print_json, print_result
+from ingestion_pipeline.cli.session import environment, opened, reading, variables_set
 from ingestion_pipeline.sources.source import BUNDLED, Kind, SourceStatus
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ingestion_pipeline.demo.model_server import ScriptedModel
-    from ingestion_pipeline.demo.site import DemoSite, Inbox, SecretOf
+    from ingestion_pipeline.demo.site import DemoSite, SecretOf
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
@@ -44,41 +44,14 @@ DEMO_SETTINGS = {
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
     "INGESTION_HEALTH__DEGRADED_FAILURES": "1",  # failures are reported by the first run
-    "INGESTION_MATCH__COMPANY_WAIT_SECONDS": "0",  # its companies are analysed before its jobs
+    "INGESTION_MATCH__COMPANY_WAITS": "0",  # its companies are analysed before its jobs
 }
-PROFILE = "INGESTION_MATCH__PROFILE"
 
 
-@contextmanager
-def demo_settings(model: Mapping[str, str]) -> Generator[None]:
+def demo_settings(model: Mapping[str, str]) -> AbstractContextManager[None]:
     """Apply the model settings, and the demo's own where the environment sets none."""
     before = environment()
-    ours = DEMO_SETTINGS | ({} if has_profile() else {PROFILE: str(demo_profile())})
-    missing = {key: text for key, text in ours.items() if not before.get(key)}
-    held = {key: before.get(key) for key in (*missing, *model)}
-    os.environ.update({**missing, **model})  # noqa: TID251 - Dagster's run reads the environment
-    try:
-        yield
-    finally:
-        for key, text in held.items():
-            os.environ.pop(key, None)  # noqa: TID251 - as above
-            if text is not None:
-                os.environ[key] = text  # noqa: TID251 - as above
-
-
-def demo_profile() -> Path:
-    """Return the path of the demo's job profile."""
-    from importlib.resources import files
-
-    return Path(str(files("ingestion_pipeline.demo") / "profile.yaml"))
-
-
-def has_profile() -> bool:
-    """Return whether the operator has a profile; then the demo's own is not used."""
-    from ingestion_pipeline.companies.matching.listing_runs import profile_path
-    from ingestion_pipeline.settings import load_settings
-
-    return profile_path(load_settings(environment())).exists()
+    return variables_set({key: text for key, text in DEMO_SETTINGS.items() if not before.get(key)} | dict(model))
 
 
 DECLARED = ("sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml")
@@ -218,7 +191,9 @@ def _is_registered() -> bool:
 
 @demo.command()
 @click.option("--model", is_flag=True, help="Use the demo's language model where rules cannot extract.")
-def run(*, model: bool) -> None:
+@click.option("--verbose", is_flag=True, help="Print the log, and every page, job and answer.")
+@json_option
+def run(*, model: bool, verbose: bool) -> None:
     """Run every job once and print the results.
 
     The demo's sources are registered if needed, and processed through Dagster even if they are not
@@ -226,7 +201,7 @@ def run(*, model: bool) -> None:
     you have one, else by the demo's. Its websites are analysed with the demo's own providers only.
     """
     from ingestion_pipeline.demo.model_server import demo_providers, provider_settings
-    from ingestion_pipeline.demo.report import hint
+    from ingestion_pipeline.demo.report import print_details, summary
 
     with ExitStack() as stack:
         bundled = stack.enter_context(bundled_model()) if model else None
@@ -234,18 +209,22 @@ def run(*, model: bool) -> None:
         variables |= {} if bundled is None else model_settings(bundled)
         variables["DAGSTER_HOME"] = with_dagster_home(environment(), _home())["DAGSTER_HOME"]
         stack.enter_context(demo_settings(variables | demo_prices()))
-        has_succeeded = _run()
+        facts, has_succeeded = _run(is_verbose=verbose)
         if bundled is not None:
-            requests = Counter(request.model for request in bundled.requests)
-            counts = ", ".join(f"{name} {count} times" for name, count in sorted(requests.items()))
-            echo(f"\nrequests to the demo's model: {counts or 'nothing'}")
-    echo(f"\n{hint(program())}")
+            facts["model_requests"] = dict(Counter(request.model for request in bundled.requests))
+    if is_json():
+        print_json(facts)
+    else:
+        if verbose:
+            print_details(facts)
+        echo("\n".join(summary(facts, program())))
     if not has_succeeded:
         raise click.exceptions.Exit(1)
 
 
-def _run() -> bool:
-    """Run every job once; return whether all succeeded."""
+def _run(*, is_verbose: bool) -> tuple[dict[str, Any], bool]:
+    """Run every job once; return the facts of the run, and whether all jobs succeeded."""
+    from ingestion_pipeline.demo import report
     from ingestion_pipeline.demo.site import read_inboxes
     from ingestion_pipeline.notices.queries import make_due
     from ingestion_pipeline.operations.alerts import record_health_changes
@@ -253,64 +232,62 @@ def _run() -> bool:
     home = _home()
     before = read_inboxes(home)
     with ExitStack() as stack:
+        run_job = stack.enter_context(running_jobs(is_verbose=is_verbose))
         settings, store = stack.enter_context(opened())
         started = _prepare(stack, store, home)
-        succeeded = [_run_job("detect_recipes")]
-        succeeded += _poll(store)
-        succeeded.append(_run_job("analyze_websites"))
-        succeeded += _crawl(store)
-        succeeded.append(_run_job("complete_extractions"))
-        succeeded.append(_run_job("process_listings"))
+        succeeded = [run_job("detect_recipes")]
+        approved = _poll(store, run_job, succeeded)
+        succeeded.append(run_job("analyze_websites"))
+        _crawl(store, run_job, succeeded)
+        succeeded += [run_job("complete_extractions"), run_job("process_listings")]
         with store.begin() as connection:  # as `maintain` does
             record_health_changes(connection, settings, store.clock.now(connection))
         with store.begin() as connection:
             now = store.clock.now(connection)
             for recipient in demo_file().recipients:  # even if a daemon has just run them with other limits
                 make_due(connection, recipient.id, now=now)
-        succeeded.append(_run_job("deliver_notices"))
-        echo("")
+        succeeded.append(run_job("deliver_notices"))
         with store.read() as connection:
-            _report(connection, settings, before, since=started, now=store.clock.now(connection))
-    return all(succeeded)
+            facts = _facts(connection, settings, since=started, now=store.clock.now(connection))
+    facts |= {"approved": approved, **report.received(before, read_inboxes(home))}
+    return facts | {"is_changed": report.is_changed(facts, since=started)}, all(succeeded)
 
 
-def _report(
-    connection: Connection, settings: Settings, before: Mapping[str, Inbox], *, since: datetime, now: datetime
-) -> None:
-    """Print what the run has done; `before` is what the followers had received until then."""
+def _facts(connection: Connection, settings: Settings, *, since: datetime, now: datetime) -> dict[str, Any]:
+    """Return what the run has done, read from the database."""
     from ingestion_pipeline.demo import report
-    from ingestion_pipeline.demo.site import read_inboxes
 
     declared, catalogs = demo_file(), _ids(Kind.CATALOG)
-    report.print_summary(connection, _ids(Kind.SERIES), since=since)
-    echo("")
-    report.print_catalogs(connection, catalogs, since=since)
-    report.print_unusual_pages(connection, settings, catalogs, since=since)
-    report.print_datasets(connection, catalogs)
-    echo("")
-    report.print_jobs(connection, _ids(Kind.COMPANY), since=since, now=now)
-    echo("")
-    watched = [*(definition.id for definition in declared.definitions), *_boards(connection)]
-    report.print_health(connection, settings, watched, now=now)
-    echo("")
-    report.print_followers(connection, declared.recipients, since=since, now=now)
-    quiet = report.explain_no_notices(connection, since=since)
-    after = read_inboxes(settings.home)
-    echo("\n" + report.describe_received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
-    report.print_matches(connection, _ids(Kind.COMPANY))
-    echo("")
-    report.print_businesses(connection, _ids(Kind.WEBSITE))
+    boards = report.boards_of(connection, _ids(Kind.COMPANY))
+    ids = [*(definition.id for definition in declared.definitions), *(board.id for board in boards)]
+    unhealthy, health_counts = report.health(connection, settings, ids, now=now)
+    return {
+        "polled": report.polled(connection, _ids(Kind.SERIES), since=since),
+        "chapters": report.chapter_counts(connection, since=since),
+        **report.crawled(connection, settings, catalogs, since=since),
+        "companies": report.analysed_companies(connection, _ids(Kind.COMPANY)),
+        "refused": report.refusals(connection, since=since, now=now),
+        "boards": report.board_counts(connection, boards, since=since),
+        "not_matched": report.not_matched(connection, [board.id for board in boards]),
+        "matches": report.matches(connection, boards),
+        **report.analyses(connection, _ids(Kind.WEBSITE)),
+        "followers": report.follower_counts(connection, declared.recipients, since=since),
+        "quiet": report.explain_no_notices(connection, since=since),
+        "unhealthy": unhealthy,
+        "health_counts": health_counts,
+    }
 
 
-def _poll(store: Store) -> list[bool]:
+def _poll(store: Store, run_job: Callable[[str], bool], succeeded: list[bool]) -> list[dict[str, Any]]:
     """Run the poll jobs; approved boards go last, since a job belongs to the board that lists it first."""
     from ingestion_pipeline.demo.report import approve
 
-    jobs = ("poll_hot", "process_companies", "poll_warm", "poll_cold")
-    succeeded = [_run_job(name) for name in jobs]
+    succeeded += map(run_job, ("poll_hot", "process_companies", "poll_warm", "poll_cold"))
     with store.begin() as connection:
-        has_more = approve(connection, _ids(Kind.COMPANY), now=store.clock.now(connection))
-    return [*succeeded, _run_job("poll_warm")] if has_more else succeeded
+        approved = approve(connection, _ids(Kind.COMPANY), now=store.clock.now(connection))
+    if approved:
+        succeeded.append(run_job("poll_warm"))
+    return approved
 
 
 def program() -> str:
@@ -344,17 +321,15 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     return now
 
 
-def _crawl(store: Store) -> list[bool]:
+def _crawl(store: Store, run_job: Callable[[str], bool], succeeded: list[bool]) -> None:
     """Run the crawl job until no page of the demo's catalogues waits."""
     from ingestion_pipeline.demo.report import is_waiting
 
-    succeeded: list[bool] = []
-    while len(succeeded) < MOST_CRAWLS:
+    for nth in range(MOST_CRAWLS):
         with store.read() as connection:
-            if succeeded and not is_waiting(connection, _ids(Kind.CATALOG)):
-                break
-        succeeded.append(_run_job("crawl_catalogs"))
-    return succeeded
+            if nth and not is_waiting(connection, _ids(Kind.CATALOG)):
+                return
+        succeeded.append(run_job("crawl_catalogs"))
 
 
 def _boards(connection: Connection) -> list[str]:
@@ -368,18 +343,8 @@ def _ids(kind: Kind) -> list[str]:
     return [definition.id for definition in demo_file().definitions if definition.kind is kind]
 
 
-def _run_job(name: str) -> bool:
-    from ingestion_pipeline import defs
-    from ingestion_pipeline.orchestration.runs import run_job
-
-    has_succeeded, errors = run_job(defs, name)
-    for error in errors:
-        echo(error, is_error=True)
-    echo(f"{name}: {'succeeded' if has_succeeded else 'FAILED'}", is_error=not has_succeeded)
-    return has_succeeded
-
-
 @demo.command()
+@json_option
 def mutate() -> None:
     """Publish chapters, courses and jobs, and change some.
 
@@ -392,15 +357,17 @@ def mutate() -> None:
     home = _home()
     changed = content.mutate(content.read_state(home))
     content.write_state(home, changed)
-    summary = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
-    echo(f"{summary}: {changed.new_chapters} each;")
-    echo("a course of each catalogue has other credits; Driftwood Systems has a new job, pays better")
-    echo("for another and has filled a third; a provider names competitors before the businesses;")
-    echo(f"`{program()} demo run` shows all of it")
+    message = f"""\
+new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far: {changed.new_chapters} each;
+a course of each catalogue has other credits; Driftwood Systems has a new job, pays better
+for another and has filled a third; a provider names competitors before the businesses;
+`{program()} demo run` shows all of it"""
+    print_result(asdict(changed), message)
 
 
 @demo.command("break")
 @click.option("--repair", is_flag=True, help="Repair the site.")
+@json_option
 def break_(*, repair: bool) -> None:
     """Make parts of the site fail.
 
@@ -411,16 +378,16 @@ def break_(*, repair: bool) -> None:
 
     home, ingest = _home(), program()
     before = content.read_state(home)
-    content.write_state(home, content.repair(before) if repair else content.break_site(before))
-    if repair:
-        echo(f"the site is repaired; `{ingest} demo run` shows it")
-    else:
-        echo("the orchard's feed is an error page, Salt and Iron's listing is empty, the list of")
-        echo("The Clockmaker's Map is overloaded;")
-        echo("a course of Harbour College and a page of the Tidewater Institute are errors;")
-        echo("the API of Driftwood's job board calls its fields something else;")
-        echo(f"`{ingest} demo run` shows that nothing is lost,")
-        echo(f"`{ingest} demo break --repair` ends it")
+    after = content.repair(before) if repair else content.break_site(before)
+    content.write_state(home, after)
+    message = f"""\
+the orchard's feed is an error page, Salt and Iron's listing is empty, the list of
+The Clockmaker's Map is overloaded;
+a course of Harbour College and a page of the Tidewater Institute are errors;
+the API of Driftwood's job board calls its fields something else;
+`{ingest} demo run` shows that nothing is lost,
+`{ingest} demo break --repair` ends it"""
+    print_result(asdict(after), f"the site is repaired; `{ingest} demo run` shows it" if repair else message)
 
 
 def _home() -> Path:

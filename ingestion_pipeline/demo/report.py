@@ -1,19 +1,19 @@
-"""The tables and summaries that `ingest demo run` prints, read from the database."""
+"""The report of `ingest demo run`: facts read from the database, and their summary, one block per system."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, distinct, exists, func, select
 
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
-from ingestion_pipeline.cli.output import counted, distance, echo, print_records, print_table, shortened
-from ingestion_pipeline.cli.websites import print_visibility
+from ingestion_pipeline.cli.output import counted, echo, page_width, print_records, shortened
 from ingestion_pipeline.companies.records import ListingDecision, ListingStatus
 from ingestion_pipeline.companies.reports import list_matches, match_report
-from ingestion_pipeline.demo.site import HOOKS_HOST, Inbox
+from ingestion_pipeline.demo.site import Inbox
 from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.operations.source_health import source_statuses
 from ingestion_pipeline.pages import ContentStore
@@ -44,50 +44,182 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.tasks.queue import REFUSED
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.websites.analysis_reports import latest_reports, visibility_rows
+from ingestion_pipeline.websites.analysis_reports import ALL, latest_reports, visibility_rows
 
-SHOWN = 200  # characters of a result or a message
-SHOWN_REASON = 150  # characters of the reason of a health
+Row = dict[str, Any]
+Facts = Mapping[str, Any]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolledSource:
-    """A source after the run: the result of its poll and the number of new records."""
-
-    source: Source
-    result: str
-    new: int
+BEST_SHOWN = 3  # matches in the summary
+INDENT = 12
+FLEXIBLE = {"details", "reason", "boards", "competitors", "url", "title", "failure"}  # columns of text
 
 
-def print_summary(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
-    """Print one line per source, then the totals."""
-    polled = _polled(connection, source_ids, since=since)
-    rows = [
-        [poll.source.id, poll.source.tier, poll.result, poll.new, shortened(poll.source.last_outcome or "", SHOWN)]
-        for poll in polled
+def summary(facts: Facts, ingest: str) -> list[str]:
+    """Return the report for people: what was read, what changed, what failed and why, one block per system."""
+    if not facts["is_changed"]:
+        return [*_unchanged(facts), hint(ingest)]
+    blocks = (_series, _catalogs, _companies, _jobs, _websites, _notices)
+    lines = [line for block in blocks for line in _block(*block(facts))]
+    health = ", ".join(f"{count} {word}" for word, count in facts["health_counts"].items())
+    return [*lines, *_block("health", [health]), "", hint(ingest)]
+
+
+def _block(name: str, lines: Sequence[str | tuple[str, str]]) -> Iterator[str]:
+    """Yield the lines of a block under its name; a pair has a label of its own."""
+    for nth, line in enumerate(lines):
+        label, text = line if isinstance(line, tuple) else ("" if nth else name, line)
+        label = label if label == name else f"  {label}"
+        yield f"{label:<{INDENT}}{shortened(text, page_width() - INDENT)}".rstrip()
+
+
+def _unchanged(facts: Facts) -> list[str]:
+    counts = (("polled", "feed"), ("catalogs", "catalogue"), ("boards", "job board"), ("websites", "website"))
+    read = ", ".join(counted(len(facts[key]), noun) for key, noun in counts)
+    failing = ", ".join(row["source"] for row in facts["unhealthy"])
+    return [
+        shortened(f"nothing changed: {read}", page_width()),
+        shortened(f"failing as before: {failing or 'none'}", page_width()),
+        f"notices: {facts['quiet']}",
     ]
-    print_table(("source", "tier", "result", "new", "details"), rows, numbers={"new"}, flexible={"details"})
-    echo("\n" + sums(polled))
+
+
+def is_changed(facts: Facts, *, since: datetime) -> bool:
+    """Return whether the run found or sent anything, or the health of a source has changed."""
+    changed = {"changed", "quarantined"}
+    return (
+        any(row["result"] in changed for row in (*facts["polled"], *facts["boards"]))
+        or any(row["new"] or row["changed"] for row in facts["catalogs"])
+        or any(row["reported_at"] is not None and row["reported_at"] >= since for row in facts["unhealthy"])
+        or bool(facts["received"] or facts["repeats"] or facts["refused_messages"])
+    )
+
+
+def _count(rows: Sequence[Row], result: str) -> int:
+    return sum(row["result"] == result for row in rows)
+
+
+def _results(rows: Sequence[Row]) -> str:
+    words = ("changed", "unchanged", "failed", "quarantined", "not polled")
+    return ", ".join(f"{count} {word}" for word in words if (count := _count(rows, word)))
+
+
+def _failures(rows: Sequence[Row], name: str) -> list[tuple[str, str]]:
+    failed = [row for row in rows if row["result"] in {"failed", "quarantined"}]
+    return [(row["result"], f"{row[name]}: {row['details'].removeprefix(row['result'] + ': ')}") for row in failed]
+
+
+def _series(facts: Facts) -> tuple[str, list[Any]]:
+    rows, new = facts["polled"], facts["chapters"]["new"]
+    releases = counted(sum(row["new"] for row in rows), "new release")
+    first = f"{counted(len(rows), 'feed')}: {_results(rows)}; {releases} of {counted(new, 'new chapter')}"
+    return "series", [first, *_failures(rows, "source")]
+
+
+def _catalogs(facts: Facts) -> tuple[str, list[Any]]:
+    rows = facts["catalogs"]
+    sums = {name: sum(row[name] for row in rows) for name in PAGE_NUMBERS}
+    words = ", ".join(f"{sums[name]} {name}" for name in PAGE_NUMBERS[1:] if sums[name])
+    published = [row for row in facts["datasets"] if row["state"] == "published"]
+    items = sum(row["items"] for row in published)
+    first = f"{sums['pages']} pages of {len(rows)} catalogues: {words or 'none read'}"
+    lines: list[Any] = [first, f"{len(published)} datasets published, {items} items"]
+    held = [row["source"] for row in facts["datasets"] if row["state"] == "quarantined"]
+    lines += [("held back", f"the dataset of {source}") for source in held]
+    failed: dict[str, list[str]] = {}
+    for page in facts["failed_pages"]:
+        failed.setdefault(f"{page['source']}: {page['code']}", []).append(urlsplit(cast("str", page["url"])).path)
+    lines += [("failed", f"{reason}, {', '.join(paths)}") for reason, paths in failed.items()]
+    return "catalogues", lines
+
+
+def _companies(facts: Facts) -> tuple[str, list[Any]]:
+    rows = facts["companies"]
+    names = "; ".join(f"{row['company'].partition(':')[2]} tier {row['tier']}, {row['data']} data" for row in rows)
+    lines: list[Any] = [names or "none"]
+    lines += [("approved", f"{row['board']}: {row['reason']}") for row in facts["approved"]]
+    lines += [("refused", f"{row['kind']} {row['url']}: {row['reason']} (spawn guard)") for row in facts["refused"]]
+    return "companies", lines
+
+
+def _jobs(facts: Facts) -> tuple[str, list[Any]]:
+    rows = facts["boards"]
+    sums = {name: sum(row[name] for row in rows) for name in JOB_NUMBERS}
+    first = f"{sums['jobs']} jobs on {counted(len(rows), 'board')}: {_results(rows)}; "
+    first += f"{sums['matched']} match, {sums['filtered']} filtered, {sums['skipped']} too low"
+    best = [(str(row["score"]), f"{row['title']}, {row['company']}") for row in facts["matches"][:BEST_SHOWN]]
+    return "jobs", [first, *_failures(rows, "board"), *best]
+
+
+def _websites(facts: Facts) -> tuple[str, list[Any]]:
+    lines: list[Any] = []
+    for row in facts["visibility"]:
+        if row["provider"] == ALL and row["answers"]:
+            named = f"named in {row['visible']:.0%} of {row['answers']} answers, score {row['score']}"
+            lines.append(f"{row['business']}: {named}")
+        elif row["failure"]:
+            why = ": ".join(row["failure"].split(": ")[:2])
+            lines.append(("failed", f"{row['source']}: {row['provider']} left {why}"))
+    lines += [("failed", f"{row['source']}: {row['reason']}") for row in facts["websites"] if row["reason"]]
+    return "websites", lines or ["none analysed"]
+
+
+def _notices(facts: Facts) -> tuple[str, list[Any]]:
+    received = facts["received"]
+    refused = f", {facts['refused_messages']} not genuine" if facts["refused_messages"] else ""
+    first = f"{counted(len(received), 'message')} received, {facts['repeats']} repeated{refused}"
+    waiting = sum(row["waiting"] for row in facts["followers"])
+    first += f"; {waiting} notices wait for a digest" if waiting else ""
+    lines: list[Any] = [first if received or waiting or refused else facts["quiet"]]
+    return "notices", [*lines, *((row["follower"], row["title"]) for row in received)]
+
+
+def print_details(facts: Facts) -> None:
+    """Print every list of the facts as a table."""
+    for name, rows in facts.items():
+        if isinstance(rows, list) and rows:
+            records = cast("list[Row]", rows)
+            echo(f"{name.replace('_', ' ')}\n")
+            numbers = [key for key, value in records[0].items() if isinstance(value, int | float)]
+            print_records(records, numbers=numbers, flexible=FLEXIBLE & records[0].keys())
+            echo("")
+
+
+def hint(ingest: str) -> str:
+    """Return the commands to try after a run."""
+    return (
+        f"Next: `{ingest} demo mutate && {ingest} demo run` changes the site;\n"
+        f"`{ingest} demo run --verbose` lists every page, job and answer; `{ingest} dev` opens the UI."
+    )
+
+
+def polled(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[Row]:
+    """Return each source with the result of its poll and its new records."""
+    query = (
+        select(chapter_sources.c.source_id, func.count().label("records"))
+        .where(chapter_sources.c.detected_at >= since)
+        .group_by(chapter_sources.c.source_id)
+    )
+    new = {row.source_id: row.records for row in connection.execute(query)}
+    by_id = sources_by_id(connection, source_ids)
+    return [
+        {
+            "source": source.id,
+            "tier": source.tier,
+            "result": poll_result(source, since=since),
+            "new": new.get(source.id, 0),
+            "details": source.last_outcome or "",
+        }
+        for source in (by_id[source_id] for source_id in source_ids if source_id in by_id)
+    ]
+
+
+def chapter_counts(connection: Connection, *, since: datetime) -> dict[str, int]:
+    """Return how many chapters there are, how many are new, and how many events they have."""
     is_new = func.count().filter(chapters.c.first_detected_at >= since)
     total, new = connection.execute(select(func.count(), is_new).select_from(chapters)).one()
     is_of_chapters = outbox.c.subject_kind.like("chapter%")
     events = connection.execute(select(func.count()).where(is_of_chapters)).scalar_one()
-    echo(f"chapters in all: {total}, new among them: {new}; outbox rows: {events}")
-
-
-def sums(polled: Sequence[PolledSource]) -> str:
-    """Return how many sources had each result, and all new records."""
-    words = [poll.result for poll in polled]
-    parts = [
-        f"{sum(word != 'not polled' for word in words)} polled",
-        f"{words.count('changed')} changed",
-        f"{sum(poll.new for poll in polled)} new",
-        f"{words.count('unchanged')} unchanged",
-        f"{words.count('failed')} failed",
-    ]
-    if "quarantined" in words:
-        parts.append(f"{words.count('quarantined')} quarantined")
-    return ", ".join(parts)
+    return {"total": total, "new": new, "outbox": events}
 
 
 def poll_result(source: Source, *, since: datetime) -> str:
@@ -101,89 +233,55 @@ def poll_result(source: Source, *, since: datetime) -> str:
     return "unchanged" if source.last_outcome == "unchanged" else "quarantined"
 
 
-def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[PolledSource]:
-    query = (
-        select(chapter_sources.c.source_id, func.count().label("records"))
-        .where(chapter_sources.c.detected_at >= since)
-        .group_by(chapter_sources.c.source_id)
-    )
-    new = {row.source_id: row.records for row in connection.execute(query)}
-    by_id = sources_by_id(connection, source_ids)
-    return [
-        PolledSource(source=source, result=poll_result(source, since=since), new=new.get(source.id, 0))
-        for source in (by_id[source_id] for source_id in source_ids if source_id in by_id)
-    ]
-
-
-def hint(ingest: str) -> str:
-    """Return the commands to try after a run."""
-    return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (everything changes a little),\n"
-        f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
-        f"`{ingest} matches list`, `{ingest} companies list`, `{ingest} websites list`,\n"
-        f"`{ingest} status`, `{ingest} notices list`, `{ingest} dev` (the UI),\n"
-        f"`{ingest} dead-letters list` (failures here are part of the demo)."
-    )
-
-
-def print_health(connection: Connection, settings: Settings, source_ids: Collection[str], *, now: datetime) -> None:
-    """Print the unhealthy sources, when that was reported, and how many have each health."""
+def health(
+    connection: Connection, settings: Settings, source_ids: Collection[str], *, now: datetime
+) -> tuple[list[Row], dict[str, int]]:
+    """Return the unhealthy sources, when that was reported, and how many have each health."""
     statuses = source_statuses(connection, settings, now=now, ids=source_ids)
-    unwell = [status for status in statuses if status.health in UNHEALTHY]
-    if unwell:
-        records = [
-            {
-                "source": status.facts.id,
-                "health": status.health.value,
-                "reported": distance(status.reported.since, now),
-                "why": shortened(status.assessment.reason, SHOWN_REASON),
-            }
-            for status in unwell
-        ]
-        print_records(records, flexible={"why"})
-    counts = Counter(status.health.value for status in statuses)
-    echo("health: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
+    unhealthy = [
+        {
+            "source": status.facts.id,
+            "health": status.health.value,
+            "reported_at": status.reported.since,
+            "reason": status.assessment.reason,
+        }
+        for status in statuses
+        if status.health in UNHEALTHY
+    ]
+    return unhealthy, dict(Counter(status.health.value for status in statuses))
 
 
 # The first three are of this run, the others of all runs.
 NOTICE_NUMBERS = ("new", "sent", "messages", "waiting", "failed")
 
 
-def print_followers(connection: Connection, followers: Sequence[Recipient], *, since: datetime, now: datetime) -> None:
-    """Print one line per follower: what this run sent, and what waits for how long."""
+def follower_counts(connection: Connection, followers: Sequence[Recipient], *, since: datetime) -> list[Row]:
+    """Return for each follower what this run sent, and what waits for when."""
     counts = _counts(connection, since=since)
     query = select(tasks.c.dedupe_key, tasks.c.not_before).where(ACTIVE, tasks.c.kind == DELIVER)
     due: dict[str, datetime] = {row.dedupe_key: row.not_before for row in connection.execute(query)}
-    rows: list[list[object]] = []
+    rows: list[Row] = []
     for follower in followers:
-        mode = follower.mode.value if follower.mode.value != "immediate" else "at once"
-        language = f" ({follower.language})" if follower.language else ""
         mine = counts.get(follower.id, dict.fromkeys(NOTICE_NUMBERS, 0))
         at = due.get(follower.id) if mine["waiting"] else None
-        rows.append([follower.id, mode + language, *mine.values(), distance(at, now)])
-    print_table(("follower", "mode", *NOTICE_NUMBERS, "next message"), rows, numbers=NOTICE_NUMBERS)
+        about = {"mode": follower.mode.value, "language": follower.language}
+        rows.append({"follower": follower.id, **about, **mine, "next_message_at": at})
+    return rows
 
 
-def describe_received(
-    before: Mapping[str, Inbox], after: Mapping[str, Inbox], *, otherwise: str, besides: Collection[str] = ()
-) -> str:
-    """Return each message that came since `before`; `otherwise` if nobody but the operators (`besides`) got any."""
-    taken: list[str] = []
-    recipients: set[str] = set()
-    repeats = refused = 0
-    for name, inbox in sorted(after.items()):
-        earlier = before.get(name, Inbox())
-        new = [title for key, title in inbox.taken.items() if key not in earlier.taken]
-        taken += [f"  {name}: {title}" for title in new]
-        recipients |= {name} if new else set()
-        repeats += inbox.repeats - earlier.repeats
-        refused += inbox.refused - earlier.refused
-    if not (taken or repeats or refused):
-        return otherwise
-    signed = f"{refused} refused as not genuine" if refused else "every signature was valid"
-    summary = f"{counted(len(taken), 'message')}, {counted(repeats, 'repeat')}; {signed}"
-    quiet = [] if recipients - set(besides) or repeats or refused else [otherwise]
-    return "\n".join([f"{HOOKS_HOST} took {summary}", *taken, *quiet])
+def received(before: Mapping[str, Inbox], after: Mapping[str, Inbox]) -> Row:
+    """Return each message that came since `before`, and how many repeats and forgeries."""
+    earlier = {name: before.get(name, Inbox()) for name in after}
+    return {
+        "received": [
+            {"follower": name, "title": title}
+            for name, inbox in sorted(after.items())
+            for key, title in inbox.taken.items()
+            if key not in earlier[name].taken
+        ],
+        "repeats": sum(inbox.repeats - earlier[name].repeats for name, inbox in after.items()),
+        "refused_messages": sum(inbox.refused - earlier[name].refused for name, inbox in after.items()),
+    }
 
 
 def explain_no_notices(connection: Connection, *, since: datetime) -> str:
@@ -193,10 +291,10 @@ def explain_no_notices(connection: Connection, *, since: datetime) -> str:
         return bool(connection.execute(select(exists().where(condition))).scalar_one())
 
     if is_any(and_(notices.c.created_at >= since, notices.c.subject_kind.not_in(ALERTS))):
-        return "no message went out yet"
+        return "no message was sent yet"
     if is_any(chapters.c.first_detected_at >= since):
-        return "no notices: a first sync sends none"
-    return "no notices: nothing is new"
+        return "none; a first sync sends none"
+    return "none; nothing is new"
 
 
 def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, int]]:
@@ -213,18 +311,35 @@ def _counts(connection: Connection, *, since: datetime) -> dict[str, dict[str, i
     return {row[0]: dict(zip(NOTICE_NUMBERS, row[1:], strict=True)) for row in connection.execute(query).all()}
 
 
-def print_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
-    """Print how each provider ranks each business, and what failed."""
+def analyses(connection: Connection, source_ids: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the status of each analysis, and how each provider ranks each business."""
     latest = latest_reports(connection, source_ids)
     reports = [latest[source_id] for source_id in source_ids if source_id in latest]
-    ranked = [(report, row) for report in reports for row in visibility_rows(report)]
-    print_visibility([(str(report.info.get("name")), row) for report, row in ranked])
-    for report, row in ranked:
-        if row.failure:
-            echo(f"{report.source_id}: {row.provider} left {shortened(row.failure, SHOWN)}")
-    for report in reports:
-        if not report.analysis:
-            echo(f"{report.source_id} is {report.status.value}: {report.failure or report.progress_message}")
+    websites: list[Row] = [
+        {
+            "source": report.source_id,
+            "status": report.status.value,
+            "reason": None if report.analysis else report.failure or report.progress_message,
+        }
+        for report in reports
+    ]
+    visibility: list[Row] = [
+        {
+            "source": report.source_id,
+            "business": str(report.info.get("name")),
+            "provider": row.provider,
+            "prompts": row.prompts,
+            "answers": row.answers,
+            "visible": row.visibility,
+            "rank": row.mean_rank,
+            "score": row.score,
+            "competitors": row.competitors,
+            "failure": row.failure,
+        }
+        for report in reports
+        for row in visibility_rows(report)
+    ]
+    return {"websites": websites, "visibility": visibility}
 
 
 JOB_NUMBERS = ("jobs", "filtered", "skipped", "matched")
@@ -236,53 +351,44 @@ def boards_of(connection: Connection, company_sources: Sequence[str]) -> list[So
     return list_sources(connection, named, kind=Kind.JOB_BOARD)
 
 
-def approve(connection: Connection, company_sources: Sequence[str], *, now: datetime) -> list[str]:
-    """Enable the boards of these companies that wait for approval; return their ids."""
+def approve(connection: Connection, company_sources: Sequence[str], *, now: datetime) -> list[Row]:
+    """Enable the boards of these companies that wait for approval; return them with what they waited for."""
     waiting = [
         board for board in boards_of(connection, company_sources) if board.status is SourceStatus.PENDING_VALIDATION
     ]
     for board in waiting:
         registry.enable(connection, board.id, actor="demo", reason="the demo approves it", now=now)
-        echo(f"{board.id} waited for approval ({(board.status_reason or '').partition(';')[0]});")
-        echo(f"  the demo approves it, as `ingest sources enable {board.id}` does")
-    return [board.id for board in waiting]
+    return [{"board": board.id, "reason": (board.status_reason or "").partition(";")[0]} for board in waiting]
 
 
-def print_jobs(connection: Connection, company_sources: Sequence[str], *, since: datetime, now: datetime) -> None:
-    """Print companies, boards, listings that did not match, and refused tasks."""
-    _print_companies(connection, company_sources)
-    boards = boards_of(connection, company_sources)
-    echo("")
-    _print_boards(connection, boards, since=since)
-    if rows := rejected_rows(connection, [board.id for board in boards]):
-        echo("")
-        print_table(("no match", "by", "reason"), rows, flexible={"reason"})
-    for line in refusals(connection, since=since, now=now):
-        echo("\n" + line)
-
-
-def _print_companies(connection: Connection, company_sources: Sequence[str]) -> None:
+def analysed_companies(connection: Connection, company_sources: Sequence[str]) -> list[Row]:
+    """Return the companies with their tier, score and boards."""
     names = ("source_id", "quality", "tier", "score", "boards")
     query = select(*(companies.c[name] for name in names)).where(companies.c.source_id.in_(list(company_sources)))
-    rows: list[list[object]] = []
-    for row in connection.execute(query.order_by(companies.c.source_id)):
-        boards = ", ".join(f"{board['platform']} ({board['confidence']})" for board in row.boards or ())
-        rows.append([row.source_id, row.quality.get("level"), row.tier, row.score, boards])
-    headings = ("company", "data", "tier", "score", "boards, and their confidence")
-    print_table(headings, rows, numbers={"score"}, flexible=headings[-1:])
+    return [
+        {
+            "company": row.source_id,
+            "data": row.quality.get("level"),
+            "tier": row.tier,
+            "score": row.score,
+            "boards": ", ".join(f"{board['platform']} ({board['confidence']})" for board in row.boards or ()),
+        }
+        for row in connection.execute(query.order_by(companies.c.source_id))
+    ]
 
 
-def _print_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:
-    rows: list[list[object]] = []
+def board_counts(connection: Connection, boards: Sequence[Source], *, since: datetime) -> list[Row]:
+    """Return the result of each board's poll, and the decisions about its jobs."""
+    rows: list[Row] = []
     for board in boards:
         report = match_report(connection, board.id)
         counts = (report.listings, report.filtered, report.skipped, report.matched)
-        outcome = shortened(board.last_outcome or "", SHOWN)
-        rows.append([board.id, poll_result(board, since=since), *counts, outcome])
-    print_table(("board", "result", *JOB_NUMBERS, "details"), rows, numbers=JOB_NUMBERS, flexible={"details"})
+        result = {"board": board.id, "result": poll_result(board, since=since)}
+        rows.append(result | dict(zip(JOB_NUMBERS, counts, strict=True)) | {"details": board.last_outcome or ""})
+    return rows
 
 
-def rejected_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
+def not_matched(connection: Connection, source_ids: Sequence[str]) -> list[Row]:
     """Return the open listings that are no match: title, rule or score, reason."""
     jobs = job_listings.c
     query = select(jobs.title, jobs.filter_result, jobs.match_result).where(
@@ -290,10 +396,11 @@ def rejected_rows(connection: Connection, source_ids: Sequence[str]) -> list[lis
         jobs.status == ListingStatus.OPEN.value,
         jobs.decision != ListingDecision.MATCHED.value,
     )
-    return [
-        [row.title, *rejection_reason(row.filter_result or {}, row.match_result or {})]
+    reasons = [
+        (row.title, *rejection_reason(row.filter_result or {}, row.match_result or {}))
         for row in connection.execute(query.order_by(jobs.id))
     ]
+    return [{"title": title, "by": rule, "reason": reason} for title, rule, reason in reasons]
 
 
 def rejection_reason(filtered: dict[str, Any], matched: dict[str, Any]) -> tuple[str, str]:
@@ -306,48 +413,34 @@ def rejection_reason(filtered: dict[str, Any], matched: dict[str, Any]) -> tuple
     return filtered.get("rejected_by") or "-", reasons
 
 
-def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[str]:
-    """Return a line for each task that the spawn guard refused since then."""
+def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[Row]:
+    """Return the tasks that the spawn guard refused since then."""
     query = select(audit_log.c.detail).where(
         audit_log.c.action == REFUSED, audit_log.c.at >= since, audit_log.c.at <= now
     )
-    refused = list(connection.execute(query.order_by(audit_log.c.id)).scalars())
-    parents = [refusal["parent"] for refusal in refused]
-    query = select(tasks.c.id, tasks.c.kind).where(tasks.c.id.in_(parents))
-    kinds = {row.id: row.kind for row in connection.execute(query)}
-    return [
-        f"refused by the spawn guard: {kinds.get(refusal['parent'], 'task')}"
-        f" {refusal['parent']} -> {refusal['kind']} {refusal['url']}"
-        f" ({refusal['reason'].replace('_', ' ')})"
-        for refusal in refused
-    ]
+    refused = connection.execute(query.order_by(audit_log.c.id)).scalars()
+    names = ("parent", "kind", "url")
+    return [{name: row[name] for name in names} | {"reason": row["reason"].replace("_", " ")} for row in refused]
 
 
-def print_matches(connection: Connection, company_sources: Sequence[str]) -> None:
-    """Print the matches of the companies' boards, best first, each with the reason."""
-    boards = [board.id for board in boards_of(connection, company_sources)]
-    matches = [match for board in boards for match in list_matches(connection, source_id=board)]
-    if not matches:
-        echo("no matches; `ingest explain job_listings:ID` shows why one is no match")
-        return
-    best = sorted(matches, key=lambda match: (-match["score"], match["listing_id"]))
-    names = ("score", "priority", "title", "company", "reason")
-    print_table(names, [[match[name] for name in names] for match in best], numbers={"score"}, flexible={"reason"})
+def matches(connection: Connection, boards: Sequence[Source]) -> list[Row]:
+    """Return the matches of the boards, best first, each with the reason."""
+    every = [match for board in boards for match in list_matches(connection, source_id=board.id)]
+    best = sorted(every, key=lambda match: (-match["score"], match["listing_id"]))
+    return [{name: match[name] for name in ("score", "priority", "title", "company", "reason")} for match in best]
 
 
 PAGE_NUMBERS = ("pages", "new", "changed", "unchanged", "failed")
-LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPage:
-    """A page that this run visited; `needs_browser` if its stored page is rendered, `is_rendered` if in this run."""
+    """A page that this run visited; `is_rendered` if a browser rendered it in this run."""
 
     source_id: str
     url: str
     result: str
     failure: Mapping[str, str] | None = None
-    needs_browser: bool = False
     is_rendered: bool = False
 
 
@@ -360,27 +453,38 @@ def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
     return bool(connection.execute(query).scalar_one())
 
 
-def print_catalogs(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
-    """Print one line per catalogue, one per failed page, and one about the browser."""
-    by_id = sources_by_id(connection, source_ids)
+def crawled(
+    connection: Connection, settings: Settings, source_ids: Sequence[str], *, since: datetime
+) -> dict[str, list[Row]]:
+    """Return the catalogues with their datasets, the failed pages, and the unusual ones."""
     seen = visited_pages(connection, source_ids, since=since)
-    sources = [by_id[source_id] for source_id in source_ids if source_id in by_id]
+    by_id = sources_by_id(connection, source_ids)
     unread = _sources_with_unread_pages(connection, source_ids)
-    rows: list[list[object]] = []
-    for source in sources:
+    rows: list[Row] = []
+    for source in (by_id[source_id] for source_id in source_ids if source_id in by_id):
         words = Counter(page.result for page in seen if page.source_id == source.id)
-        counts = (words[name] for name in PAGE_NUMBERS[1:])
-        rows.append([source.id, words.total(), *counts, crawl_state(source, is_unread=source.id in unread)])
-    print_table(("catalogue", *PAGE_NUMBERS, "crawl"), rows, numbers=PAGE_NUMBERS)
-    for source in sources:
-        if source.status is SourceStatus.DISABLED:
-            echo("\n" + why_disabled(source))
-    if failed := [(page.url, page.failure) for page in seen if page.failure is not None]:
-        echo("")
-        reasons = [[failure["code"].replace("_", " "), _reason(url, failure["message"])] for url, failure in failed]
-        print_table(("failed page", "reason"), reasons, flexible={"reason"})
-    if note := browser_note(seen):
-        echo("\n" + note)
+        counts = {"pages": words.total(), **{name: words[name] for name in PAGE_NUMBERS[1:]}}
+        rows.append({"source": source.id, **counts, "crawl": crawl_state(source, is_unread=source.id in unread)})
+    failed: list[Row] = [
+        {
+            "source": page.source_id,
+            "code": page.failure["code"].replace("_", " "),
+            "url": page.url,
+            "reason": page.failure["message"],
+        }
+        for page in seen
+        if page.failure is not None
+    ]
+    content = ContentStore(settings.home / "content")
+    downloaded = downloaded_pages(connection, content, source_ids, since=since)
+    rendered = [("browser", f"{page.url} is empty without JavaScript; rendered") for page in seen if page.is_rendered]
+    unusual = [*unusual_pages(downloaded), *_delays(connection, [page.url for page in downloaded]), *rendered]
+    return {
+        "catalogs": rows,
+        "datasets": dataset_rows(connection, source_ids),
+        "failed_pages": failed,
+        "unusual_pages": [{"kind": kind, "details": details} for kind, details in unusual],
+    }
 
 
 def _sources_with_unread_pages(connection: Connection, source_ids: Collection[str]) -> set[str]:
@@ -400,28 +504,6 @@ def crawl_state(source: Source, *, is_unread: bool = False) -> str:
     if is_unread:
         return "unread"
     return "failed" if source.last_error_class else "complete"
-
-
-def why_disabled(source: Source) -> str:
-    """Return the short reason and the command that shows the long one."""
-    first = (source.status_reason or "").partition(": ")[0].partition(";")[0]
-    reason = first.removeprefix("disabled").lstrip(", ") or "by hand"
-    return f"{source.id} is disabled ({reason}); `ingest sources show {source.id}` shows more"
-
-
-def _reason(url: str, message: str) -> str:
-    """Return the message, with the page's URL unless it contains it."""
-    return shortened(message if url in message else f"{url}: {message}", LONGEST_REASON)
-
-
-def browser_note(seen: Sequence[DemoPage]) -> str:
-    """Return what the browser was used for; empty if no downloaded page needs one."""
-    rendered = [page.url for page in seen if page.is_rendered]
-    if rendered:
-        return f"rendered by a browser, because empty without JavaScript: {', '.join(rendered)}"
-    if unrendered := [page.url for page in seen if page.needs_browser]:
-        return f"no browser was needed: {', '.join(unrendered)} is unchanged"
-    return ""
 
 
 def visited_pages(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[DemoPage]:
@@ -455,7 +537,6 @@ def visited_pages(connection: Connection, source_ids: Sequence[str], *, since: d
             url=row.url,
             result=results.get(row.outcome, "changed" if row.was_there else "new"),
             failure=row.failure,
-            needs_browser=row.rendered_at is not None,
             is_rendered=row.rendered_at is not None and row.rendered_at >= since,
         )
         for row in connection.execute(query)
@@ -468,39 +549,26 @@ def last_extractions(source_ids: Collection[str]) -> Select[tuple[int]]:
     return select(func.max(extractions.c.id)).where(of_these).group_by(extractions.c.source_id)
 
 
-def print_datasets(connection: Connection, source_ids: Sequence[str]) -> None:
-    """Print one line per extracted catalogue; nothing before the first dataset exists."""
-    rows = dataset_rows(connection, source_ids)
-    if any(row[-1] != "-" for row in rows):
-        echo("")
-        numbers = ("items", "flagged", "pages", "version")
-        print_table(("dataset", "extraction", *numbers, "state"), rows, numbers=numbers)
-
-
-def dataset_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[object]]:
+def dataset_rows(connection: Connection, source_ids: Sequence[str]) -> list[Row]:
     """Return each source's last extraction with its dataset, if any, and the pages whose records are known."""
     pages_read = (
         select(func.count(pages.c.item_count)).where(pages.c.extraction_id == extractions.c.id).scalar_subquery()
     )
     query = (
         select(
-            extractions.c.source_id,
-            extractions.c.status,
-            datasets.c.item_count,
-            datasets.c.flagged_count,
-            pages_read,
+            extractions.c.source_id.label("source"),
+            extractions.c.status.label("extraction"),
+            datasets.c.item_count.label("items"),
+            datasets.c.flagged_count.label("flagged"),
+            pages_read.label("pages"),
             datasets.c.version,
             datasets.c.status.label("state"),
         )
         .outerjoin(datasets, datasets.c.id == extractions.c.dataset_id)
         .where(extractions.c.id.in_(last_extractions(source_ids)))
     )
-    by_source = {row.source_id: row for row in connection.execute(query)}
-    return [
-        ["-" if value is None else value for value in by_source[source_id]]
-        for source_id in source_ids
-        if source_id in by_source
-    ]
+    by_source = {row["source"]: dict(row) for row in connection.execute(query).mappings()}
+    return [by_source[source_id] for source_id in source_ids if source_id in by_source]
 
 
 SLOW_MS = 500  # other pages of the demo take a few
@@ -518,27 +586,16 @@ class DownloadedPage:
     encoding: str
 
 
-def print_unusual_pages(
-    connection: Connection, settings: Settings, source_ids: Sequence[str], *, since: datetime
-) -> None:
-    """Print a line for each unusual page; nothing if this run downloaded none."""
-    content = ContentStore(settings.home / "content")
-    pages = downloaded_pages(connection, content, source_ids, since=since)
-    if rows := [*unusual_pages(pages), *_delays(connection, [page.url for page in pages])]:
-        echo("")
-        print_table(("unusual", "details"), rows, flexible={"details"})
-
-
-def unusual_pages(pages: Sequence[DownloadedPage]) -> Iterator[list[object]]:
+def unusual_pages(pages: Sequence[DownloadedPage]) -> Iterator[tuple[str, str]]:
     """Return what is unusual about each page and how it was handled."""
     for page in pages:
         if page.final_url != page.url:
-            yield ["redirect", f"{page.url} leads to {page.final_url}: each hop was checked and rate limited"]
+            yield ("redirect", f"{page.url} leads to {page.final_url}")
         if page.elapsed_ms >= SLOW_MS:
-            yield ["slow page", f"{page.url} took {page.elapsed_ms / 1_000:.1f} seconds"]
+            yield ("slow page", f"{page.url} took {page.elapsed_ms / 1_000:.1f} seconds")
         if page.encoding not in PLAIN:
             name = NAMES.get(page.encoding, page.encoding)
-            yield ["charset", f"{page.url} is encoded in {name}, and stored as UTF-8"]
+            yield ("charset", f"{page.url} is encoded in {name}, and stored as UTF-8")
 
 
 def downloaded_pages(
@@ -566,9 +623,9 @@ def downloaded_pages(
     ]
 
 
-def _delays(connection: Connection, urls: Collection[str]) -> Iterator[list[object]]:
+def _delays(connection: Connection, urls: Collection[str]) -> Iterator[tuple[str, str]]:
     query = select(hosts.c.host, hosts.c.crawl_delay_seconds).where(
         hosts.c.host.in_({host_of(url) for url in urls}), hosts.c.crawl_delay_seconds > 0
     )
     for host, seconds in connection.execute(query.order_by(hosts.c.host)):
-        yield ["crawl delay", f"robots.txt of {host} sets a crawl delay of {seconds:g} seconds, which was kept"]
+        yield ("crawl delay", f"robots.txt of {host} sets a crawl delay of {seconds:g} seconds")

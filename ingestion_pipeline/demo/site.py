@@ -194,6 +194,11 @@ Query = Mapping[str, Sequence[str]]
 MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
 
 
+def demo_profile() -> Path:
+    """Return the path of the demo's job profile."""
+    return Path(__file__).with_name("profile.yaml")
+
+
 def _nobodys_secret(_follower: str) -> str | None:
     return None
 
@@ -233,7 +238,7 @@ class DemoSite:
             self._requests.clear()
             self.port = stack.enter_context(serving(self.port, partial(_Handler, self), name="demo-site"))
             more = {"providers": provider_setting(self.providers), "prices": DEMO_PRICES} if self.providers else {}
-            publish(self.home, self.port, suffix=DEMO_SUFFIX, **more)
+            publish(self.home, self.port, suffix=DEMO_SUFFIX, profile=str(demo_profile()), **more)
             stack.callback(withdraw, self.home)
             self._running = stack.pop_all()
         return self

@@ -298,6 +298,8 @@ def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunConte
     for outcome in done:
         context.log.info("dead letter %d: %s", outcome.dead_letter_id, outcome.outcome)
     again = sum(outcome.runs_again for outcome in done)
+    verb = "to replay" if config.dry_run else "replayed"
+    context.log.info("%d dead letters %s, %d left open", again, verb, len(done) - again)
     context.add_output_metadata(
         {
             "to_replay" if config.dry_run else "replayed": again,

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -228,8 +229,10 @@ def check_override(key: str, text: str) -> str:
     """Return `text` if the settings table may hold it under `key`, else raise `BadSetting`."""
     fields = setting_fields()
     if "." not in key or key not in fields:
-        keys = ", ".join(sorted(name for name in fields if "." in name))
-        raise BadSetting(f"{key!r} is not a setting of the table; there are: {keys}")
+        keys = [name for name in fields if "." in name]
+        close = get_close_matches(key, keys, cutoff=0.5) or get_close_matches(key.rpartition(".")[2], keys, cutoff=0.3)
+        cure = f"did you mean {' or '.join(close)}? " if close else ""
+        raise BadSetting(f"{key!r} is not a setting of the table; {cure}`ingest settings list` shows all")
     load_settings({}, {key: text})
     return text
 

@@ -1,23 +1,22 @@
 """The summary of a demo run: catalogues, datasets, model and unusual pages."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Table, insert
 
-from ingestion_pipeline.demo.commands import bundled_model, demo_prices, demo_settings, model_settings
+from ingestion_pipeline.bootstrap import open_run_context
+from ingestion_pipeline.demo.commands import DEMO_SETTINGS, bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.demo.report import (
-    DemoPage,
     DownloadedPage,
-    browser_note,
     crawl_state,
     dataset_rows,
-    print_datasets,
     unusual_pages,
-    why_disabled,
 )
-from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.demo.site import DemoSite, demo_profile
+from ingestion_pipeline.settings import load_settings, variables
 from ingestion_pipeline.settings.groups import price_table
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline.sources.registry import register
@@ -26,42 +25,9 @@ from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, 
 from ingestion_pipeline_tests.builders import NOON, a_source
 from ingestion_pipeline_tests.catalog_extractions import a_catalog
 
-SHIPS = "http://catalog.demo.test/courses/art-204"
-WALL = "disabled, behind a login wall: it asks for a password; `ingest sources enable` ends it"
 
-
-def a_demo_page(**values: Any) -> DemoPage:
-    return DemoPage(source_id="catalog:a", url=SHIPS, result="new", **values)
-
-
-@pytest.mark.parametrize(
-    ("page", "message"),
-    [
-        ({}, ""),
-        ({"needs_browser": True}, f"no browser was needed: {SHIPS} is unchanged"),
-        (
-            {"needs_browser": True, "is_rendered": True},
-            f"rendered by a browser, because empty without JavaScript: {SHIPS}",
-        ),
-    ],
-)
-def test_the_summary_says_whether_a_browser_was_used(page: dict[str, bool], message: str) -> None:
-    assert browser_note([a_demo_page(**page)]) == message
-
-
-@pytest.mark.parametrize(
-    ("reason", "summary"),
-    [
-        (WALL, "behind a login wall"),
-        ("disabled after 10 failed polls in a row; `ingest sources enable` ends it", "after 10 failed polls in a row"),
-        (None, "by hand"),
-    ],
-)
-def test_a_disabled_catalogue_is_named_with_its_reason(reason: str | None, summary: str) -> None:
-    source = a_source(status=SourceStatus.DISABLED, status_reason=reason)
-
-    assert crawl_state(source) == "disabled"
-    assert why_disabled(source).startswith(f"{source.id} is disabled ({summary}); `ingest sources")
+def test_a_disabled_catalogue_is_not_reported_as_complete() -> None:
+    assert crawl_state(a_source(status=SourceStatus.DISABLED)) == "disabled"
 
 
 def test_a_failed_crawl_is_not_reported_as_complete() -> None:
@@ -112,18 +78,10 @@ def test_the_last_extraction_of_each_source_is_shown_with_its_dataset(connection
 
     rows = dataset_rows(connection, [UNREAD, READ, "catalog:none"])
 
-    assert rows == [[UNREAD, "COMPLETE", "-", "-", 0, "-", "-"], [READ, "COMPLETE", 14, 1, 3, 2, "published"]]
-
-
-@pytest.mark.both_databases
-def test_before_the_first_dataset_there_is_no_table(connection: Connection, capsys: pytest.CaptureFixture[str]) -> None:
-    extraction = extract(connection, READ, None)
-    print_datasets(connection, [READ])
-    assert capsys.readouterr().out == ""
-
-    publish(connection, READ, extraction, version=1, item_count=0)
-    print_datasets(connection, [READ])
-    assert capsys.readouterr().out.split("\n")[3].split() == ([READ, "COMPLETE", "0", "0", "0", "1", "published"])
+    assert [[*row.values()] for row in rows] == [
+        [UNREAD, "COMPLETE", None, None, 0, None, None],
+        [READ, "COMPLETE", 14, 1, 3, 2, "published"],
+    ]
 
 
 def test_a_run_with_the_bundled_model_has_one_with_a_price_and_without_a_key() -> None:
@@ -134,6 +92,10 @@ def test_a_run_with_the_bundled_model_has_one_with_a_price_and_without_a_key() -
     assert settings.openai_base_url == f"http://127.0.0.1:{model.port}/v1"
     assert settings.openai_api_key.get_secret_value() == "demo"
     assert {settings.model_cheap, settings.model_strong} < set(prices)
+
+
+def test_every_setting_of_the_demo_exists() -> None:
+    assert DEMO_SETTINGS.keys() <= variables().keys()
 
 
 def test_a_demo_run_restores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,3 +128,15 @@ def test_unusual_pages_are_listed_with_the_reason(changes: dict[str, Any], expec
 
     assert kind == expected_kind
     assert message in str(details)
+
+
+def test_the_running_site_brings_the_demos_profile_unless_the_operator_has_one(home: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("skills: {Python: 10}\n")
+    variables = {"INGESTION_HOME": str(home), "INGESTION_MATCH__PROFILE": str(tmp_path / "none.yaml")}
+
+    with DemoSite(home):
+        with open_run_context(variables) as ctx:
+            assert ctx.settings.match.profile == str(demo_profile())
+        with open_run_context(variables | {"INGESTION_MATCH__PROFILE": str(mine)}) as ctx:
+            assert ctx.settings.match.profile == str(mine)

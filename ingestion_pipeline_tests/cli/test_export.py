@@ -111,3 +111,7 @@ def test_columns_are_shown_with_their_meaning(ingest: Ingest, home: Path) -> Non
     assert proved[0]["meaning"].startswith("its code, such as CS 101; null:")
     assert "when a statement last wrote the row" in ingest.output("export", "chapters", "--columns")
     assert not (home / "exports").exists()
+
+
+def test_rows_are_written_to_standard_output(ingest: Ingest) -> None:
+    assert ingest.output("export", "sources", "--out", "-").startswith("id,")

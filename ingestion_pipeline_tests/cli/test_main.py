@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from sqlalchemy import insert, inspect, select, text
 from sqlalchemy.exc import OperationalError
@@ -323,3 +324,37 @@ def test_the_table_of_settings_fits_the_page(ingest: Ingest) -> None:
 
     assert "interval.series_hot" in output
     assert max(map(len, output.splitlines())) <= 100
+
+
+def test_a_refusal_starts_with_a_stable_code(ingest: Ingest) -> None:
+    assert ingest.refused("sources", "show", "series:nope").startswith("error: unknown_source: ")
+    assert ingest.refused("sources", "list", "--bogus").startswith("error: usage: ")
+    assert ingest.refused("companies", "show", "company:nope").startswith("error: unknown_company: ")
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_names(ingest: Ingest) -> None:
+    assert "did you mean hosts.delay_seconds" in ingest.refused("settings", "set", "hosts.delay_second", "2")
+
+
+def test_a_changing_command_prints_its_result_as_json(ingest: Ingest) -> None:
+    assert ingest.json("settings", "set", "hosts.delay_seconds", "2") == {
+        "setting": "hosts.delay_seconds",
+        "value": "2",
+    }
+    assert ingest.json("demo", "mutate")["new_chapters"] == 1
+
+
+def test_every_option_has_help_and_every_listing_or_change_has_json() -> None:
+    every = [each for name, command in every_command().items() for each in commands(command, name)]
+    without_help = [
+        (path, option.opts)
+        for path, command in every
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    servers_and_documents = {"demo serve", "dev", "metrics", "profile example", "sources schema"}
+
+    assert without_help == []
+    assert {
+        path for path, command in every if "--json" not in {name for option in command.params for name in option.opts}
+    } == servers_and_documents

@@ -137,17 +137,20 @@ SOURCE, HEALTH, WHY = Column("source"), Column("health"), Column("why", is_flexi
     [
         pytest.param(
             [SOURCE, Column("n", is_number=True), WHY],
-            [["a", "5", "one two three four"], ["bb", "12", "x"]],
-            25,
-            [*("source   n  why", "─" * 25), *("a        5  one two three", "            four", "bb      12  x")],
+            [["a", "5", "one two three four five six seven"], ["bb", "12", "x"]],
+            42,
+            [
+                *("source   n  why", "─" * 42, "a        5  one two three four five six"),
+                *("            seven", "bb      12  x"),
+            ],
             id="a flexible column wraps between words",
         ),
         pytest.param(
             [SOURCE, WHY],
-            [["a", "x" * 30]],
-            24,
-            ["source  why", "─" * 24, "a       " + "x" * 16, "        " + "x" * 14],
-            id="a word that is too long is broken",
+            [["a", "http://feeds.example/" + "x" * 30 + ".xml"]],
+            40,
+            ["source  why", "─" * 40, "a       http://feeds.exa…xxxxxxxxxxx.xml"],
+            id="a word that is too long is shortened in its middle",
         ),
         pytest.param(
             [SOURCE, HEALTH, WHY],
@@ -163,8 +166,8 @@ SOURCE, HEALTH, WHY = Column("source"), Column("health"), Column("why", is_flexi
             [Column("a"), Column("b")],
             [["x" * 9, "y" * 9]],
             12,
-            ["a      b", "─" * 12, "xxxxx  yyyyy", "xxxx   yyyy"],
-            id="columns that do not fit fold",
+            ["a", "─" * 9, "x" * 9, "    b: yyyyyyyyy"[:4] + "b:", "    yyyyyyyy", "    y"],
+            id="columns that do not fit stand beneath",
         ),
         pytest.param([SOURCE, HEALTH], [], 80, ["source  health", "─" * 14], id="no rows"),
     ],

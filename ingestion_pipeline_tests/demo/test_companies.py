@@ -15,7 +15,6 @@ from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.listing_rules import filter_listing, match_result, rule_score, stopped
 from ingestion_pipeline.companies.matching.profile import Profile, load_profile
 from ingestion_pipeline.companies.platforms import platform
-from ingestion_pipeline.demo.commands import demo_profile
 from ingestion_pipeline.demo.company_sites import (
     ADDED,
     API_PATH,
@@ -42,7 +41,7 @@ from ingestion_pipeline.demo.model_server import (
     opinion,
     provider_settings,
 )
-from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.site import DemoSite, demo_profile
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import read_page
 from ingestion_pipeline.settings import Settings, load_settings

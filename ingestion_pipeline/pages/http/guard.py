@@ -148,15 +148,16 @@ class LocalServer:
     suffix: str
     providers: str = ""  # `website.providers`, where neither a provider nor a model is configured
     prices: str = ""  # added to `models.prices` with them
+    profile: str = ""  # `match.profile`, where the configured file does not exist
 
     def answers_for(self, host: str) -> bool:
         """Return whether `host` is one of its names; case and a trailing dot do not matter."""
         return host.lower().rstrip(".").endswith(self.suffix)
 
 
-def publish(home: Path, port: int, *, suffix: str, providers: str = "", prices: str = "") -> None:
+def publish(home: Path, port: int, *, suffix: str, **settings: str) -> None:
     """Write where this process runs the server, for every process that shares `home`."""
-    server = LocalServer(port=port, pid=os.getpid(), suffix=suffix, providers=providers, prices=prices)
+    server = LocalServer(port=port, pid=os.getpid(), suffix=suffix, **settings)
     entry = _entry(home)
     entry.parent.mkdir(parents=True, exist_ok=True)
     draft = entry.with_suffix(f".{server.pid}")

@@ -301,10 +301,10 @@ def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: i
 
 
 def test_settings_are_published_with_the_server(tmp_path: Path, port: int) -> None:
-    publish(tmp_path, port, suffix=DEMO_SUFFIX, providers="[]", prices="m=1/1/1")
+    publish(tmp_path, port, suffix=DEMO_SUFFIX, providers="[]", prices="m=1/1/1", profile="/p.yaml")
     server = running_server(tmp_path)
     assert server is not None
-    assert (server.providers, server.prices) == ("[]", "m=1/1/1")
+    assert (server.providers, server.prices, server.profile) == ("[]", "m=1/1/1", "/p.yaml")
 
     withdraw(tmp_path)
     assert running_server(tmp_path) is None
