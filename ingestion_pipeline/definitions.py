@@ -26,14 +26,7 @@ def build_definitions() -> dg.Definitions:
     return dg.Definitions(
         assets=[sources, *POLLED_ASSETS, *WORK_ASSETS, notices, source_health],
         asset_checks=[*ASSET_CHECKS, *CONTRACT_CHECKS],
-        jobs=[
-            *POLL_JOBS.values(),
-            *POLLED_JOBS,
-            *DRAINING_JOBS.values(),
-            *INGEST_JOBS,
-            *JOBS,
-            *EXTRACTION_JOBS,
-        ],
+        jobs=[*POLL_JOBS.values(), *POLLED_JOBS, *DRAINING_JOBS.values(), *INGEST_JOBS, *JOBS, *EXTRACTION_JOBS],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"run_context": run_context, "io_manager": dg.mem_io_manager},

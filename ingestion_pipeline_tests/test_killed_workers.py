@@ -28,14 +28,7 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import (
-    WorkerJob,
-    a_feed,
-    add_sources,
-    rows,
-    slow_answer,
-    wait_until,
-)
+from ingestion_pipeline_tests.polling_runs import WorkerJob, a_feed, add_sources, rows, slow_answer, wait_until
 from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
 
 pytestmark = [pytest.mark.slow, pytest.mark.both_databases]

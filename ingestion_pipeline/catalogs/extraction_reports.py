@@ -321,10 +321,7 @@ def dataset_event(
 
 def end_metadata(ended: Ended) -> dict[str, EventValue]:
     """Return how an extraction finished, and the state of its dataset."""
-    metadata: dict[str, EventValue] = {
-        "extraction": f"{ended.id}, {ended.status.value}",
-        "pages": ended.page_count,
-    }
+    metadata: dict[str, EventValue] = {"extraction": f"{ended.id}, {ended.status.value}", "pages": ended.page_count}
     if ended.failure is not None:
         metadata["why"] = str(ended.failure["message"])[:500]
     if (dataset := ended.dataset) is not None:

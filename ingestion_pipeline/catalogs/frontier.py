@@ -184,10 +184,7 @@ def open_pages(
 
 
 def _page_work(
-    task: Task,
-    rows: Mapping[int, RowMapping],
-    sources: Mapping[str, Source],
-    stored_pages: Mapping[str, KnownPage],
+    task: Task, rows: Mapping[int, RowMapping], sources: Mapping[str, Source], stored_pages: Mapping[str, KnownPage]
 ) -> PageWork | Skipped[PageWork]:
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:

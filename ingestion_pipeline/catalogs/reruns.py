@@ -125,8 +125,7 @@ def _usages(kind: EntityType, size: int) -> Sequence[Usage]:
     count += kind.presence_check
     output_tokens = max(LEAST_OUTPUT_TOKENS, round(tokens * OUTPUT_SHARE / count))
     usage = estimated_usage(
-        input_bytes=overhead_bytes + -(-size // count),
-        output_tokens=min(output_tokens, MAX_OUTPUT_TOKENS),
+        input_bytes=overhead_bytes + -(-size // count), output_tokens=min(output_tokens, MAX_OUTPUT_TOKENS)
     )
     return [usage] * count
 

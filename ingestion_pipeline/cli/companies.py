@@ -4,15 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.output import (
-    distance,
-    echo,
-    is_json,
-    json_option,
-    print_facts,
-    print_json,
-    print_listing,
-)
+from ingestion_pipeline.cli.output import distance, echo, is_json, json_option, print_facts, print_json, print_listing
 from ingestion_pipeline.cli.session import reading
 
 if TYPE_CHECKING:

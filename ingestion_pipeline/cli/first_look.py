@@ -146,10 +146,7 @@ def _processed(
     with store.read() as connection:
         waiting, next_at = _waiting(connection, source_id)
         return Processed(
-            source=sources_by_id(connection, [source_id])[source_id],
-            since=since,
-            waiting=waiting,
-            waits_until=next_at,
+            source=sources_by_id(connection, [source_id])[source_id], since=since, waiting=waiting, waits_until=next_at
         )
 
 

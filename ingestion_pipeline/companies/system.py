@@ -181,11 +181,7 @@ CONTRACTS = (
     Contract(
         asset="companies",
         table=_COMPANIES,
-        rules={
-            "website": [ADDRESS],
-            "status": [one_of(*CompanyStatus)],
-            "tier": [one_of("S", "A", "B", "C", "D")],
-        },
+        rules={"website": [ADDRESS], "status": [one_of(*CompanyStatus)], "tier": [one_of("S", "A", "B", "C", "D")]},
         written=_written_companies,
     ),
     Contract(

@@ -340,10 +340,7 @@ def _write(
     system = ctx.systems[items[0].source.kind]
     polled_feeds = [
         PolledFeed(
-            task=item.task,
-            source=item.source,
-            parsed=parsed_feeds[item.source.id],
-            ingestion_id=_new_ingestion_id(),
+            task=item.task, source=item.source, parsed=parsed_feeds[item.source.id], ingestion_id=_new_ingestion_id()
         )
         for item in held
     ]

@@ -27,14 +27,7 @@ from ingestion_pipeline.orchestration.assets import (
     WORK_JOBS,
 )
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices, extraction_completion, maintain
-from ingestion_pipeline.orchestration.runs import (
-    SETS,
-    SOURCES,
-    RunContextParam,
-    declared,
-    differences,
-    import_sources,
-)
+from ingestion_pipeline.orchestration.runs import SETS, SOURCES, RunContextParam, declared, differences, import_sources
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.files import fingerprints, partition_keys
 from ingestion_pipeline.sources.lookup import sources_by_id

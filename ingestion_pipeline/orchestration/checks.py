@@ -15,15 +15,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import (
-    AssetCheck,
-    ColumnType,
-    Contract,
-    moment,
-    picture,
-    plain,
-    rounded_usd,
-)
+from ingestion_pipeline.engine.system_spec import AssetCheck, ColumnType, Contract, moment, picture, plain, rounded_usd
 from ingestion_pipeline.exports.contracts import (
     CONTRACTS,
     cases_of,

@@ -22,11 +22,7 @@ from dagster._core.definitions.data_version import (
     get_input_event_pointer_tag,
 )
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
-from dagster._core.remote_origin import (
-    ManagedGrpcPythonEnvCodeLocationOrigin,
-    RemoteJobOrigin,
-    RemoteRepositoryOrigin,
-)
+from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
 from sqlalchemy import Connection
@@ -76,10 +72,7 @@ def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None
             for set_name in set_names(Kind(partition_key.partition(":")[0])):
                 register_keys(instance, set_name, [partition_key])
         result = job.execute_in_process(
-            instance=instance,
-            run_config=QUIET,
-            raise_on_error=False,
-            partition_key=partition_key,
+            instance=instance, run_config=QUIET, raise_on_error=False, partition_key=partition_key
         )
     errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
     if any(_is_interrupt(error) for error in errors):

@@ -183,7 +183,7 @@ _PUBLISHED = (
         ),
         origin=(_link.c.source_id, _link.c.ingestion_id, *POLL_ORIGIN),
         meanings={
-            "source_id": "of the sources that have it, the one that had it first; null: no source has the chapter",
+            "source_id": "of the sources that have it, the one that had it first; null: no source has the chapter"
         },
     ),
     _CHAPTER_SOURCES,

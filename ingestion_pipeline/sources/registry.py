@@ -12,20 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    Boolean,
-    Connection,
-    String,
-    and_,
-    case,
-    exists,
-    func,
-    literal,
-    null,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import Boolean, Connection, String, and_, case, exists, func, literal, null, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE
 

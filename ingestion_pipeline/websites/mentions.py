@@ -219,11 +219,7 @@ class _Answer:
         text = self._folded.text
         is_denied = _DENIED.search(text, max(0, span[0] - _DENIAL), span[0]) and text[span[1] : span[1] + 2] != "'s"
         return Mention(
-            start=start,
-            end=end,
-            text=self._folded.source[start:end],
-            is_exact=is_exact,
-            is_denied=bool(is_denied),
+            start=start, end=end, text=self._folded.source[start:end], is_exact=is_exact, is_denied=bool(is_denied)
         )
 
     def exact(self, names: Names) -> list[_Span]:

@@ -196,9 +196,7 @@ STALE = FinishReason(
 )
 
 
-def test_a_stale_extraction_publishes_its_complete_pages_and_names_the_missing_ones(
-    catalog: CatalogHarness,
-) -> None:
+def test_a_stale_extraction_publishes_its_complete_pages_and_names_the_missing_ones(catalog: CatalogHarness) -> None:
     id_ = catalog.start_extraction({**DONE, "/c/4": "WAITING"})
     catalog.add_items(id_, {"/c/1": ["a"], "/c/2": ["b"], "/c/3": ["c"]})
 
@@ -216,9 +214,7 @@ def test_a_stale_extraction_publishes_its_complete_pages_and_names_the_missing_o
 
 
 @pytest.mark.slow
-def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(
-    catalog: CatalogHarness,
-) -> None:
+def test_a_stale_extraction_carries_over_its_missing_pages_until_it_is_resumed(catalog: CatalogHarness) -> None:
     publish_first_version(catalog)
     second = crawl_again(catalog, {**DONE, "/c/3": "WAITING"}, carried=["/c/1"], items={"/c/2": ["b2"]})
 

@@ -36,12 +36,7 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.builders import NOON, a_source
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.demo.expected_results import (
-    DRIFTWOOD_BOARD,
-    expected,
-    expected_jobs,
-    expected_visibility,
-)
+from ingestion_pipeline_tests.demo.expected_results import DRIFTWOOD_BOARD, expected, expected_jobs, expected_visibility
 from ingestion_pipeline_tests.exports.datasets import lineage_gaps, sample_lineages
 from ingestion_pipeline_tests.processes import Child, run_command
 
@@ -371,11 +366,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_detected_and_noti
     assert (first["quiet"], second["quiet"]) == ("none; a first sync sends none", "none; nothing is new")
     assert (
         recipient_table(third).items()
-        >= {
-            "ann": [2, 2, 2, 0, 0],
-            "ben": [2, 0, 0, 2, 0],
-            "cleo": [2, 2, 1, 0, 0],
-        }.items()
+        >= {"ann": [2, 2, 2, 0, 0], "ben": [2, 0, 0, 2, 0], "cleo": [2, 2, 1, 0, 0]}.items()
     )
     digest = datetime.fromisoformat(by(third["followers"], "follower")["ben"]["next_message_at"])
     assert timedelta(hours=22) < digest - datetime.now(UTC) <= timedelta(hours=24)

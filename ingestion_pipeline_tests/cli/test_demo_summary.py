@@ -9,12 +9,7 @@ from sqlalchemy import Connection, Table, insert
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.demo.commands import DEMO_SETTINGS, bundled_model, demo_prices, demo_settings, model_settings
-from ingestion_pipeline.demo.report import (
-    DownloadedPage,
-    crawl_state,
-    dataset_rows,
-    unusual_pages,
-)
+from ingestion_pipeline.demo.report import DownloadedPage, crawl_state, dataset_rows, unusual_pages
 from ingestion_pipeline.demo.site import DemoSite, demo_profile
 from ingestion_pipeline.settings import load_settings, variables
 from ingestion_pipeline.settings.groups import price_table

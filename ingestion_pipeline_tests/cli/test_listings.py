@@ -137,18 +137,12 @@ def test_matches_of_an_unknown_source_are_refused(ingest: Ingest, profile: Path)
     ],
 )
 def test_listings_are_filtered_by_the_options(
-    ingest: Ingest,
-    evaluated_listings: Listings,
-    options: tuple[str, ...],
-    titles: list[str],
+    ingest: Ingest, evaluated_listings: Listings, options: tuple[str, ...], titles: list[str]
 ) -> None:
     assert [row["title"] for row in ingest.json("listings", "list", *options)] == titles
 
 
-def test_a_listing_is_shown_with_its_boards_and_why_it_is_closed(
-    ingest: Ingest,
-    evaluated_listings: Listings,
-) -> None:
+def test_a_listing_is_shown_with_its_boards_and_why_it_is_closed(ingest: Ingest, evaluated_listings: Listings) -> None:
     with evaluated_listings.ctx.store.begin() as connection:
         closed = {"status": "closed", "closed_reason": "its board lists it no more"}
         connection.execute(update(job_listings).values(**closed))

@@ -46,14 +46,7 @@ from ingestion_pipeline_tests.companies.matching.listings import (
     a_listing_row,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import (
-    WorkerJob,
-    a_run_context,
-    fast_settings,
-    rows,
-    slow_answer,
-    wait_until,
-)
+from ingestion_pipeline_tests.polling_runs import WorkerJob, a_run_context, fast_settings, rows, slow_answer, wait_until
 from ingestion_pipeline_tests.processes import FORKSERVER, PATIENCE_SECONDS, Child
 
 pytestmark = [pytest.mark.slow, pytest.mark.both_databases]

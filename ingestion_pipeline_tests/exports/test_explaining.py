@@ -27,14 +27,7 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.boards.job_boards import a_board, jobs
 from ingestion_pipeline_tests.exports.datasets import HOPS, lineage_gaps, sample_lineages
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
-from ingestion_pipeline_tests.polling_runs import (
-    a_feed,
-    a_run_context,
-    add_sources,
-    fast_settings,
-    poll,
-    rows,
-)
+from ingestion_pipeline_tests.polling_runs import a_feed, a_run_context, add_sources, fast_settings, poll, rows
 
 pytestmark = pytest.mark.both_databases
 

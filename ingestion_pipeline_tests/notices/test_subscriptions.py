@@ -140,9 +140,7 @@ def test_a_broken_outbox_row_of_a_chapter_does_not_affect_the_others(
     assert harness.delivered_chapters("ann") == [["1", "2"]]
 
 
-def test_a_repaired_notice_is_replayed_under_its_own_key(
-    harness: NoticeHarness,
-) -> None:
+def test_a_repaired_notice_is_replayed_under_its_own_key(harness: NoticeHarness) -> None:
     add_operator(harness, "ops", "extraction", "recipe")
     write(harness)
     write(harness, "9", RECIPE)

@@ -11,13 +11,7 @@ import time_machine
 from ingestion_pipeline.sources.registry import disable, remove
 from ingestion_pipeline.sources.source import SOURCE_ID
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.installation import (
-    LIGHTHOUSE,
-    SALT,
-    Installation,
-    an_entry,
-    source_file,
-)
+from ingestion_pipeline_tests.orchestration.installation import LIGHTHOUSE, SALT, Installation, an_entry, source_file
 
 SETS = ("sources", "series_sources")
 

@@ -225,9 +225,6 @@ def tick(name: str, instance: dg.DagsterInstance, at: datetime) -> ScheduleExecu
     repository = defs.get_repository_def()
     with open_run_context() as ctx:
         context = dg.build_schedule_context(
-            instance=instance,
-            scheduled_execution_time=at,
-            repository_def=repository,
-            resources={"run_context": ctx},
+            instance=instance, scheduled_execution_time=at, repository_def=repository, resources={"run_context": ctx}
         )
         return repository.get_schedule_def(name).evaluate_tick(context)

@@ -104,8 +104,7 @@ class SeriesHarness:
         problems = [Problem(where=str(number), message="unreadable") for number in range(unread)]
         listings = [
             SourceListing.of(
-                polled_sources[source_id],
-                ParsedFeed(records=list(records), problems=problems, is_complete=complete),
+                polled_sources[source_id], ParsedFeed(records=list(records), problems=problems, is_complete=complete)
             )
             for source_id, records in listed.items()
         ]

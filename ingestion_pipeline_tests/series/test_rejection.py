@@ -101,9 +101,7 @@ def test_withdrawing_mutes_pending_notices_and_restoring_reverts_exactly_those(h
     harness.check_invariants()
 
 
-def test_a_chapter_withdrawn_before_its_notices_is_announced_under_its_corrected_number(
-    harness: SeriesHarness,
-) -> None:
+def test_a_chapter_withdrawn_before_its_notices_is_announced_under_its_corrected_number(harness: SeriesHarness) -> None:
     harness.sync([*releases(1, 2), *releases(99, source_chapter_id="x")])
     withdraw_now(harness)
 

@@ -89,10 +89,7 @@ def test_a_merged_source_that_is_not_split_off_stays(harness: SeriesHarness) -> 
         assert {
             source_id: assignment.series_id
             for source_id, assignment in series_assignments(connection, [C, "series:d"]).items()
-        } == {
-            C: "other",
-            "series:d": "one",
-        }
+        } == {C: "other", "series:d": "one"}
     harness.sync(releases(7, 8), by="series:d")
     assert (harness.latest("one")[0], harness.latest("other")[0]) == (Decimal(8), Decimal(7))
     harness.check_invariants()

@@ -235,12 +235,7 @@ class DetectionHandler(TaskHandler[DetectionItem, FoundRecipe]):
     transaction_size = capacity = CLAIMED_AT_ONCE
 
     def __init__(
-        self,
-        ctx: RunContext,
-        visitor: PoliteVisitor,
-        *,
-        client: ModelClient | None,
-        source_ids: Collection[str] | None,
+        self, ctx: RunContext, visitor: PoliteVisitor, *, client: ModelClient | None, source_ids: Collection[str] | None
     ) -> None:
         self.concurrency = ctx.settings.polling.concurrency
         self.policy = ctx.settings.catalog_work

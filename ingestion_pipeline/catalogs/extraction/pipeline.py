@@ -100,11 +100,7 @@ class NoRules(ValueError):
 
 
 def read_records(
-    kind: EntityType,
-    document: Document,
-    *,
-    only_embedded: bool = False,
-    selectors: Selectors | None = None,
+    kind: EntityType, document: Document, *, only_embedded: bool = False, selectors: Selectors | None = None
 ) -> ParsedFeed[Record]:
     """Return every record that rules find in a page or an API's answer; none is no error.
 

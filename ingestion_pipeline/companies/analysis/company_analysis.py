@@ -335,10 +335,7 @@ def evaluate_company(findings: Findings, *, ranks: Mapping[str, int], rules: Com
     """Return completeness, size, score and quality flags, computed with the settings."""
     employees = employees_in(findings.value("size"))
     level = completeness(
-        name=findings.name,
-        website=findings.website,
-        about=findings.value("about"),
-        culture=findings.value("culture"),
+        name=findings.name, website=findings.website, about=findings.value("about"), culture=findings.value("culture")
     )
     return CompanyEvaluation(
         completeness=level,

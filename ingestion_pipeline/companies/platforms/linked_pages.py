@@ -21,13 +21,7 @@ from ingestion_pipeline.companies.platforms.job_board import (
 )
 from ingestion_pipeline.pages.http.request import Request, Secret, SecretPlace, is_usable
 from ingestion_pipeline.reading.html.links import absolute_link
-from ingestion_pipeline.reading.structured.items import (
-    Item,
-    JsonPath,
-    ParsedFeed,
-    Problem,
-    read_document,
-)
+from ingestion_pipeline.reading.structured.items import Item, JsonPath, ParsedFeed, Problem, read_document
 from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.declarations import BadField, quoted
 from ingestion_pipeline.sources.platform_config import (

@@ -167,10 +167,7 @@ def configure_json(url: str, config: Mapping[str, object]) -> ListedFeed:
 
     entry = JsonConfig.of("json", url, config)
     json_reader = JsonReader(
-        items=entry.items or JsonPath.of(""),
-        fields=entry.fields,
-        required=_naming_field(entry.fields),
-        next=entry.next,
+        items=entry.items or JsonPath.of(""), fields=entry.fields, required=_naming_field(entry.fields), next=entry.next
     )
     return ListedFeed(accept="application/json, */*;q=0.5", defaults=entry, reader=json_reader)
 

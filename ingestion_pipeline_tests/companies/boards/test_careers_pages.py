@@ -63,10 +63,7 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Sequence[int]], str]]] = {
 
 
 def serve(
-    boards: Boards,
-    numbers: Sequence[int],
-    render: Callable[[Sequence[int]], str],
-    pager: str = "next_link",
+    boards: Boards, numbers: Sequence[int], render: Callable[[Sequence[int]], str], pager: str = "next_link"
 ) -> None:
     """Serve the jobs on consecutive pages of the careers page."""
     pages = [numbers[start : start + PER_PAGE] for start in range(0, len(numbers), PER_PAGE)]

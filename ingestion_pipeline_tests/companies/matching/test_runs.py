@@ -6,11 +6,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from ingestion_pipeline.companies.matching import listing_runs
-from ingestion_pipeline.companies.matching.listing_runs import (
-    CLOSED,
-    is_work_waiting,
-    requeue_outdated,
-)
+from ingestion_pipeline.companies.matching.listing_runs import CLOSED, is_work_waiting, requeue_outdated
 from ingestion_pipeline.companies.matching.tasks import ListingItem, ListingWork, open_listings
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.companies.reports import list_matches
