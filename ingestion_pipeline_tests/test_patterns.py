@@ -27,7 +27,7 @@ from ingestion_pipeline.catalogs.extraction import record
 from ingestion_pipeline.catalogs.extraction.rules import course_words
 from ingestion_pipeline.companies.matching import listed_job
 from ingestion_pipeline.reading.evidence import locating
-from ingestion_pipeline.reading.structured import organizations, sitemaps
+from ingestion_pipeline.reading.structured import sitemaps
 from ingestion_pipeline.series import chapter
 from ingestion_pipeline.sources import platforms
 from ingestion_pipeline.websites import name_forms
@@ -67,7 +67,7 @@ BUILT: Mapping[str, Examples] = {
     ],
     "engine.system_spec.holds": list,  # of our own rows, not of page text
     "reading.structured.organizations._without_article": lambda: [
-        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in organizations._ARTICLES.values()
+        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE) for articles in ("the", "der|die|das", "le|la|les")
     ],
     "reading.evidence.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
     "reading.evidence.locating._nearest": lambda: [re.compile(r"spelled")],

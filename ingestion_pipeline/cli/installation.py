@@ -86,8 +86,8 @@ def init() -> None:
         "files_written": written,
     }
     next_steps = "Next: `ingest status` shows them, `ingest dev` polls them." if count else FIRST_STEPS
-    shown = facts | {"files_written": ", ".join(written) or "none, they exist"}
-    lines = [f"{name.replace('_', ' '):16}{cell(value)}" for name, value in shown.items()]
+    rows = facts | {"files_written": ", ".join(written) or "none, they exist"}
+    lines = [f"{name.replace('_', ' '):16}{cell(value)}" for name, value in rows.items()]
     print_result(facts, "\n".join([*lines, "", next_steps]))
 
 

@@ -63,11 +63,11 @@ def _stacked(
     rule: str,
 ) -> list[str]:
     """Return the table of the columns with room; the cells of those `beneath` follow under each row by name."""
-    shown, widths = [columns[place] for place in room], [*room.values()]
-    lines = _row([column.name for column in shown], shown, widths)
+    with_room, widths = [columns[place] for place in room], [*room.values()]
+    lines = _row([column.name for column in with_room], with_room, widths)
     lines.append(rule * (sum(widths) + len(GAP) * (len(widths) - 1)))
     for row in rows:
-        lines += _row([row[place] for place in room], shown, widths)
+        lines += _row([row[place] for place in room], with_room, widths)
         for place in (place for place in sorted(beneath) if row[place] != "-"):
             text = f"{columns[place].name}: {row[place]}"
             lines += [INDENT + line for line in folded(text, width - len(INDENT))]
@@ -422,8 +422,8 @@ def progress(*, total: int | None = None) -> Generator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     count = MofNCompleteColumn() if total is not None else TextColumn("{task.completed:.0f}")
-    shown = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
-    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda step: bar.update(task, description=step, advance=1)
 

@@ -83,9 +83,9 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
         made = subscriptions.add(connection, recipient, actor=actor(), now=now, secret=secret)
     follow_hint = f"`ingest follow {recipient_id} SERIES` selects the series"
     of_all = f"notified of every {' and '.join(recipient.kinds)}"
-    shown = made if secret is None else None
+    new_secret = made if secret is None else None
     message = f"added {recipient_id}; {follow_hint if 'chapter' in recipient.kinds else of_all}"
-    print_result({"recipient": recipient_id, "secret": shown}, message + _about_secret(shown))
+    print_result({"recipient": recipient_id, "secret": new_secret}, message + _about_secret(new_secret))
 
 
 def _refuse(bad: Sequence[BadField]) -> None:
@@ -110,9 +110,9 @@ def secret(*, recipient_id: str, secret: str | None) -> None:
     _refuse(bad_secret(secret) if secret is not None else [])
     with changing() as (_, connection, now):
         made = subscriptions.change_secret(connection, recipient_id, actor=actor(), now=now, secret=secret)
-    shown = made if secret is None else None
+    new_secret = made if secret is None else None
     message = f"{recipient_id} has a new key from the next message on"
-    print_result({"recipient": recipient_id, "secret": shown}, message + _about_secret(shown))
+    print_result({"recipient": recipient_id, "secret": new_secret}, message + _about_secret(new_secret))
 
 
 @recipients.command("list")

@@ -108,7 +108,7 @@ def _fit(name: str, own: Names) -> str | None:
 MAX_NAME_WORDS = 6  # a longer one is a slogan
 FEW_KEYWORDS = 3
 _TOPIC_WORDS = 4
-_LETTERS_OF_A_WORD = 3  # in scripts without blanks, rather few
+_CHARACTERS_OF_A_WORD = 3  # in scripts without blanks, rather few
 _NO_BLANKS = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 _NOT_IN_A_TOPIC = re.compile(r"[.!?:;,@©|\"<>=_]|\wApplication\b")
 _NOT_TOPICS = frozenset(_WORDS["not_topics"].split())
@@ -262,7 +262,7 @@ def unsure_facts(
 def is_topic(text: str, language: str | None) -> bool:
     """Return whether it may be something that one asks for: a few words without signs, not all of them empty."""
     words = text.lower().split()
-    length = len(words) if text.isascii() else max(len(words), len(_NO_BLANKS.findall(text)) // _LETTERS_OF_A_WORD)
+    length = len(words) if text.isascii() else max(len(words), len(_NO_BLANKS.findall(text)) // _CHARACTERS_OF_A_WORD)
     empty = empty_words(language) | _NOT_TOPICS
     return 0 < length <= _TOPIC_WORDS and not _NOT_IN_A_TOPIC.search(text) and not empty.issuperset(words)
 

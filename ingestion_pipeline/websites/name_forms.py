@@ -200,13 +200,13 @@ def consonants(word: str) -> str:
     return latin
 
 
-def _latin(letter: str) -> str:
-    """Return the sound of a letter; kana and Hangul have it at the end of their Unicode names."""
-    if letter == "ー" or letter in "ッっ":
+def _latin(character: str) -> str:
+    """Return the sound of a character; kana and Hangul have it at the end of their Unicode names."""
+    if character == "ー" or character in "ッっ":
         return ""
-    if script_of(letter) in {"hiragana", "katakana", "hangul"}:
-        return unicodedata.name(letter, "").rpartition(" ")[2].lower().replace("hu", "fu")
-    return str(FORMS["sounds"].get(letter, letter))
+    if script_of(character) in {"hiragana", "katakana", "hangul"}:
+        return unicodedata.name(character, "").rpartition(" ")[2].lower().replace("hu", "fu")
+    return str(FORMS["sounds"].get(character, character))
 
 
 def is_transliterated(text: str, names: "Names") -> bool:
@@ -344,8 +344,8 @@ def _tokens(name: str) -> Sequence[tuple[str, str]]:
 
 def _pattern(tokens: Sequence[tuple[str, str]], folded: str, language: str | None) -> str:
     *first, last = (folded_name(token) for token, _ in tokens)
-    words = [_with_endings(word, language) if _agrees(word, language) else re.escape(word) for word in first]
-    words.append(_with_endings(last, language))
+    words = [_inflected_pattern(word, language) if _agrees(word, language) else re.escape(word) for word in first]
+    words.append(_inflected_pattern(last, language))
     is_tiny = sum(len(token) for token, _ in tokens) <= SHORT
     gaps = ["", *(_gap(gap, is_tiny=is_tiny) for _, gap in tokens[1:])]
     name = "".join(gap + word for gap, word in zip(gaps, words, strict=True))
@@ -354,9 +354,9 @@ def _pattern(tokens: Sequence[tuple[str, str]], folded: str, language: str | Non
     return f"{before}({name}){plus}{after}"
 
 
-def _with_endings(word: str, language: str | None) -> str:
-    endings = sorted(inflected(word, language), key=len, reverse=True)
-    return f"(?:{'|'.join(map(re.escape, (*endings, word)))})"
+def _inflected_pattern(word: str, language: str | None) -> str:
+    forms = sorted(inflected(word, language), key=len, reverse=True)
+    return f"(?:{'|'.join(map(re.escape, (*forms, word)))})"
 
 
 def _agrees(word: str, language: str | None) -> bool:

@@ -322,7 +322,7 @@ def test_a_refused_config_names_its_key_and_repeats_no_secret(config: dict[str, 
 
 @pytest.mark.parametrize("key", ["api_token", "ApiKey", "client_secret", "password", "auth"])
 def test_the_value_of_a_key_that_looks_secret_is_never_repeated(key: str) -> None:
-    model = create_model("Config", __base__=PlatformConfig, **{key: (Text, None)})
+    model = create_model("Config", __base__=PlatformConfig, **{key: (Text, None)})  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     with pytest.raises(BadConfig, match=f"{key} is not accepted; accepted: text") as failure:
         model.of("rss", RSS_URL, {key: ["canary"]})
