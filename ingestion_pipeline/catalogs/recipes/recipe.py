@@ -351,6 +351,11 @@ class Recipe(RenderingOptions):
         return self.page_type not in {PageType.DETAIL, PageType.API_REQUEST}
 
     @property
+    def leads_on(self) -> bool:
+        """Whether further pages may follow from its pages, by links or by pagination."""
+        return self.follows_links or self.pagination is not None or self.api is not None
+
+    @property
     def target(self) -> "Recipe":
         """The level its links lead to; exploring continues by the same rules."""
         return self if self.page_type is PageType.EXPLORATORY else cast("Recipe", self.links)
