@@ -123,7 +123,7 @@ def test_a_locked_file_and_ctrl_c_leave_nothing_partially_written(home: Path) ->
         _, message = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert message.strip().startswith(b"stopped by Ctrl-C: no partial result was written")
+    assert message.strip().startswith(b"error: interrupted: stopped by Ctrl-C: no partial result was written")
     assert b"Traceback" not in message
     assert list(exports.iterdir()) == []
 

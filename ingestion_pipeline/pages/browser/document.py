@@ -171,7 +171,7 @@ class Traffic:
 
         session.on("Fetch.requestPaused", paused)
         session.on("Network.dataReceived", received)
-        stages = [{"resourceType": "BrowserDocument", "requestStage": stage} for stage in ("Request", "Response")]
+        stages = [{"resourceType": "Document", "requestStage": stage} for stage in ("Request", "Response")]
         # Playwright adds invented client hints; this override sends the user agent alone.
         await session.send("Emulation.setUserAgentOverride", {"userAgent": self._user_agent})
         await session.send("Network.enable")

@@ -143,7 +143,7 @@ def test_a_bomb_is_refused_before_it_is_parsed(html: str, code: str) -> None:
 
     # The parser may exceed its time or memory before its tree is looked at.
     assert refused.value.code in (code, "too_complex")
-    assert time.thread_time() - started < 1
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_an_unusual_page_is_parsed_or_refused_in_time(html: str) -> None:
     with suppress(Permanent):
         cleaned_text(html)
 
-    assert time.thread_time() - started < 1
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_a_page_that_resembles_a_bomb_is_parsed(html: str) -> None:
 
     parse_html(html)
 
-    assert time.thread_time() - started < 1
+    assert time.thread_time() - started < 2
 
 
 def test_the_largest_page_that_is_not_tried_out_is_parsed_in_time() -> None:
@@ -178,7 +178,7 @@ def test_the_largest_page_that_is_not_tried_out_is_parsed_in_time() -> None:
         assert _is_ordinary(html, html.count("<"))
         parse_html(html)
 
-    assert time.thread_time() - started < 1
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.slow
