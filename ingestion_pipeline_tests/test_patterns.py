@@ -77,6 +77,7 @@ BUILT: Mapping[str, Examples] = {
         re.compile(r"</(?:urlset|sitemapindex)\s*>\s*\Z", re.IGNORECASE),
     ],
     "reading.structured.sitemaps._field": lambda: [sitemaps._field("sm:", "loc")],
+    "websites.information._is_plain_word": lambda: [re.compile(r"(?<![\w.@/#-])coffee(?![\w@/-]|\.\w)")],
     "series.chapter._title_pattern": lambda: [
         cast("re.Pattern[str]", chapter._title_pattern("My 2 lives (part 3)")[0])
     ],

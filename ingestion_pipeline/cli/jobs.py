@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from ingestion_pipeline.cli.output import echo, progress, shortened
 from ingestion_pipeline.cli.session import environment, variables_set
-from ingestion_pipeline.settings.logs import OURS
 
 LOG_LEVEL = "INGESTION_LOG_LEVEL"
 LONGEST_ERROR = 500
@@ -32,10 +31,10 @@ def running_jobs(*, is_verbose: bool, lists_jobs: bool = False) -> Generator[Cal
             echo(f"{name} failed: {shortened(error, LONGEST_ERROR)}", is_error=True)
         return has_succeeded
 
-    level = logging.getLogger(OURS).level
+    level = logging.getLogger("ingestion_pipeline").level
     is_quiet = not is_verbose and not environment().get(LOG_LEVEL)
     with variables_set({LOG_LEVEL: "ERROR"} if is_quiet else {}), progress() as advance:
         try:
             yield run
         finally:
-            logging.getLogger(OURS).setLevel(level)
+            logging.getLogger("ingestion_pipeline").setLevel(level)

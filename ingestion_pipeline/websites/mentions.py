@@ -46,7 +46,7 @@ from ingestion_pipeline.websites.name_forms import (
 _LIST_MARK = re.compile(r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}")
 _MARK = r"\"'“”‘’«»()\[\]*_>#"  # what may be between two sentences, besides blanks
 _SENTENCE_END = re.compile(rf"(?:^|[.!?:;…。！？]|(?<![{_MARK}\s])(?:[{_MARK}]|[^\S\n])*+\n)[{_MARK}\s]*+$")
-_WORD_BEFORE = re.compile(r"([^\W\d_]+)[\s*_]+$")
+_WORD_BEFORE = re.compile(r"(?<![^\W\d_])([^\W\d_]++)[\s*_]++$")
 _NEXT_WORD = re.compile(r"[\s*_]*([^\W\d_]+)")
 _SIGNS_OF_A_NAME = re.compile(r"[*_]*(?:['’](?:s\b|\s)|\s?[®™]|\s?\((?:www|https?|[A-Z]{2,}))")
 _ANOTHER_NAME = re.compile(r"(?:,|,?\s+(?:and|or|vs\.?|versus|et|y|e|o|ou|&))\s+\(?[A-Z]")

@@ -99,7 +99,7 @@ def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> Non
     assert "no sources yet" in run("status").stdout
     refused = run("sources", "show", "series:nope")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("Error: there is no source 'series:nope'")
+    assert refused.stderr.startswith("error: unknown_source: there is no source 'series:nope'")
 
 
 def test_every_command_has_a_summary_that_is_not_cut_off(ingest: Ingest) -> None:

@@ -332,8 +332,8 @@ _FOOT = 20_000  # characters at the end of a page, where its owner is named
 _SITES = ("WebSite", "SoftwareApplication", "WebApplication", "MobileApplication")
 _TITLE_PARTS = re.compile(r"(?<!\s)\s++[|–—·•»:-]\s++|(?:(?<!\s)\s++)?+[|｜·•»]\s*+|:\s++")
 _COPYRIGHT = re.compile(
-    r"(?:(?:©|\(c\)|copyright)\s*)+(?:[12][0-9]{3}(?:\s*[-–—/]\s*[12][0-9]{3})?\s*,?\s*)?"
-    r"(?:by\s+)?([^\n|·•©]{2,80})",
+    r"(?:(?:©|\(c\)|copyright)\s{0,8}+){1,3}(?:[12][0-9]{3}(?:\s{0,8}[-–—/]\s{0,8}[12][0-9]{3})?\s{0,8},?\s{0,8})?"
+    r"(?:by\s{1,8})?([^\n|·•©]{2,80})",
     re.IGNORECASE,
 )
 _AFTER_COPYRIGHT = re.compile(
