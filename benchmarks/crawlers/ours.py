@@ -26,7 +26,7 @@ from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.gc_thresholds import fewer_collections
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Resolver
-from ingestion_pipeline.pages.visits.page import CrawledPage
+from ingestion_pipeline.pages.visits.page import NewPage, PageAnswer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.registry import deferred_systems
@@ -46,13 +46,13 @@ class CountingHandler(CrawlHandler):
 
     links = 0
 
-    def follow(self, work: PageWork, page: CrawledPage) -> Followed:
+    def _followed(self, work: PageWork, answer: PageAnswer) -> Followed:
         """The pages that follow."""
-        if page.links is not None:
+        if isinstance(answer, NewPage):
             # The suffix is in no path: to count is not to cost anything.
-            is_own_there = work.visit.url in page.links
-            self.links += "\n".join(page.links).count(f"{SUFFIX}/") - is_own_there
-        return super().follow(work, page)
+            is_own_there = work.visit.url in answer.links
+            self.links += "\n".join(answer.links).count(f"{SUFFIX}/") - is_own_there
+        return super()._followed(work, answer)
 
 
 def prepare(job: Job) -> None:
