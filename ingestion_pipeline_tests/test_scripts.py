@@ -87,7 +87,8 @@ def test_a_configured_dagster_home_is_created_and_otherwise_unchanged(
 def test_dev_leaves_no_process_behind_when_it_is_stopped(folder: Path, how: signal.Signals) -> None:
     # `sh -c "... &"` has its children ignore INT, as `nohup make test` does.
     line = ["sh", "-c", 'trap "" INT; exec "$0" "$@"', BIN / "ingest", "dev", "--port", "3999"]
-    with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True) as dev:
+    out = subprocess.PIPE
+    with subprocess.Popen(line, cwd=folder, stdout=out, stderr=subprocess.STDOUT, text=True) as dev:
         assert dev.stdout is not None
         announced, run = dev.stdout.readline(), int(dev.stdout.readline())
         children = Path(f"/proc/{dev.pid}/task/{dev.pid}/children").read_text().split()
