@@ -42,7 +42,7 @@ test-fast: install ## run the tests that need no PostgreSQL, browser or processe
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 3 --dist loadfile -m "not postgres and not browser and not slow and not soak"
 
 soak: ready ## run the long tests: kill loops, production processes, 100,000 seeds, 100,000 pages
-	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak
+	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak --timeout 0
 
 check: install formatted lint types docs test ## check format, lint, types and documentation, and run all tests
 
