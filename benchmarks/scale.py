@@ -19,6 +19,7 @@ from benchmarks.table import Line
 from ingestion_pipeline.cli.output import Column, cell, distance, table_lines
 from ingestion_pipeline.cli.sources import source_facts
 from ingestion_pipeline.operations.source_health import source_statuses
+from ingestion_pipeline.registry import ingesting_kinds
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind, Tier
 from ingestion_pipeline.sources.files import partition_keys
@@ -135,7 +136,7 @@ def measured(store: Store, count: int, meter: Meter) -> dict[str, float]:
 def runs_requested(connection: Connection, store: Store) -> int:
     """As a schedule's tick asks it: how many runs it would request, of all tiers."""
     settings, now = load_settings({}), store.clock.now(connection)
-    backlog(connection, now=now, limit=settings.polling.backlog_limit)
+    backlog(connection, now=now, limit=settings.polling.backlog_limit, kinds=ingesting_kinds())
     paces = load_measurements(connection)
     wanted = 0
     for tier in Tier:

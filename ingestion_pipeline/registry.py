@@ -106,6 +106,11 @@ def deferred_systems() -> dict[Kind, DeferredSystem]:
     return {kind: spec.deferred for kind, spec in kind_specs().items() if spec.deferred is not None}
 
 
+def ingesting_kinds() -> tuple[str, ...]:
+    """Return the kinds of tasks that ingest what was fetched."""
+    return tuple(kind for system in systems() for kind in system.ingesting)
+
+
 def replay(connection: Connection, dead_letter_id: int, *, actor: str, now: datetime) -> str:
     """Requeue the work of the dead letter, due now; return the outcome in a word for people."""
     dead_letter = ended_tasks.find_dead_letter(connection, dead_letter_id)

@@ -18,6 +18,7 @@ from ingestion_pipeline.companies.boards.listing_rows import has_inactive_boards
 from ingestion_pipeline.companies.company_runs import is_scoring_due
 from ingestion_pipeline.companies.company_runs import is_work_waiting as is_company_waiting
 from ingestion_pipeline.companies.matching.listing_runs import is_work_waiting as is_listing_waiting
+from ingestion_pipeline.registry import ingesting_kinds
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, poll_tasks
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -78,7 +79,7 @@ def claim_tasks(connection: Connection) -> object:
 
 ASKED: dict[str, Callable[[Connection], object]] = {
     "a tick: what is due": lambda c: poll_tasks.due_counts(c, Tier.HOT, now=NOON),
-    "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000),
+    "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000, kinds=ingesting_kinds()),
     "pending_work: retries": lambda c: poll_tasks.unscheduled_shards(c, now=NOON, shards=2),
     "pending_work: pages": lambda c: waiting_sources(c, CrawlFilter(), now=NOON, limit=10_000, kinds=EXTRACTION_TASKS),
     "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),

@@ -21,7 +21,7 @@ from ingestion_pipeline.catalogs.extraction_states import start_extractions
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
-from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS, DatasetStatus, PageStatus
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, DatasetStatus, PageStatus
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     COUNT,
@@ -195,4 +195,5 @@ SYSTEM = SystemSpec(
     },
     failed_tasks=FailedTaskRetention(kinds=(*EXTRACTION_TASKS, DETECT), seconds=FAILED_TASK_SECONDS),
     kept_snapshots=(tables.pages.c.snapshot_id,),
+    ingesting=(EXTRACT_PAGE,),
 )

@@ -71,6 +71,7 @@ COMMANDS = {
     "unfollow": "recipients:unfollow",
     "websites": "websites",
 }
+COMMAND_GROUP = "ingestion_pipeline.commands"  # entry points of packages that bring commands of their own
 _CHOOSE_WRITABLE = "; choose a path that you can write to"
 CURES = {
     errno.ENOSPC: "; free some space, then run the command again",
@@ -85,11 +86,11 @@ class _Ingest(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all command names, sorted."""
-        return sorted({*COMMANDS, *super().list_commands(ctx)})
+        return sorted({*COMMANDS, *_installed_commands(), *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command; its module is imported on first use."""
-        if cmd_name in COMMANDS and cmd_name not in self.commands:
+        if cmd_name not in self.commands and (cmd_name in COMMANDS or cmd_name in _installed_commands()):
             load(self, cmd_name)
         return super().get_command(ctx, cmd_name)
 
@@ -118,9 +119,17 @@ class _Ingest(click.Group):
             raise explained from error
 
 
+@cache
+def _installed_commands() -> Mapping[str, str]:
+    """Return where each command of another package is; none replaces one of ours."""
+    from importlib.metadata import entry_points
+
+    return {command.name: command.value for command in entry_points(group=COMMAND_GROUP)}
+
+
 def load(group: click.Group, name: str) -> click.Command:
     """Import the command, add it to the group with its examples, and return it."""
-    module, _, attribute = COMMANDS[name].partition(":")
+    module, _, attribute = (COMMANDS.get(name) or _installed_commands()[name]).partition(":")
     path = module if "." in module else f"ingestion_pipeline.cli.{module}"
     command: click.Command = getattr(import_module(path), attribute or module)
     group.add_command(command, name)

@@ -61,6 +61,7 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
     from ingestion_pipeline.operations.metrics import backlog as behind
     from ingestion_pipeline.operations.metrics import queues
     from ingestion_pipeline.operations.source_health import as_row, reported, source_statuses
+    from ingestion_pipeline.registry import ingesting_kinds
     from ingestion_pipeline.sources.poll_tasks import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
     from ingestion_pipeline.websites.analysis_reports import phase_metrics
@@ -70,9 +71,10 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
         shown_sources = reported(connection, statuses[:limit], settings, now=now)
         last_tick = last_heartbeat(connection)
         budget = month_budget(connection, settings, now=now)
-        held_up = backlog(connection, now=now, limit=settings.polling.backlog_limit)
         facts = [status.facts for status in statuses]
         waiting = queues(connection, now=now)
+        ingesting = ingesting_kinds() if waiting else ()  # loads the systems
+        held_up = backlog(connection, now=now, limit=settings.polling.backlog_limit, kinds=ingesting)
         left = behind(connection, facts, waiting, now=now, limits=settings.health)
         return {
             "now": now,

@@ -300,4 +300,5 @@ SYSTEM = SystemSpec(
         ),
     ),
     requeue={JOB: requeue_job},
+    ingesting=(JOB,),
 )

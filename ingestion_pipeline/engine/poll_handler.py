@@ -253,11 +253,11 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         failures = [poll_failure(end) for end in outcomes if isinstance(end, Failed) and end.item]
         # All locked before the first write, in the order that reporting uses as well.
         lock_rows(connection, sources.c.id, [end.item.source.id for end in outcomes if end.item is not None])
-        inputs = {"now": now, "settings": self._ctx.settings, "random": self._ctx.random}
+        settings, random = self._ctx.settings, self._ctx.random
         if started:
-            poll_results.begin_crawls(connection, started, **inputs)
-        poll_results.succeed(connection, unchanged, **inputs)
-        decisions = poll_results.fail(connection, failures + refused, **inputs)
+            poll_results.begin_crawls(connection, started, now=now, settings=settings, random=random)
+        poll_results.succeed(connection, unchanged, now=now, settings=settings, random=random)
+        decisions = poll_results.fail(connection, failures + refused, now=now, settings=settings, random=random)
         _store_batch_items(connection, feeds, batch_id=self._batch_with_room(), now=now)
         return [
             *(EndedTask(move=None, count="changed") for _ in feeds),

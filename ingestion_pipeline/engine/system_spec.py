@@ -562,7 +562,8 @@ class SystemSpec:
     by the name under which maintenance reports them. A snapshot that one of `kept_snapshots` names is
     kept. `published` are the tables that are exported, `contracts` those of the assets that show them.
     `work` is what polls only start, and other runs do.
-    `requeue` has the functions for dead letters of tasks that need more than their own row.
+    `requeue` has the functions for dead letters of tasks that need more than their own row. `ingesting` are the
+    kinds of tasks that ingest what was fetched: polling pauses while too many of them wait.
     """
 
     name: str
@@ -578,3 +579,4 @@ class SystemSpec:
     sweeps: Mapping[str, Sweep] = field(default_factory=dict[str, Sweep])
     failed_tasks: FailedTaskRetention | None = None
     kept_snapshots: tuple[Column[int], ...] = ()
+    ingesting: tuple[str, ...] = ()

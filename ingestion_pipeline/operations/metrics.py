@@ -15,10 +15,9 @@ from sqlalchemy import Connection, and_, func, select
 from ingestion_pipeline.engine.system_spec import Metric, Sample
 from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
 from ingestion_pipeline.operations.source_health import MONTH, SourceFacts
-from ingestion_pipeline.registry import systems
+from ingestion_pipeline.registry import ingesting_kinds, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
-from ingestion_pipeline.sources.poll_tasks import INGESTING
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.sources.status import Facts, Health, is_late, overdue
 from ingestion_pipeline.store.tables import (
@@ -113,7 +112,7 @@ def backlog(
     late = [overdue(source, now) for source in sources if is_polled(source) and is_late(source, now, limits)]
     query = select(func.count(), func.min(batch_items.c.fetched_at)).select_from(batch_items)
     fetched, oldest = connection.execute(query).one()
-    ingesting = [queue for queue in queues if queue.kind in INGESTING]
+    ingesting = [queue for queue in queues if queue.kind in ingesting_kinds()]
     since_fetch = 0.0 if oldest is None else (now - oldest).total_seconds()
     return Backlog(
         due=sum(age >= timedelta(0) for age in ages),
@@ -299,13 +298,13 @@ def metrics(snapshot: Numbers) -> Iterable[Metric]:
     yield _gauge("ingestion_lag_seconds", "How long the oldest fetched response waits to be ingested.", lag)
     yield _gauge("outbox_rows", "Outbox rows that are not notices yet.", snapshot.outbox)
     yield _gauge("notices_pending", "Notices that are not sent yet.", snapshot.notices_pending)
-    ticks = () if snapshot.last_tick is None else (({}, snapshot.last_tick.timestamp()),)
-    yield Metric("daemon_last_tick_seconds", "When the daemon last ticked, since 1970.", ticks)
+    ticked_at = snapshot.last_tick and snapshot.last_tick.timestamp()
+    yield _gauge("daemon_last_tick_seconds", "When the daemon last ticked, since 1970.", ticked_at)
     yield _gauge("taken_at_seconds", "When this was counted, since 1970.", snapshot.now.timestamp())
 
 
-def _gauge(name: str, meaning: str, value: float) -> Metric:
-    return Metric(name, meaning, (({}, value),))
+def _gauge(name: str, meaning: str, value: float | None) -> Metric:
+    return Metric(name, meaning, () if value is None else (({}, value),))
 
 
 def _samples(label: str, values: Mapping[str, float]) -> tuple[Sample, ...]:
@@ -363,8 +362,8 @@ def _of_models(snapshot: Numbers) -> Iterable[Metric]:
     yield _gauge("model_cost_30d_usd", "Cost of models in 30 days.", float(use.cost_usd))
     budget = snapshot.budget
     yield _gauge("model_month_usd", "Cost of models this month.", float(budget.held_usd))
-    limit = () if budget.limit_usd is None else (({}, float(budget.limit_usd)),)
-    yield Metric("model_month_limit_usd", "Monthly budget for models.", limit)
+    limit = None if budget.limit_usd is None else float(budget.limit_usd)
+    yield _gauge("model_month_limit_usd", "Monthly budget for models.", limit)
 
 
 def metric_text(metric: Metric) -> str:

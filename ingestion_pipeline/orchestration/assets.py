@@ -6,9 +6,10 @@ and `ingest` write records, `report` logs events); work of systems is drained by
 
 import asyncio
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from inspect import Parameter, Signature
 from typing import Any
 
 import dagster as dg
@@ -75,37 +76,6 @@ from ingestion_pipeline.tasks.errors import Resource
 # Beta in this Dagster; there is no other way for one run to take many partitions.
 warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
 MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
-
-
-def partitioned_asset(
-    name: str,
-    *,
-    of: dg.DynamicPartitionsDefinition,
-    follows: Sequence[str],
-    group: str,
-    kinds: set[str],
-    description: str,
-) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Return a graph asset on the same partition of the first that it follows; any partition of the others is used.
-
-    The parameters of its function are named like these assets.
-    """
-    mappings = dict.fromkeys(follows, dg.AllPartitionMapping()) | {follows[0]: dg.IdentityPartitionMapping()}
-    return dg.graph_asset(
-        name=name,
-        partitions_def=of,
-        backfill_policy=MANY,
-        group_name=group,
-        kinds=kinds,
-        owners=OWNERS,
-        ins={
-            before: dg.AssetIn(dagster_type=dg.Nothing, partition_mapping=mapping)
-            for before, mapping in mappings.items()
-        },
-        hooks={evaluate_planned_checks},
-        description=description,
-        metadata={"dagster/column_schema": column_schema(name)},
-    )
 
 
 def ingest_job(kind: Kind, *assets: str) -> Any:  # noqa: ANN401 - Dagster's own type is private
@@ -432,23 +402,30 @@ _POLLED_BY = (
 
 
 def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
-    polled = partitioned_asset(
-        asset.name,
-        of=SETS[kind],
-        follows=asset.after,
-        group=system_of(kind).name,
+    """Return a graph asset on the same partition of the first that it follows; any partition of the others is used."""
+
+    def poll(**followed: None) -> None:
+        return report(ingest(extract(fetch(list(followed.values())))))
+
+    # Dagster takes the names of the assets from the parameters.
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in asset.after]
+    poll.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    first, *others = asset.after
+    mappings = {first: dg.IdentityPartitionMapping(), **dict.fromkeys(others, dg.AllPartitionMapping())}
+    return dg.graph_asset(
+        name=asset.name,
+        partitions_def=SETS[kind],
+        backfill_policy=MANY,
+        group_name=system_of(kind).name,
         kinds={"http", "sql"},
+        owners=OWNERS,
+        ins={
+            name: dg.AssetIn(dagster_type=dg.Nothing, partition_mapping=mapping) for name, mapping in mappings.items()
+        },
+        hooks={evaluate_planned_checks},
         description=f"{asset.description} {_POLLED_BY}",
-    )
-    return polled(_poll_after_companies if len(asset.after) > 1 else _poll)
-
-
-def _poll(sources: None) -> None:
-    return report(ingest(extract(fetch(sources))))
-
-
-def _poll_after_companies(sources: None, companies: None) -> None:
-    return report(ingest(extract(fetch([sources, companies]))))
+        metadata={"dagster/column_schema": column_schema(asset.name)},
+    )(poll)
 
 
 POLL_JOBS: dict[Tier, dg.JobDefinition] = {tier: _poll_job(tier) for tier in Tier}

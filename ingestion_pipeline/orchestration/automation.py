@@ -28,6 +28,7 @@ from ingestion_pipeline.orchestration.assets import (
 )
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices, extraction_completion, maintain
 from ingestion_pipeline.orchestration.runs import SETS, SOURCES, RunContextParam, declared, differences, import_sources
+from ingestion_pipeline.registry import ingesting_kinds
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.files import fingerprints, partition_keys
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -81,7 +82,7 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         with run_context.store.read() as connection:
             limits = run_context.settings.polling
             now = run_context.store.clock.now(connection)
-            held_up = backlog(connection, now=now, limit=limits.backlog_limit)
+            held_up = backlog(connection, now=now, limit=limits.backlog_limit, kinds=ingesting_kinds())
             due = due_counts(connection, tier, now=now)
             pace = known_pace(load_measurements(connection), tier.value)
         if held_up is not None:
@@ -243,7 +244,8 @@ def pending_work(
     """
     with run_context.store.read() as connection:
         now = run_context.store.clock.now(connection)
-        held_up = backlog(connection, now=now, limit=run_context.settings.polling.backlog_limit)
+        limit = run_context.settings.polling.backlog_limit
+        held_up = backlog(connection, now=now, limit=limit, kinds=ingesting_kinds())
         waiting: list[tuple[Tier, int]] = (
             [] if held_up else unscheduled_shards(connection, now=now, shards=run_context.settings.polling.shards)
         )

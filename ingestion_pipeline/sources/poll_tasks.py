@@ -298,10 +298,6 @@ def pace_name(tier: str) -> str:
     return f"{PACE}{tier}"
 
 
-# Tasks that ingest what polls and crawls fetched; pages that wait to be fetched do not count.
-INGESTING = ("extract_page", "job")
-
-
 @dataclass(frozen=True, slots=True)
 class IngestionBacklog:
     """A backlog of fetched feeds above the limit of the settings."""
@@ -316,10 +312,11 @@ class IngestionBacklog:
         )
 
 
-def backlog(
-    connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str] = INGESTING
-) -> IngestionBacklog | None:
-    """Return the backlog that pauses polling, or None; tasks that wait for a model or a budget do not count."""
+def backlog(connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str]) -> IngestionBacklog | None:
+    """Return the backlog that pauses polling, or None; tasks that wait for a model or a budget do not count.
+
+    `kinds` are the tasks that ingest what was fetched; pages that wait to be fetched do not count.
+    """
     fetched = select(batch_items.c.task_id).limit(limit + 1).subquery()
     waiting = connection.execute(select(func.count()).select_from(fetched)).scalar_one()
     for kind in kinds:
