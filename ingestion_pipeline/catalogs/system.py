@@ -18,6 +18,7 @@ from ingestion_pipeline.catalogs.datasets.publishing import (
 from ingestion_pipeline.catalogs.extraction.source_selectors import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.extraction_control import requeue_dead_letter
 from ingestion_pipeline.catalogs.extraction_states import start_extractions
+from ingestion_pipeline.catalogs.lineage import EXPLAINED
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
@@ -196,4 +197,5 @@ SYSTEM = SystemSpec(
     failed_tasks=FailedTaskRetention(kinds=(*EXTRACTION_TASKS, DETECT), seconds=FAILED_TASK_SECONDS),
     kept_snapshots=(tables.pages.c.snapshot_id,),
     ingesting=(EXTRACT_PAGE,),
+    explained=EXPLAINED,
 )

@@ -31,7 +31,7 @@ from ingestion_pipeline.cli.session import environment, opened, reading
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ingestion_pipeline.exports.explaining import Field, Lineage
+    from ingestion_pipeline.engine.lineage import Field, Lineage
     from ingestion_pipeline.exports.export_request import ExportRequest
     from ingestion_pipeline.exports.exporting import ExportResult
     from ingestion_pipeline.exports.formats import Format

@@ -14,6 +14,7 @@ from ingestion_pipeline.companies.boards.board_polls import ingest_boards
 from ingestion_pipeline.companies.boards.listing_rows import place_listings
 from ingestion_pipeline.companies.company_runs import WORK
 from ingestion_pipeline.companies.job_listing import listing_as_dict
+from ingestion_pipeline.companies.lineage import EXPLAINED
 from ingestion_pipeline.companies.matching.listing_runs import profile_findings, requeue_job
 from ingestion_pipeline.companies.platforms import JobBoard, platform
 from ingestion_pipeline.companies.platforms import platform as platform_named
@@ -301,4 +302,5 @@ SYSTEM = SystemSpec(
     ),
     requeue={JOB: requeue_job},
     ingesting=(JOB,),
+    explained=EXPLAINED,
 )

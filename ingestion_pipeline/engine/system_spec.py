@@ -37,6 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.engine.context import DeferredSystem, PolledSystem, RunContext
+from ingestion_pipeline.engine.lineage import ExplainedTable
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
@@ -563,7 +564,8 @@ class SystemSpec:
     kept. `published` are the tables that are exported, `contracts` those of the assets that show them.
     `work` is what polls only start, and other runs do.
     `requeue` has the functions for dead letters of tasks that need more than their own row. `ingesting` are the
-    kinds of tasks that ingest what was fetched: polling pauses while too many of them wait.
+    kinds of tasks that ingest what was fetched: polling pauses while too many of them wait. `explained` are the
+    tables whose rows `ingest explain` explains.
     """
 
     name: str
@@ -580,3 +582,4 @@ class SystemSpec:
     failed_tasks: FailedTaskRetention | None = None
     kept_snapshots: tuple[Column[int], ...] = ()
     ingesting: tuple[str, ...] = ()
+    explained: tuple[ExplainedTable, ...] = ()

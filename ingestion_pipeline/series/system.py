@@ -32,6 +32,7 @@ from ingestion_pipeline.series import checks
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
 from ingestion_pipeline.series.chapter_plan import SourceListing
+from ingestion_pipeline.series.lineage import EXPLAINED
 from ingestion_pipeline.series.platforms import SeriesFeed, platform
 from ingestion_pipeline.series.series_reports import chapter_events
 from ingestion_pipeline.settings import Settings
@@ -242,4 +243,5 @@ SYSTEM = SystemSpec(
             is_cheap=True,
         ),
     ),
+    explained=EXPLAINED,
 )

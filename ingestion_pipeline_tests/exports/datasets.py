@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from ingestion_pipeline.exports.explaining import EXPLAINED, Lineage, explain_row
+from ingestion_pipeline.engine.lineage import Lineage
+from ingestion_pipeline.exports.explaining import EXPLAINED, explain_row
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.sources.registry import add
 from ingestion_pipeline.sources.source import Kind

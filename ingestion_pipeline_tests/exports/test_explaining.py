@@ -11,7 +11,8 @@ from sqlalchemy import delete, insert, update
 
 import ingestion_pipeline
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.exports.explaining import BEFORE, CLEARED, DAMAGED, BadRow, Lineage, UnknownRow, explain_row
+from ingestion_pipeline.engine.lineage import BEFORE, CLEARED, DAMAGED, BadRow, Lineage, UnknownRow
+from ingestion_pipeline.exports.explaining import explain_row
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,
