@@ -89,7 +89,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "pending_work: listings": lambda c: is_listing_waiting(c, None, now=NOON),
     "pending_work: websites": lambda c: is_website_waiting(c, now=NOON),
     "new_sources: first polls": lambda c: poll_tasks.new_shards(c, now=NOON, shards=2),
-    "new_sources: census": poll_tasks.source_counts,
+    "new_sources: counts": poll_tasks.source_counts,
     "stale_runs": lambda c: lost_runs(c, now=NOON),
     "a run: claim": claim_tasks,
     "a run: its sources": lambda c: sources_by_id(c, ["series:1", "series:2"]),

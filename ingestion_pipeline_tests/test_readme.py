@@ -79,8 +79,8 @@ NOT_RUN = {
         NO_CLUSTER
     ),
     "kubectl delete job ingestion-init": NO_CLUSTER,
-    'pg_dump --format=custom --file=ingestion.dump "$OUR_DATABASE"': IN_BACKUP,
-    'pg_dump --format=custom --file=dagster.dump "$DAGSTER_DATABASE"': IN_BACKUP,
+    'pg_dump --format=custom --file=ingestion.dump "postgresql:${INGESTION_DATABASE_URL#*:}"': IN_BACKUP,
+    'pg_dump --format=custom --file=dagster.dump "postgresql:${DAGSTER_DATABASE_URL#*:}"': IN_BACKUP,
     'cp -a "$INGESTION_HOME" home.copy': IN_BACKUP,
     "createdb --owner=ingestion ingestion": IN_BACKUP,
     "pg_restore --no-owner --role=ingestion --exit-on-error --dbname=ingestion ingestion.dump": IN_BACKUP,

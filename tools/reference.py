@@ -236,8 +236,9 @@ def jobs_page() -> str:
         (_code(one.name), f"{one.minimum_interval_seconds} s", one.description or "") for one in _all(defs.sensors)
     )
     intro = (
-        "A job runs by `dagster job execute -m ingestion_pipeline -j NAME`, with or without `DAGSTER_HOME`. Partitions "
-        "are source ids. All schedules and sensors are on by default. The daemon evaluates sensors every five seconds."
+        "A job runs by `dagster job execute -m ingestion_pipeline -j NAME`, with the `DAGSTER_HOME` of the UI, or"
+        " without one: then Dagster forgets the run when it ends. Partitions are source ids. All schedules and sensors"
+        " are on by default. The daemon evaluates sensors every five seconds."
     )
     return page(
         "Jobs and assets",

@@ -53,7 +53,7 @@ def _page_hop(page: RowMapping, extraction: RowMapping, row: RowMapping) -> Hop:
     facts = {"id": page["id"], "url": page["url"], "extraction": extraction["id"]}
     facts |= {"read_at": page["read_at"], "carried_from": page["carried_from"]}
     read = "unchanged, and taken over" if page["carried_from"] else "read"
-    return Hop(name="page", is_known=True, said=f"{read} by {row['extraction_method']}", facts=facts)
+    return Hop(name="page", is_known=True, message=f"{read} by {row['extraction_method']}", facts=facts)
 
 
 def _item_fields(

@@ -93,7 +93,7 @@ def _print_groups(groups: Sequence[RowMapping]) -> None:
             "class": group["error_class"],
             "source": group["source_id"],
             "error": group["error_code"],
-            "dead letters": group["letters"],
+            "dead letters": group["dead_letters"],
             "occurrences": group["occurrences"],
             "newest": group["newest"],
             "failed at": f"{group['failed_at']:%Y-%m-%d %H:%M}",

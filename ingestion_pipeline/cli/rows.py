@@ -280,9 +280,9 @@ def _print_lineage(lineage: Lineage) -> None:
         facts_known = {name: value for name, value in hop.facts.items() if value is not None}
         hop_facts = ", ".join(f"{name} {cell(value)}" for name, value in facts_known.items())
         mark = "" if hop.is_known else "unknown: "
-        echo(f"-> {hop.name}: {mark}{hop.said}{f' ({hop_facts})' if hop_facts else ''}")
-    if lineage.judgement is not None:
-        print_evaluation(lineage.judgement)
+        echo(f"-> {hop.name}: {mark}{hop.message}{f' ({hop_facts})' if hop_facts else ''}")
+    if lineage.evaluation is not None:
+        print_evaluation(lineage.evaluation)
 
 
 def _field_cells(field: Field) -> list[str]:

@@ -198,7 +198,7 @@ def _finish(task: Task, status: TaskStatus, details: str, *, code: str | None = 
     is_skipped = status is TaskStatus.SKIPPED
     return replace(
         move,
-        state={**(task.state or {}), "said": details[:500]},
+        state={**(task.state or {}), "details": details[:500]},
         error_code=(code or "needless") if is_skipped else None,
         error=details[:500] if is_skipped else None,
     )
@@ -496,14 +496,14 @@ def _requested_failure(
     return f"no company was analysed. {outcomes[:1_000]}", None
 
 
-async def _judge(run: WorkRun) -> WorkReport:
+async def _evaluate(run: WorkRun) -> WorkReport:
     ctx, keys = run.ctx, run.scope.source_ids
     done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
     board_ids = (sorted(done.boards) if keys is None else keys)[:REPORTED_EVENTS]
     with ctx.store.read() as connection:
         reports = [match_report(connection, key) for key in board_ids]
     return WorkReport(
-        numbers=asdict(done.counts) | {"rejudged": done.rejudged, "closed": done.closed},
+        numbers=asdict(done.counts) | {"reevaluated": done.reevaluated, "closed": done.closed},
         events=list(map(match_event, reports)),
         written={"job_matches": board_ids},
         message="nothing waits: every listing is evaluated" if keys and done.counts == MatchCounts() else None,
@@ -535,9 +535,9 @@ WORK = (
         request=_request,
     ),
     WorkSpec(
-        name="judge",
+        name="evaluate",
         kind="job_board",
-        work=_judge,
+        work=_evaluate,
         job=WorkJob(
             name="process_listings",
             description="Evaluate waiting listings: stop lists, filter, score, match.",

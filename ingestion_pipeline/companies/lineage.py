@@ -42,7 +42,7 @@ def _listing(connection: Connection, content: ContentStore, row: RowMapping) -> 
     lineage = values_in_body(connection, content, name, facts, origin, anchors, values)
     if row["detail_snapshot_id"] is not None:
         lineage = _with_detail(connection, content, lineage, row["detail_snapshot_id"], anchors)
-    return replace(lineage, judgement=dict(explained(connection, row["id"])))
+    return replace(lineage, evaluation=dict(explained(connection, row["id"])))
 
 
 def _with_detail(
@@ -70,10 +70,10 @@ def _match(connection: Connection, content: ContentStore, row: RowMapping) -> Li
     if listing is None:
         return None
     lineage = _listing(connection, content, listing)
-    judged = Hop(
-        name="judgement",
+    evaluated = Hop(
+        name="evaluation",
         is_known=True,
-        said=f"{row['score']} of 100 by {row['model'] or row['method']}: {row['reason']}",
+        message=f"{row['score']} of 100 by {row['model'] or row['method']}: {row['reason']}",
         facts={"listing": f"job_listings:{row['listing_id']}", "run": row["run_id"] or BEFORE},
     )
     facts = {name: row[name] for name in ("listing_id", "status", "score", "priority", "method")}
@@ -83,8 +83,8 @@ def _match(connection: Connection, content: ContentStore, row: RowMapping) -> Li
         row=f"job_matches:{row['id']}",
         facts=facts,
         fields=[*skills, *lineage.fields],
-        hops=[judged, *lineage.hops],
-        judgement=lineage.judgement,
+        hops=[evaluated, *lineage.hops],
+        evaluation=lineage.evaluation,
     )
 
 

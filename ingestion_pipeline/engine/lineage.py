@@ -29,11 +29,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A step of the lineage; if it is not known, `said` is the reason."""
+    """A step of the lineage; if it is not known, `message` is the reason."""
 
     name: str
     is_known: bool
-    said: str
+    message: str
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -45,7 +45,7 @@ class Lineage:
     facts: Mapping[str, Any]
     fields: Sequence[Field]
     hops: Sequence[Hop]
-    judgement: Mapping[str, Any] | None = None  # of a listing: decision, filter, score
+    evaluation: Mapping[str, Any] | None = None  # of a listing: decision, filter, score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +102,10 @@ def origin_by_poll(connection: Connection, source_id: str, ingestion_id: int | N
     poll = None if ingestion_id is None else row_of(connection, tables.ingestions, ingestion_id)
     if poll is None:
         reason = BEFORE if ingestion_id is None else CLEARED
-        hop = Hop(name="poll", is_known=False, said=reason)
+        hop = Hop(name="poll", is_known=False, message=reason)
         return RowOrigin(source_id=source_id, snapshot_ids=_newest_snapshots(connection, source_id), steps=[hop])
     facts = {"ingestion": poll["id"], "parser_version": poll["parser_version"], "at": poll["ingested_at"]}
-    hop = Hop(name="poll", is_known=True, said=poll["outcome"], facts=facts)
+    hop = Hop(name="poll", is_known=True, message=poll["outcome"], facts=facts)
     return RowOrigin(
         source_id=source_id,
         snapshot_ids=poll["snapshots"],
@@ -143,7 +143,7 @@ def hops_of(connection: Connection, content: ContentStore, origin: RowOrigin, sn
 def _snapshot(content: ContentStore, origin: RowOrigin, row: RowMapping | None) -> Hop:
     if row is None:
         reason = CLEARED if origin.snapshot_ids else BEFORE
-        return Hop(name="snapshot", is_known=False, said=reason)
+        return Hop(name="snapshot", is_known=False, message=reason)
     facts = {"id": row["id"], "url": row["url"], "content_hash": row["content_hash"]}
     facts |= {"bytes": row["size_bytes"], "type": row["content_type"]}
     return _stored_hop("snapshot", content, row, facts)
@@ -152,7 +152,7 @@ def _snapshot(content: ContentStore, origin: RowOrigin, row: RowMapping | None) 
 def detail_hop(content: ContentStore, row: RowMapping | None) -> Hop:
     """Return the hop of the record's own page, which was read besides the list."""
     if row is None:
-        return Hop(name="detail page", is_known=False, said=CLEARED)
+        return Hop(name="detail page", is_known=False, message=CLEARED)
     facts = {"id": row["id"], "url": row["url"], "at": row["fetched_at"], "run": row["run_id"]}
     return _stored_hop("detail page", content, row, facts)
 
@@ -161,32 +161,32 @@ def _stored_hop(name: str, content: ContentStore, row: RowMapping, facts: Mappin
     """Return the hop of a snapshot, with whether its body is stored and intact."""
     body_hash = row["body_hash"]
     if body_hash and content.find(body_hash) is not None:
-        return Hop(name=name, is_known=True, said=f"snapshot {row['id']}", facts=facts)
+        return Hop(name=name, is_known=True, message=f"snapshot {row['id']}", facts=facts)
     is_damaged = bool(body_hash) and content.has(body_hash)
-    return Hop(name=name, is_known=False, said=DAMAGED if is_damaged else MISSING, facts=facts)
+    return Hop(name=name, is_known=False, message=DAMAGED if is_damaged else MISSING, facts=facts)
 
 
 def _fetch(row: RowMapping | None) -> Hop:
     if row is None:
-        return Hop(name="fetch", is_known=False, said="not known without its snapshot")
+        return Hop(name="fetch", is_known=False, message="not known without its snapshot")
     facts = {"at": row["fetched_at"], "status": row["status_code"], "url": row["final_url"]}
     facts |= {"etag": row["etag"], "run": row["run_id"]}
     how = "shown by a browser" if row["rendered_at"] else "by HTTP"
-    return Hop(name="fetch", is_known=True, said=f"last {how}", facts=facts)
+    return Hop(name="fetch", is_known=True, message=f"last {how}", facts=facts)
 
 
 def _run(connection: Connection, origin: RowOrigin) -> Hop:
     if origin.run_id is None:
         details = "written by a command, not by a Dagster run" if origin.is_kept else BEFORE
-        return Hop(name="run", is_known=origin.is_kept, said=details)
+        return Hop(name="run", is_known=origin.is_kept, message=details)
     query = select(tables.runs).where(tables.runs.c.run_id == origin.run_id)
     row = connection.execute(query).mappings().one_or_none()
     facts: dict[str, Any] = {"id": origin.run_id}
     if row is None:
         details = "Dagster may know it; its heartbeat was deleted"
-        return Hop(name="run", is_known=True, said=details, facts=facts)
+        return Hop(name="run", is_known=True, message=details, facts=facts)
     facts |= {"job": row["job"], "started": row["started_at"], "ended": row["ended_at"]}
-    return Hop(name="run", is_known=True, said=f"a run of {row['job']}", facts=facts)
+    return Hop(name="run", is_known=True, message=f"a run of {row['job']}", facts=facts)
 
 
 def _configuration(connection: Connection, origin: RowOrigin) -> Hop:
@@ -196,17 +196,17 @@ def _configuration(connection: Connection, origin: RowOrigin) -> Hop:
     ).scalar_one_or_none()
     name = "configuration"
     if origin.config_version is None:
-        return Hop(name=name, is_known=False, said=f"{BEFORE}; it is at version {current} now")
+        return Hop(name=name, is_known=False, message=f"{BEFORE}; it is at version {current} now")
     query = select(versions).where(
         versions.c.source_id == origin.source_id, versions.c.version == origin.config_version
     )
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
-        return Hop(name=name, is_known=False, said=f"there is no source {origin.source_id} any more")
+        return Hop(name=name, is_known=False, message=f"there is no source {origin.source_id} any more")
     facts = {"source": origin.source_id, **{column: row[column] for column in ("version", "since")}}
     facts |= {column: row[column] for column in ("url", "platform", "config")}
     details = "as it is now" if row["version"] == current else f"it is at version {current} now"
-    return Hop(name=name, is_known=True, said=f"version {row['version']}; {details}", facts=facts)
+    return Hop(name=name, is_known=True, message=f"version {row['version']}; {details}", facts=facts)
 
 
 _DERIVED = "the body words it differently: it was combined or converted"

@@ -151,7 +151,7 @@ def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextPara
         now = run_context.store.clock.now(connection)
     after = {
         "files": files,
-        "census": [total, disabled, newest and newest.isoformat()],
+        "counts": [total, disabled, newest and newest.isoformat()],
         "mirrored": f"{now:%Y%m%dT%H}{now.minute // MIRROR_MINUTES:02}",
     }
     nothing = f"nothing new among {total} sources"
@@ -171,7 +171,7 @@ def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextPara
 def _has_lost_sources(ctx: RunContext, before: dict[str, Any]) -> bool:
     """Return whether the store holds fewer sources than before: another database."""
     with ctx.store.read() as connection:
-        return source_counts(connection)[0] < before["census"][0]
+        return source_counts(connection)[0] < before.get("counts", [0])[0]
 
 
 def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:

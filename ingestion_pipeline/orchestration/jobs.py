@@ -121,7 +121,7 @@ class MaintainConfig(dg.Config):
 
 
 @dg.op(out=dg.Out(is_required=False))
-def keep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextParam) -> Iterator[Any]:
+def sweep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextParam) -> Iterator[Any]:
     """Run retention, tiers, health and checks; one failing sweep does not stop the others."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         swept = run_maintenance(run_context, dry_run=config.dry_run)
@@ -157,8 +157,8 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
 
 @dg.job(description="Maintenance: retention, tiers, checks, alerts, `source_health`.")
 def maintain() -> None:
-    """Run `keep`."""
-    keep()
+    """Run `sweep`."""
+    sweep()
 
 
 class NewSource(dg.Config):
@@ -304,7 +304,7 @@ def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunConte
         {
             "to_replay" if config.dry_run else "replayed": again,
             "left_open": len(done) - again,
-            "letters": dg.MetadataValue.md(_table(done)),
+            "dead_letters": dg.MetadataValue.md(_table(done)),
         }
     )
 
@@ -479,12 +479,12 @@ class Control(dg.Config):
 
 # The config that the Launchpad opens with; it is refused until it is filled in.
 BLANK_CONTROL: dict[str, Any] = {
-    "ops": {"steer": {"config": {"action": "resume", "extraction": 0, "actor": "dagster"}}}
+    "ops": {"control": {"config": {"action": "resume", "extraction": 0, "actor": "dagster"}}}
 }
 
 
 @dg.op
-def steer(context: dg.OpExecutionContext, config: Control, run_context: RunContextParam) -> None:
+def control(context: dg.OpExecutionContext, config: Control, run_context: RunContextParam) -> None:
     """Run the action, or fail with the reason; nothing is half-done."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         try:
@@ -548,8 +548,8 @@ def _changed(ctx: RunContext, connection: Connection, config: Control, id_: int)
     ),
 )
 def control_extraction() -> None:
-    """Run `steer`."""
-    steer()
+    """Run `control`."""
+    control()
 
 
 @dg.sensor(

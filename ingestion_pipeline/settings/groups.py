@@ -22,31 +22,41 @@ class Group(BaseModel):
 class Work(Group):
     """Claims, leases and retries of every task."""
 
-    max_attempts: int = Field(default=3, ge=1, le=100, description="attempts in all, first one included")
-    lease_seconds: int = Field(default=120, ge=1, le=3_600, description="a claim ends without a heartbeat")
-    backoff_base_seconds: float = Field(default=5, gt=0, description="first delay; doubles each time")
-    spawn_depth: int = Field(default=10, ge=1, le=100, description="generations a root task may have")
+    max_attempts: int = Field(default=3, ge=1, le=100, description="attempts of a task, the first included")
+    lease_seconds: int = Field(
+        default=120, ge=1, le=3_600, description="a claim without a heartbeat expires after this"
+    )
+    backoff_base_seconds: float = Field(default=5, gt=0, description="delay before the first retry; doubles each time")
+    spawn_depth: int = Field(default=10, ge=1, le=100, description="longest chain of tasks that start each other")
 
 
 class Hosts(Group):
     """Politeness towards one host."""
 
-    delay_seconds: float = Field(default=1.0, ge=0, le=3_600, description="between two requests")
-    lease_seconds: int = Field(default=60, ge=1, le=3_600, description="one run owns a host this long")
-    yield_after_seconds: int = Field(default=60, ge=1, description="given up then, if others wait")
+    delay_seconds: float = Field(default=1.0, ge=0, le=3_600, description="seconds between two requests to a host")
+    lease_seconds: int = Field(
+        default=60, ge=1, le=3_600, description="a host lease that is not renewed expires after this"
+    )
+    yield_after_seconds: int = Field(
+        default=60, ge=1, description="a run releases a host after this long if another run waits for it"
+    )
     longest_crawl_delay_seconds: int = Field(
-        default=600, ge=0, le=6 * HOUR, description="a longer Crawl-delay of robots.txt is cut to it"
+        default=600, ge=0, le=6 * HOUR, description="a longer Crawl-delay in robots.txt counts as this"
     )
 
 
 class Crawl(Group):
     """How a run crawls catalogues, and how far."""
 
-    delay_seconds: float = Field(default=3.0, ge=0, le=3_600, description="between two requests to a catalogue's host")
+    delay_seconds: float = Field(
+        default=3.0, ge=0, le=3_600, description="seconds between two requests to a catalogue's host"
+    )
     backoff_base_seconds: float = Field(
         default=1, gt=0, description="first delay after a page, its reading or a detection failed; doubles"
     )
-    max_pages: int = Field(default=100_000, ge=1, description="pages of one extraction; the rest is not followed")
+    max_pages: int = Field(
+        default=100_000, ge=1, description="maximum number of pages of one extraction; further links are not followed"
+    )
     longest_wait_seconds: int = Field(
         default=3 * DAY, ge=1, description="a page put off for longer is given up, if its host gave no page meanwhile"
     )
@@ -55,11 +65,17 @@ class Crawl(Group):
 class Fetch(Group):
     """Limits of one exchange with a foreign server."""
 
-    deadline_seconds: float = Field(default=30.0, gt=0, le=600, description="whole exchange, redirects too")
-    max_bytes: int = Field(default=10_000_000, ge=1, description="on the wire, and inflated")
-    max_redirects: int = Field(default=5, ge=0, le=20, description="followed by hand, each one checked")
-    blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="after a 403 or a 407")
-    max_pages: int = Field(default=50, ge=1, le=1_000, description="pages of one listing in one poll")
+    deadline_seconds: float = Field(
+        default=30.0, gt=0, le=600, description="time limit of a whole exchange, redirects included"
+    )
+    max_bytes: int = Field(
+        default=10_000_000, ge=1, description="size limit of a body, both compressed and decompressed"
+    )
+    max_redirects: int = Field(
+        default=5, ge=0, le=20, description="redirects followed, each checked before its request"
+    )
+    blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="wait before the retry after a 403 or a 407")
+    max_pages: int = Field(default=50, ge=1, le=1_000, description="pages of one feed in one poll")
     canary: str = Field(
         default="",
         pattern=r"^(|([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4})$",
@@ -71,34 +87,38 @@ class Fetch(Group):
 class Snapshots(Group):
     """What is stored of a fetched page, and when it is fetched again."""
 
-    markdown: bool = Field(default=True, description="each new page as Markdown, too")
+    markdown: bool = Field(default=True, description="store each new page as Markdown, too")
     render_again_seconds: int = Field(
-        default=DAY, ge=0, description="a rendered page whose served bytes stay the same is rendered again after this"
+        default=DAY, ge=0, description="a page whose served HTML is unchanged is rendered again after this"
     )
 
 
 class Rendering(Group):
     """Limits of one page in a browser."""
 
-    pages: int = Field(default=4, ge=1, le=64, description="open at the same time in a run")
+    pages: int = Field(default=4, ge=1, le=64, description="browser pages open at the same time in a run")
     deadline_seconds: float = Field(
-        default=60.0, gt=0, le=600, description="one page, besides the waits its source asks for"
+        default=60.0, gt=0, le=600, description="time limit of one page, besides the waits that its source configures"
     )
-    discovery_seconds: float = Field(default=600.0, gt=0, le=6 * HOUR, description="all clicks of one click discovery")
+    discovery_seconds: float = Field(default=600.0, gt=0, le=6 * HOUR, description="time limit of one click discovery")
     patience_seconds: float = Field(
-        default=10.0, gt=0, le=120, description="until a page is quiet, or a selector is there"
+        default=10.0, gt=0, le=120, description="longest wait for a page to become idle or for a selector to appear"
     )
-    max_bytes: int = Field(default=50_000_000, ge=1, description="all that a page loads, on the wire, and inflated")
-    screenshot_height: int = Field(default=4_000, ge=100, le=16_000, description="pixels; a longer page is cut")
+    max_bytes: int = Field(
+        default=50_000_000, ge=1, description="size limit of all that a page loads, both compressed and decompressed"
+    )
+    screenshot_height: int = Field(
+        default=4_000, ge=100, le=16_000, description="height of a screenshot in pixels; a longer page is cropped"
+    )
     blocked_resources: str = Field(
         default="image,media,font",
         pattern=r"^(|(image|media|font|stylesheet)(,(image|media|font|stylesheet))*)$",
-        description="image, media, font, stylesheet, by comma: never loaded",
+        description="comma-separated types that are never loaded: image, media, font, stylesheet",
     )
     sandbox: str = Field(
         default="auto",
         pattern=r"^(auto|off)$",
-        description="auto: Chromium's own unless root, who has none; off: where it cannot start",
+        description="auto: use Chromium's sandbox, which root has not; off: for systems where it cannot start",
     )
 
     @property
@@ -110,37 +130,49 @@ class Rendering(Group):
 class Retention(Group):
     """How long finished rows are kept, in seconds."""
 
-    snapshots_seconds: int = Field(default=30 * DAY, ge=0, description="snapshots of a page, but for its last good one")
-    snapshots_per_page: int = Field(default=20, ge=1, description="snapshots of a page kept at the most")
-    ingestions_seconds: int = Field(default=30 * DAY, ge=0, description="polls that had news, once no row names them")
-    dagster_runs_seconds: int = Field(
-        default=14 * DAY, ge=0, description="Dagster's ended runs with their events, but for what an asset's page shows"
+    snapshots_seconds: int = Field(
+        default=30 * DAY, ge=0, description="snapshots of a page, except its last successful one"
     )
-    dagster_runs_at_once: int = Field(default=500, ge=1, description="Dagster's runs that one maintenance takes away")
-    alerts_seconds: int = Field(default=90 * DAY, ge=62 * DAY, description="notices of alerts, once sent or muted")
-    extractions_per_source: int = Field(default=5, ge=1, description="extractions of a source, with their pages")
+    snapshots_per_page: int = Field(default=20, ge=1, description="maximum number of snapshots of a page")
+    ingestions_seconds: int = Field(
+        default=30 * DAY, ge=0, description="polls with changes, once no row refers to them"
+    )
+    dagster_runs_seconds: int = Field(
+        default=14 * DAY,
+        ge=0,
+        description="ended Dagster runs with their events, except those that an asset page shows",
+    )
+    dagster_runs_at_once: int = Field(default=500, ge=1, description="Dagster runs deleted by one run of maintain")
+    alerts_seconds: int = Field(
+        default=90 * DAY, ge=62 * DAY, description="notices of alerts, after they were sent or muted"
+    )
+    extractions_per_source: int = Field(default=5, ge=1, description="extractions kept per source, with their pages")
 
 
 class Notices(Group):
     """How often recipients are notified, and how long a dead endpoint is paused."""
 
-    grouping_seconds: float = Field(default=15, ge=0, description="chapters of a series within this go in one message")
-    series_seconds: int = Field(default=HOUR, ge=0, description="between two messages of one series to one recipient")
-    per_hour: int = Field(default=100, ge=1, description="messages to one recipient, any hour")
-    per_day: int = Field(default=50, ge=1, description="messages to one recipient, any 24 hours")
-    digest_seconds: int = Field(default=DAY, ge=0, description="between two digests")
-    max_attempts: int = Field(default=5, ge=1, le=100, description="of one message, first one included")
-    pause_seconds: int = Field(
-        default=HOUR, ge=1, description="for a recipient whose message failed; doubles each time"
+    grouping_seconds: float = Field(
+        default=15, ge=0, description="chapters of a series that appear within this time share a message"
     )
-    longest_pause_seconds: int = Field(default=DAY, ge=1, description="no pause is longer")
+    series_seconds: int = Field(
+        default=HOUR, ge=0, description="seconds between two messages about one series to one recipient"
+    )
+    per_hour: int = Field(default=100, ge=1, description="messages to one recipient in any hour")
+    per_day: int = Field(default=50, ge=1, description="messages to one recipient in any 24 hours")
+    digest_seconds: int = Field(default=DAY, ge=0, description="seconds between two digests")
+    max_attempts: int = Field(default=5, ge=1, le=100, description="attempts to send one message, the first included")
+    pause_seconds: int = Field(
+        default=HOUR, ge=1, description="pause of a recipient whose message failed; doubles each time"
+    )
+    longest_pause_seconds: int = Field(default=DAY, ge=1, description="longest pause of a recipient")
     text_chapters: int = Field(default=20, ge=1, description="chapters named in a message's text; the JSON has all")
 
 
 class Runs(Group):
     """Heartbeats of Dagster runs."""
 
-    lease_seconds: int = Field(default=90, ge=5, description="a STARTED run silent this long is dead")
+    lease_seconds: int = Field(default=90, ge=5, description="a run without a heartbeat for this long counts as lost")
 
 
 # Dollars, or `none` for no limit; 0 allows nothing.
@@ -167,7 +199,7 @@ class Models(Group):
             " gpt-4.1=2/0.5/8, gpt-4.1-mini=0.4/0.1/1.6, gpt-4.1-nano=0.1/0.025/0.4,"
             " gpt-4o=2.5/1.25/10, gpt-4o-mini=0.15/0.075/0.6"
         ),
-        description="model=input/cached input/output, in dollars per million tokens, by comma",
+        description="comma-separated model=input/cached input/output in dollars per million tokens",
     )
     source_day_usd: str = Field(
         default="none", pattern=LIMIT, description="dollars for one source in a day (UTC), or none"
@@ -176,11 +208,13 @@ class Models(Group):
         default=90,
         gt=0,
         le=2_000,
-        description="for one question, retries included; three quarters of a lease at the most",
+        description="time limit of one question, retries included; at most three quarters of a lease",
     )
-    max_attempts: int = Field(default=4, ge=1, le=10, description="of one request to a model, first one included")
+    max_attempts: int = Field(
+        default=4, ge=1, le=10, description="attempts of one request to a model, the first included"
+    )
     backoff_base_seconds: float = Field(
-        default=0.5, gt=0, description="first delay between two attempts; doubles each time"
+        default=0.5, gt=0, description="delay before the first retry; doubles each time"
     )
 
     @field_validator("prices")
@@ -214,109 +248,137 @@ class Polling(Group):
     """How a run polls the due sources."""
 
     shards: int = Field(
-        default=2, ge=1, le=256, description="runs per tier and tick, by hash of the host, unless more are due"
+        default=2,
+        ge=1,
+        le=256,
+        description="usual number of runs per tier and tick; hosts are distributed over them by hash",
     )
-    most_shards: int = Field(default=16, ge=1, le=256, description="runs per tier and tick, however many are due")
+    most_shards: int = Field(default=16, ge=1, le=256, description="maximum number of runs per tier and tick")
     run_seconds: int = Field(
-        default=60, ge=1, le=800, description="how long a run should last: so many shards are made"
+        default=60, ge=1, le=800, description="target duration of a run; sets the number of shards"
     )
     aged_seconds: int = Field(
-        default=2 * HOUR, ge=60, description="after so long, and again, a due poll moves up a tier"
+        default=2 * HOUR,
+        ge=60,
+        description="a due poll is treated as one tier more urgent each time it has waited this long",
     )
     backlog_limit: int = Field(
-        default=50_000, ge=1, description="polling pauses while more readings than this wait to be ingested"
+        default=50_000,
+        ge=1,
+        description="polling pauses while more fetched feeds and pages than this wait to be ingested",
     )
     batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
-    slice_seconds: int = Field(default=300, ge=1, le=800, description="a run claims no more after this")
+    slice_seconds: int = Field(default=300, ge=1, le=800, description="a run claims no more tasks after this")
     concurrency: int = Field(default=32, ge=1, le=256, description="hosts that one run fetches from at the same time")
-    jitter_share: float = Field(default=0.1, ge=0, le=0.5, description="next check moves by up to this share")
-    adaptive: bool = Field(default=True, description="`auto` sources are checked when a change is expected of them")
+    jitter_share: float = Field(
+        default=0.1, ge=0, le=0.5, description="random shift of the next poll, as a share of its interval"
+    )
+    adaptive: bool = Field(default=True, description="poll `auto` sources when a change is expected")
     adaptive_gaps: float = Field(
-        default=0, ge=0, le=20, description="gaps between changes that must be known before that"
+        default=0, ge=0, le=20, description="known gaps between changes that a source needs before that"
     )
     budget_share: float = Field(
         default=1.0,
         gt=0,
         le=10,
-        description="checks of such sources together, as a share of what their tiers would make",
+        description="polls of such sources in total, as a share of what their tiers would make",
     )
     shortest_share: float = Field(
-        default=1 / 3, gt=0, le=1, description="no wait of theirs is below this share of HOT's"
+        default=1 / 3, gt=0, le=1, description="shortest interval of such a source, as a share of HOT's interval"
     )
     longest_share: float = Field(
-        default=2.0, ge=1, le=10, description="no wait of theirs is above this share of COLD's"
+        default=2.0, ge=1, le=10, description="longest interval of such a source, as a share of COLD's interval"
     )
     partition_limit: int = Field(
-        default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
+        default=25_000, ge=1, le=100_000, description="maximum number of partitions per kind; Dagster's limit"
     )
 
 
 class Interval(Group):
-    """Seconds between two checks, by kind and tier."""
+    """Seconds between two polls, by kind and tier."""
 
-    series_hot: int = Field(default=15 * 60, ge=1, description="seconds")
-    series_warm: int = Field(default=4 * HOUR, ge=1, description="seconds")
-    series_cold: int = Field(default=DAY, ge=1, description="seconds")
-    job_board_hot: int = Field(default=HOUR, ge=1, description="seconds")
-    job_board_warm: int = Field(default=6 * HOUR, ge=1, description="seconds")
-    job_board_cold: int = Field(default=DAY, ge=1, description="seconds")
-    catalog_hot: int = Field(default=DAY, ge=1, description="seconds")
-    catalog_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
-    catalog_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
-    website_hot: int = Field(default=DAY, ge=1, description="seconds")
-    website_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
-    website_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
-    company_hot: int = Field(default=7 * DAY, ge=1, description="seconds")
-    company_warm: int = Field(default=30 * DAY, ge=1, description="seconds")
-    company_cold: int = Field(default=90 * DAY, ge=1, description="seconds")
-    other_hot: int = Field(default=HOUR, ge=1, description="seconds, for kinds of other packages")
-    other_warm: int = Field(default=6 * HOUR, ge=1, description="seconds, for kinds of other packages")
-    other_cold: int = Field(default=DAY, ge=1, description="seconds, for kinds of other packages")
+    series_hot: int = Field(default=15 * 60, ge=1, description="seconds between two polls of a HOT series")
+    series_warm: int = Field(default=4 * HOUR, ge=1, description="seconds between two polls of a WARM series")
+    series_cold: int = Field(default=DAY, ge=1, description="seconds between two polls of a COLD series")
+    job_board_hot: int = Field(default=HOUR, ge=1, description="seconds between two polls of a HOT job board")
+    job_board_warm: int = Field(default=6 * HOUR, ge=1, description="seconds between two polls of a WARM job board")
+    job_board_cold: int = Field(default=DAY, ge=1, description="seconds between two polls of a COLD job board")
+    catalog_hot: int = Field(default=DAY, ge=1, description="seconds between two polls of a HOT catalogue")
+    catalog_warm: int = Field(default=7 * DAY, ge=1, description="seconds between two polls of a WARM catalogue")
+    catalog_cold: int = Field(default=30 * DAY, ge=1, description="seconds between two polls of a COLD catalogue")
+    website_hot: int = Field(default=DAY, ge=1, description="seconds between two polls of a HOT website")
+    website_warm: int = Field(default=7 * DAY, ge=1, description="seconds between two polls of a WARM website")
+    website_cold: int = Field(default=30 * DAY, ge=1, description="seconds between two polls of a COLD website")
+    company_hot: int = Field(default=7 * DAY, ge=1, description="seconds between two polls of a HOT company")
+    company_warm: int = Field(default=30 * DAY, ge=1, description="seconds between two polls of a WARM company")
+    company_cold: int = Field(default=90 * DAY, ge=1, description="seconds between two polls of a COLD company")
+    other_hot: int = Field(
+        default=HOUR, ge=1, description="seconds between two polls of a HOT source of another package's kind"
+    )
+    other_warm: int = Field(
+        default=6 * HOUR, ge=1, description="seconds between two polls of a WARM source of another package's kind"
+    )
+    other_cold: int = Field(
+        default=DAY, ge=1, description="seconds between two polls of a COLD source of another package's kind"
+    )
 
 
 class Tiers(Group):
     """When an `auto` source changes its tier; age is counted from the last new record."""
 
-    hot_readers: int = Field(default=100, ge=0, description="HOT in any case with more followers than this")
+    hot_readers: int = Field(default=100, ge=0, description="a series with more followers than this is always HOT")
 
 
 class HealthLimits(Group):
     """When a source is called degraded or late, and a daemon silent."""
 
     degraded_failures: int = Field(
-        default=2, ge=1, description="failed polls in a row that degrade a source; one, if waiting cannot help"
+        default=2,
+        ge=1,
+        description="failed polls in a row after which a source is degraded; one is enough if a retry cannot help",
     )
     late_seconds: int = Field(
-        default=2 * HOUR, ge=60, description="overdue by this, or by its interval if that is shorter: late"
+        default=2 * HOUR, ge=60, description="a source overdue by this, or by its interval if that is shorter, is late"
     )
     daemon_silent_seconds: int = Field(
-        default=180, ge=60, description="without a tick of the daemon for this long it is silent"
+        default=180, ge=60, description="the daemon is silent after this long without a tick"
     )
 
 
 class Detection(Group):
     """How the layout of a catalogue is detected."""
 
-    samples: int = Field(default=5, ge=1, le=50, description="linked pages that are looked at")
-    category_levels: int = Field(default=3, ge=1, le=10, description="of lists that lead to lists")
-    page_type_votes: int = Field(default=10, ge=1, le=51, description="answers of a model where rules cannot tell")
-    pagination_votes: int = Field(default=10, ge=1, le=51, description="answers of a model")
+    samples: int = Field(default=5, ge=1, le=50, description="linked pages that are fetched as samples")
+    category_levels: int = Field(default=3, ge=1, le=10, description="levels of lists that lead to lists")
+    page_type_votes: int = Field(
+        default=10, ge=1, le=51, description="answers of a model about a page that the rules cannot classify"
+    )
+    pagination_votes: int = Field(default=10, ge=1, le=51, description="answers of a model about how a list continues")
 
 
 class Extraction(Group):
     """How pages become a dataset, and when it is complete."""
 
-    batch_size: int = Field(default=200, ge=1, le=2_000, description="pages read at a time")
+    batch_size: int = Field(default=200, ge=1, le=2_000, description="pages extracted at a time")
     quiet_seconds: float = Field(
         default=0, ge=0, description="an extraction without waiting tasks is complete after this long without a change"
     )
-    stale_seconds: float = Field(default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale")
-    low_confidence: float = Field(
-        default=0.5, ge=0, le=1, description="below this the next extraction method reads the page"
+    stale_seconds: float = Field(
+        default=4 * HOUR, gt=0, description="an incomplete extraction without a change for this long is stale"
     )
-    asked_again: int = Field(default=3, ge=0, le=10, description="a model, alone for a record, about what it left open")
-    drop_share: float = Field(default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined")
-    kept_versions: int = Field(default=10, ge=1, description="of a source's datasets")
+    low_confidence: float = Field(
+        default=0.5, ge=0, le=1, description="if the confidence is lower, the next extraction method is used"
+    )
+    follow_up_questions: int = Field(
+        default=3,
+        ge=0,
+        le=10,
+        description="follow-up questions to a model about the required fields that it left out of a record",
+    )
+    drop_share: float = Field(
+        default=0.3, ge=0, le=1, description="quarantine a dataset that lost more than this share of its items"
+    )
+    kept_versions: int = Field(default=10, ge=1, description="versions of a source's dataset that are kept")
 
 
 class Company(Group):
@@ -325,48 +387,59 @@ class Company(Group):
     fresh_seconds: float = Field(
         default=30 * DAY, ge=0, description="a good record younger than this is not analysed again"
     )
-    bonus_city: str = Field(default="Portland", description="an office there is worth the bonus")
-    portland_bonus: int = Field(default=50, ge=0, description="points for an office in bonus_city")
+    bonus_city: str = Field(
+        default="Portland", description="an office in this city adds bonus_points to a company's score"
+    )
+    bonus_points: int = Field(default=50, ge=0, description="points for an office in bonus_city")
 
 
 class Boards(Group):
     """How boards are discovered, listed, and rotated."""
 
     missing_before_closed: int = Field(
-        default=2, ge=1, le=10, description="complete listings without a job that close it"
+        default=2, ge=1, le=10, description="complete feeds without a job after which it is closed"
     )
-    target_matches: int = Field(default=5, ge=1, description="a rotation ends after so many")
-    max_sources: int = Field(default=20, ge=1, description="boards that a rotation takes at most")
-    drop_share: float = Field(default=0.5, ge=0, le=1, description="fewer listings than before by this: quarantined")
+    target_matches: int = Field(default=5, ge=1, description="a rotation ends after this many matches")
+    max_sources: int = Field(default=20, ge=1, description="maximum number of boards in a rotation")
+    drop_share: float = Field(
+        default=0.5, ge=0, le=1, description="quarantine a feed that lost more than this share of its listings"
+    )
     lost_field_share: float = Field(
-        default=0.5, ge=0, le=1, description="a field that so many listings lost: quarantined"
+        default=0.5,
+        ge=0,
+        le=1,
+        description="quarantine a feed in which more than this share of the listings lost a field",
     )
     stale_seconds: float = Field(
-        default=14 * DAY, gt=0, description="a board without a successful poll for so long is stale"
+        default=14 * DAY, gt=0, description="a board without a successful poll for this long is stale"
     )
 
 
 class Filter(Group):
     """What rejects a listing before a model is called."""
 
-    strike_threshold: int = Field(default=5, ge=1, description="so many strikes filter a listing")
-    salary_floor: int = Field(default=100_000, ge=0, description="a year; below it is rejected")
-    strike_salary: int = Field(default=150_000, ge=0, description="a year; below it is two strikes")
-    strike_experience_years: int = Field(default=6, ge=0, description="fewer asked is one strike")
-    short_description: int = Field(default=200, ge=0, description="fewer characters are one strike")
-    max_age_days: float = Field(default=7, gt=0, description="older is rejected")
-    strike_age_days: float = Field(default=1, gt=0, description="older is one strike")
+    strike_threshold: int = Field(default=5, ge=1, description="a listing with this many strikes is rejected")
+    salary_floor: int = Field(
+        default=100_000, ge=0, description="per year in the currency of the profile; a lower salary is rejected"
+    )
+    strike_salary: int = Field(
+        default=150_000, ge=0, description="per year in the currency of the profile; a lower salary is two strikes"
+    )
+    strike_experience_years: int = Field(
+        default=6, ge=0, description="fewer required years of experience are one strike"
+    )
+    short_description: int = Field(default=200, ge=0, description="a description with fewer characters is one strike")
+    max_age_days: float = Field(default=7, gt=0, description="an older listing is rejected")
+    strike_age_days: float = Field(default=1, gt=0, description="an older listing is one strike")
 
 
 class Match(Group):
     """How well a listing must fit the profile."""
 
-    profile: str = Field(default="profile.yaml", description="the file that says what fits")
-    min_score: int = Field(default=80, ge=0, le=100, description="from so many on it is a match")
-    home_city_score: int = Field(
-        default=65, ge=0, le=100, description="instead of min_score in the profile's home city"
-    )
-    home_city_bonus: int = Field(default=15, description="points in the profile's home city")
+    profile: str = Field(default="profile.yaml", description="the file that describes which jobs match")
+    min_score: int = Field(default=80, ge=0, le=100, description="a listing with at least this score is a match")
+    home_city_score: int = Field(default=65, ge=0, le=100, description="minimum score in the profile's home city")
+    home_city_bonus: int = Field(default=15, description="points added in the profile's home city")
     company_waits: int = Field(default=3, ge=0, le=10, description="how often a listing waits for its company's data")
 
 
@@ -387,26 +460,30 @@ class Provider(Group):
 class Website(Group):
     """How a website is analysed, how many at a time, and which providers are asked."""
 
-    prompts: int = Field(default=7, ge=1, le=50, description="questions in all; the last names the business")
-    slots: int = Field(default=10, ge=1, le=128, description="analyses at work in each phase")
-    claimed_at_once: int = Field(default=3, ge=1, le=128, description="analyses that a phase takes in a cycle")
-    queue_limit: int = Field(default=1_000, ge=1, description="active tasks of a phase before queue_full")
+    prompts: int = Field(default=7, ge=1, le=50, description="questions per website; the last one names the business")
+    slots: int = Field(default=10, ge=1, le=128, description="analyses processed at the same time in each phase")
+    claimed_at_once: int = Field(default=3, ge=1, le=128, description="analyses that a phase claims at a time")
+    queue_limit: int = Field(
+        default=1_000, ge=1, description="active tasks of a phase after which new ones are refused with queue_full"
+    )
     backoff_base_seconds: float = Field(
         default=30, gt=0, description="first delay after a failed phase; doubles each time"
     )
-    telling_pages: int = Field(default=3, ge=0, le=10, description="pages read besides the home page, such as about")
+    informative_pages: int = Field(
+        default=3, ge=0, le=10, description="pages read besides the home page, such as the about page"
+    )
     fuzzy_threshold: float = Field(
-        default=88, ge=50, le=100, description="likeness in percent from which a name is one"
+        default=88, ge=50, le=100, description="minimum similarity in percent for a name to match"
     )
     providers: str = Field(
         default="",
-        description="JSON list of name, base_url, key_env, model, concurrency, budget_usd, host; or"
-        " the path of a file with one; by default the one of OPENAI_BASE_URL",
+        description="JSON list of objects with name, base_url, key_env, model, concurrency, budget_usd and host;"
+        " or the path of a file with such a list; by default the server of OPENAI_BASE_URL",
     )
     answer_seconds: float = Field(
-        default=60, gt=0, le=2_000, description="for one answer of a provider, retries included"
+        default=60, gt=0, le=2_000, description="time limit of one answer of a provider, retries included"
     )
-    answer_bytes: int = Field(default=1_000_000, ge=1_000, description="a longer answer of a provider is refused")
+    answer_bytes: int = Field(default=1_000_000, ge=1_000, description="size limit of one answer of a provider")
 
     @field_validator("providers")
     @classmethod

@@ -184,7 +184,7 @@ def open_ids(connection: Connection, selection: DeadLetterFilter) -> list[int]:
 def dead_letter_groups(connection: Connection, selection: DeadLetterFilter = ALL) -> list[RowMapping]:
     """Return open dead letters grouped by class, source and error code, the largest group first."""
     by = (dead_letters.c.error_class, dead_letters.c.source_id, dead_letters.c.error_code)
-    count = func.count().label("letters")
+    count = func.count().label("dead_letters")
     query = (
         select(
             *by,

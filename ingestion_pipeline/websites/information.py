@@ -471,7 +471,7 @@ async def information(
     if config.is_manual:
         return Informed(business=_configured_business(home, config))
     problems: list[Problem] = []
-    pages = await _fetch_pages(home, visit, settings.telling_pages, problems)
+    pages = await _fetch_pages(home, visit, settings.informative_pages, problems)
     reading = await asyncio.to_thread(read_site, home, pages)
     if model is not None:
         reading, more = await read_with_model(reading, pages, model, source_id=source_id)

@@ -72,7 +72,7 @@ def test_a_match_is_explained_with_its_points(ingest: Ingest, evaluated_listings
     assert "+15 freshness" in fits
     assert "rejected by seniority" in junior
     assert "you do not want junior" in " ".join(junior.split())
-    assert ingest.json("matches", "explain", "2")["judgement"]["filter_result"]["passed"] is False
+    assert ingest.json("matches", "explain", "2")["evaluation"]["filter_result"]["passed"] is False
     assert "there is no row job_listings:99; `ingest listings list`" in ingest.refused("matches", "explain", "99")
 
 

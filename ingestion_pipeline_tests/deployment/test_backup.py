@@ -29,8 +29,6 @@ def run_block(stack: Stack, block: str) -> str:
         "PATH": f"{binaries}:{stack.variables['PATH']}",
         "PGHOST": str(stack.postgres.folder),
         "PGUSER": SUPERUSER,
-        "OUR_DATABASE": stack.store_url.replace("+psycopg2", ""),
-        "DAGSTER_DATABASE": stack.variables["DAGSTER_DATABASE_URL"].replace("+psycopg2", ""),
     }
     process = subprocess.run(
         ["sh", "-ec", block], cwd=stack.folder, env=surroundings, capture_output=True, text=True, check=False

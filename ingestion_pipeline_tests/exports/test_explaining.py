@@ -141,9 +141,9 @@ def test_a_row_of_an_earlier_configuration_shows_that_configuration(
     keys = {row.key: row.id for row in rows(polled_ctx.store, chapters)}
     old, new = (hops_by_name(lineage_of(polled_ctx, f"chapters:{keys[key]}")) for key in ("1", "13"))
     assert old["configuration"].facts["url"] == "http://a.test/solo"
-    assert old["configuration"].said == "version 1; it is at version 2 now"
+    assert old["configuration"].message == "version 1; it is at version 2 now"
     assert new["configuration"].facts["url"] == "http://a.test/moved"
-    assert new["configuration"].said == "version 2; as it is now"
+    assert new["configuration"].message == "version 2; as it is now"
     versions = [row.version for row in rows(polled_ctx.store, source_versions) if "solo" in row.source_id]
     assert versions == [1, 2]
 
@@ -167,7 +167,7 @@ def test_a_row_older_than_lineage_says_so_and_shows_the_current_source(polled_ct
 
     hop_by_name = hops_by_name(chain)
     assert [hop_by_name[name].is_known for name in ("poll", *HOPS)] == [False, True, True, False, False]
-    assert hop_by_name["run"].said == BEFORE
+    assert hop_by_name["run"].message == BEFORE
     assert all(field.place for field in chain.fields)
 
 
@@ -177,7 +177,7 @@ def test_a_deleted_snapshot_is_reported_as_cleared(polled_ctx: RunContext) -> No
     (first, *_) = rows(polled_ctx.store, chapters)
     chain = lineage_of(polled_ctx, f"chapters:{first.id}")
 
-    assert hops_by_name(chain)["snapshot"].said == CLEARED
+    assert hops_by_name(chain)["snapshot"].message == CLEARED
     assert {field.why for field in chain.fields} == {"no stored body of it can be read"}
 
 
@@ -208,7 +208,7 @@ def test_a_damaged_body_is_reported_and_the_other_hops_are_explained(polled_ctx:
         (first, *_) = rows(polled_ctx.store, table)
         chain = lineage_of(polled_ctx, f"{table.name}:{first.id}")
 
-        assert (hops_by_name(chain)["snapshot"].is_known, hops_by_name(chain)["snapshot"].said) == (False, DAMAGED)
+        assert (hops_by_name(chain)["snapshot"].is_known, hops_by_name(chain)["snapshot"].message) == (False, DAMAGED)
         assert hops_by_name(chain)["run"].is_known
         assert {field.why for field in chain.fields} == {"no stored body of it can be read"}
 

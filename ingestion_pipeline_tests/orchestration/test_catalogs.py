@@ -313,8 +313,8 @@ def an_extraction(installation: Installation, items: int, *, status: str = "SUCC
         return id_
 
 
-def steer(installation: Installation, **config: object) -> dg.ExecuteInProcessResult:
-    run_config = {"ops": {"steer": {"config": {"actor": "ann", **config}}}}
+def control(installation: Installation, **config: object) -> dg.ExecuteInProcessResult:
+    run_config = {"ops": {"control": {"config": {"actor": "ann", **config}}}}
     return installation.run_job("control_extraction", config=run_config)
 
 
@@ -387,11 +387,11 @@ def test_records_missing_from_their_pages_are_a_warning_of_their_check(installat
 def test_an_extraction_is_cancelled_resumed_and_rerun_from_the_launchpad(installation: Installation) -> None:
     id_ = an_extraction(installation, 0, status="DOWNLOADED")
 
-    assert steer(installation, action="cancel", extraction=id_).success
-    assert steer(installation, action="resume", extraction=id_).success
+    assert control(installation, action="cancel", extraction=id_).success
+    assert control(installation, action="resume", extraction=id_).success
     [row] = installation.rows("extractions")
     assert row["status"] == "IN_PROGRESS"
-    assert steer(installation, action="rerun", extraction=id_, dry_run=True).success
+    assert control(installation, action="rerun", extraction=id_, dry_run=True).success
     actions = [(row["action"], row["actor"]) for row in installation.rows("audit_log")]
     assert ("extraction.cancelled", "ann") in actions
     assert ("extraction.resume", "ann") in actions
@@ -401,7 +401,7 @@ def test_an_extraction_is_started_from_the_launchpad(installation: Installation)
     id_ = an_extraction(installation, 8)
     installation.run_job("complete_extractions")
 
-    assert steer(installation, action="start", source=SHOP).success
+    assert control(installation, action="start", source=SHOP).success
 
     assert [(row["id"], row["status"]) for row in installation.rows("extractions")] == [
         (id_, "COMPLETE"),
@@ -426,7 +426,7 @@ def test_an_impossible_action_is_refused_with_the_cure(
 ) -> None:
     installation.add_demo(SALT)
 
-    assert cure in failure_message(steer(installation, **config))
+    assert cure in failure_message(control(installation, **config))
 
 
 def test_a_source_behind_a_login_is_not_shown_as_materialized(installation: Installation, web: FakeWeb) -> None:

@@ -295,7 +295,7 @@ def test_source_health_is_materialized_manually_and_escapes_text_of_pages(instal
 def test_a_dry_run_materializes_nothing_and_sends_no_alert(installation: Installation) -> None:
     add_failing_sources(installation, 5, per_failure=1)
 
-    config = {"ops": {"keep": {"config": {"dry_run": True}}}}
+    config = {"ops": {"sweep": {"config": {"dry_run": True}}}}
     result = installation.run_job("maintain", config=config)
 
     assert result.success

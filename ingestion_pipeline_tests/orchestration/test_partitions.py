@@ -162,7 +162,7 @@ def test_a_dry_run_of_maintain_counts_and_changes_nothing(installation: Installa
         connection.execute(insert(tables.runs).values(row))
 
     def sweep(*, dry_run: bool) -> object:
-        config = {"ops": {"keep": {"config": {"dry_run": dry_run}}}}
+        config = {"ops": {"sweep": {"config": {"dry_run": dry_run}}}}
         result = installation.run_job("maintain", config=config)
         [output] = [event for event in result.all_events if event.is_successful_output]
         return output.step_output_data.metadata["runs"].value

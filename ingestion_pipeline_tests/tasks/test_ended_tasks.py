@@ -449,7 +449,7 @@ def test_dead_letters_are_grouped_by_class_source_and_error_largest_first(store:
         groups = dead_letter_groups(connection)
         of_b = dead_letter_groups(connection, DeadLetterFilter(source_id="series:b"))
 
-    summaries = [(group["error_class"], group["source_id"], group["letters"]) for group in groups]
+    summaries = [(group["error_class"], group["source_id"], group["dead_letters"]) for group in groups]
     assert summaries == [("transient", "series:a", 2), ("permanent", "series:b", 1)]
     assert [group["error_code"] for group in of_b] == ["http_410"]
 

@@ -447,7 +447,7 @@ class ModelReader:
     async def repair(self, placed: PlacedRecord) -> Record:
         """Return the record with required fields proved, as far as questions about it help."""
         record, span = placed.record, placed.span
-        for attempt in range(1, self._client.settings.extraction.asked_again + 1):
+        for attempt in range(1, self._client.settings.extraction.follow_up_questions + 1):
             missing = missing_or_unproved(self._kind, record)
             if not missing:
                 break

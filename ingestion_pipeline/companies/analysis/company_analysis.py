@@ -172,7 +172,7 @@ def score(
     city = re.compile(rf"(?<!\w){re.escape(rules.bonus_city)}(?!\w)", re.IGNORECASE)
     is_there = bool(rules.bonus_city) and any(city.search(place) for place in places)
     parts = {
-        "city": rules.portland_bonus if is_there else 0,
+        "city": rules.bonus_points if is_there else 0,
         "tech": tech_alignment(tech_stack, ranks, cap=TECH_CAP),
         "remote": REMOTE_BONUS if is_remote_first else 0,
         "machine_learning": MACHINE_LEARNING_BONUS if tech_stack.get(MACHINE_LEARNING) else 0,

@@ -486,7 +486,7 @@ class MatchRunResult:
 
     counts: MatchCounts
     boards: frozenset[str] = frozenset()
-    rejudged: int = 0
+    reevaluated: int = 0
     closed: int = 0
     problem: str | None = None
 
@@ -540,7 +540,7 @@ async def match_listings(
     profile = EMPTY_PROFILE if isinstance(loaded, NoProfile) else loaded
     lacking = loaded if isinstance(loaded, NoProfile) else None
     rules = Rules(profile=profile, settings=ctx.settings)
-    rejudged = await asyncio.to_thread(_prepare, ctx, rules, source_ids, lacking)
+    reevaluated = await asyncio.to_thread(_prepare, ctx, rules, source_ids, lacking)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     async with AsyncExitStack() as stack:
         is_asking = lacking is None and ctx.settings.has_model
@@ -561,7 +561,7 @@ async def match_listings(
         counts = MatchCounts.of(await loop.run())
     problem = None if lacking is None else str(lacking)
     return MatchRunResult(
-        counts=counts, boards=frozenset(handler.boards), rejudged=rejudged, closed=closed, problem=problem
+        counts=counts, boards=frozenset(handler.boards), reevaluated=reevaluated, closed=closed, problem=problem
     )
 
 

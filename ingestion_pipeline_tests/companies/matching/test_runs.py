@@ -277,7 +277,7 @@ def test_a_changed_profile_reevaluates_open_listings_and_withdraws_matches(listi
 
     assert before == {coder: "new"}
     assert is_waiting
-    assert (run_result.rejudged, run_result.counts.withdrawn) == (2, 1)
+    assert (run_result.reevaluated, run_result.counts.withdrawn) == (2, 1)
     assert match_statuses(listings) == {coder: "withdrawn", painter: "new"}
     assert not has_work(listings)
 
@@ -337,7 +337,7 @@ def test_an_unchanged_profile_reevaluates_nothing(listings: Listings) -> None:
 
     run_result = listings.run_with(PROFILE + "# with another comment\n")
 
-    assert (run_result.rejudged, run_result.counts.matched) == (0, 0)
+    assert (run_result.reevaluated, run_result.counts.matched) == (0, 0)
 
 
 def test_closed_listings_are_not_requeued_and_the_others_up_to_a_limit(listings: Listings) -> None:
@@ -363,7 +363,7 @@ def test_listings_that_share_one_url_are_each_reevaluated(listings: Listings) ->
 
     run_result = listings.run_with(PAINTER)
 
-    assert run_result.rejudged == len(ids)
+    assert run_result.reevaluated == len(ids)
     assert not has_work(listings)
 
 
@@ -375,10 +375,10 @@ def test_a_listing_whose_page_is_gone_is_reevaluated_only_once(listings: Listing
 
     run_result = listings.run()
 
-    assert (run_result.rejudged, run_result.counts.skipped) == (1, 1)
+    assert (run_result.reevaluated, run_result.counts.skipped) == (1, 1)
     assert listings.row(job_listings, id_).decision == "skipped"
     assert not has_work(listings)
-    assert listings.run().rejudged == 0
+    assert listings.run().reevaluated == 0
 
 
 @pytest.mark.slow
@@ -391,7 +391,7 @@ def test_a_dead_lettered_listing_is_not_reevaluated(listings: Listings, web: Fak
     run_result = listings.run_with(PROFILE)
     listings.run()
 
-    assert (run_result.rejudged, run_result.counts.failed) == (1, 1)
+    assert (run_result.reevaluated, run_result.counts.failed) == (1, 1)
     assert not has_work(listings)
     assert len(listings.rows(dead_letters)) == 1
 
