@@ -6,12 +6,12 @@ from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from ingestion_pipeline.sources.declarations import FileModel, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, as_mapping, quoted, validated
 from ingestion_pipeline.sources.files import compose, construct, located
 
 # Names with another meaning in a source's `selectors` and in exported rows.
@@ -41,11 +41,11 @@ class EntityField(FileModel):
     choices: tuple[str, ...] = ()
     about: str = ""
 
-    @model_validator(mode="after")
-    def _check_choices(self) -> "EntityField":
-        if bool(self.choices) != (self.kind is FieldKind.CHOICE):
-            raise ValueError(f"{self.name}: choices are required for kind choice, and for no other kind")
-        return self
+    @classmethod
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the problem of choices that are missing or have no use."""
+        if bool(values.get("choices")) != (values.get("kind") == FieldKind.CHOICE):
+            yield BadField("choices", "are required for kind choice, and for no other kind")
 
 
 class SingleGoesToMax(FileModel):
@@ -126,31 +126,20 @@ class EntityType(FileModel):
     screenshot: bool = True
     presence_check: bool = False
 
-    @model_validator(mode="after")
-    def _check_field_names(self) -> "EntityType":
-        names = {field.name for field in self.fields}
-        if taken := {name for name in names if name in RESERVED or name.endswith(EVIDENCE)}:
-            raise ValueError(f"{self.name}: reserved field names: {', '.join(sorted(taken))}")
-        for what, named in self._field_references():
-            if unknown := named - names:
-                raise ValueError(f"{self.name}: {what} refers to unknown fields {sorted(unknown)}")
-        return self
+    @classmethod
+    def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
+        """Yield the reserved names of fields, and the names that no field has."""
+        names = [as_mapping(field).get("name") for field in _list(values.get("fields"))]
+        for number, name in enumerate(names):
+            if name in RESERVED or str(name).endswith(EVIDENCE):
+                yield BadField(f"fields[{number}].name", f"{name} is reserved; choose another name")
+        for place, name in _field_references(values):
+            if name is not None and name not in names:
+                yield BadField(place, f"no field is called {quoted(name)}")
 
     def __hash__(self) -> int:
         """Hash the hashable fields; two types of equal hash may still differ."""
         return hash((self.name, self.fields, self.rules))
-
-    def _field_references(self) -> Iterator[tuple[str, set[str]]]:
-        yield "key", set(self.key)
-        for rule in self.rules:
-            yield "a rule", set(rule.model_dump(exclude={"rule"}).values())
-        if self.embedded is not None:
-            yield "embedded", set(self.embedded.fields)
-        if self.titled is not None:
-            chosen = {self.titled.choice} if self.titled.choice else set[str]()
-            yield "titled", {self.titled.name, self.titled.text} | chosen
-        if self.listed is not None:
-            yield "listed", {self.listed.field, self.listed.choice}
 
     @property
     def key_fields(self) -> tuple[str, ...]:
@@ -175,6 +164,21 @@ class EntityType(FileModel):
     def field(self, name: str) -> EntityField:
         """Return the field of that name."""
         return next(field for field in self.fields if field.name == name)
+
+
+def _field_references(values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Yield each place of an unchecked type that names a field, with the name."""
+    for number, name in enumerate(_list(values.get("key"))):
+        yield f"key[{number}]", name
+    for number, rule in enumerate(_list(values.get("rules"))):
+        yield from ((f"rules[{number}].{key}", name) for key, name in as_mapping(rule).items() if key != "rule")
+    yield from (("embedded.fields", name) for name in as_mapping(as_mapping(values.get("embedded")).get("fields")))
+    for part, keys in (("titled", ("name", "text", "choice")), ("listed", ("field", "choice"))):
+        yield from ((f"{part}.{key}", as_mapping(values.get(part)).get(key)) for key in keys)
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 class UnknownEntityType(ValueError):

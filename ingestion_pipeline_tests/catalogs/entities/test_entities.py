@@ -172,6 +172,36 @@ def test_an_invalid_type_file_is_refused_by_name(tmp_path: Path, broken: str, me
         bird_type(tmp_path, broken)
 
 
+def test_every_mistake_of_a_type_file_is_named_with_its_line(tmp_path: Path) -> None:
+    broken = """name: bird
+colour: blue
+key: [tail]
+fields:
+  - {name: Ring No, kind: text}
+  - {name: record, kind: text}
+  - {name: size, kind: choice}
+  - {name: beak_evidence, kind: banana}
+rules:
+  - {rule: excludes, when: size, drops: song}
+"""
+
+    with pytest.raises(BadEntityType) as refused:
+        bird_type(tmp_path, broken)
+
+    places = [problem.split(": ")[:2] for problem in str(refused.value).split("; ") if "bird.yaml:" in problem]
+    file = tmp_path / "bird.yaml"
+    assert places == [
+        [f"{file}:2", "colour"],
+        [f"{file}:5", "fields[0].name"],
+        [f"{file}:7", "fields[2].choices"],
+        [f"{file}:8", "fields[3].kind"],
+        [f"{file}:6", "fields[1].name"],
+        [f"{file}:8", "fields[3].name"],
+        [f"{file}:3", "key[0]"],
+        [f"{file}:10", "rules[0].drops"],
+    ]
+
+
 BLOCKS = """<div class=item><b class=c>CS 1</b> <i class=t>Logic</i><p class=d>What follows from
 what, and why.</p><span class=h>3-4 credits</span></div><div class=item><b class=c>CS 2</b>
  <i class=t>Sets</i><p class=d>What belongs together.</p><span class=h>2 credits</span></div>"""
