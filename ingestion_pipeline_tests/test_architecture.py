@@ -252,7 +252,7 @@ def test_importing_a_package_loads_no_dagster() -> None:
 
 @pytest.mark.slow
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
-    heavy = {"pandas", "pyarrow", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
+    heavy = {"pandas", "pyarrow", "openai", "playwright", "httpx", "feedparser", "alembic"}
     heavy |= {"apprise", "selectolax", "html_to_markdown", "re2"}
     code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
 

@@ -1,5 +1,6 @@
 """`ingest dev`, the Dagster home, and the scripts behind the Makefile, in a folder whose name holds a space."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,35 @@ def test_dev_leaves_no_process_behind_when_it_is_stopped(folder: Path, how: sign
     assert len(children) == 2
     assert [pid for pid in (run, *map(int, children)) if is_alive(pid)] == []
     assert dev.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("packages", "exit_code", "line"),
+    [
+        ([{"name": "a", "skip_reason": "not on the index"}], 0, "audit skipped: the index here knows no"),
+        ([{"name": "a", "version": "1.0", "vulns": []}], 0, "audited 1 of 1 packages: 0 vulnerable"),
+        (
+            [
+                {"name": "a", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1", "2.0"]}]},
+                {"name": "b", "skip_reason": "not on the index"},
+            ],
+            1,
+            "a 1.0: PYSEC-1, fixed in 1.1, 2.0\naudited 1 of 2 packages: 1 vulnerable",
+        ),
+    ],
+    ids=["nothing_looked_up", "nothing_found", "a_vulnerable_package"],
+)
+def test_the_audit_fails_for_a_vulnerable_package_alone(
+    tmp_path: Path, packages: list[dict[str, object]], exit_code: int, line: str
+) -> None:
+    report = tmp_path / "audit.json"
+    report.write_text(json.dumps({"dependencies": packages}))
+
+    process = subprocess.run(
+        [sys.executable, CI / "audit_report.py", report], capture_output=True, text=True, check=False
+    )
+
+    assert (process.returncode, process.stdout.startswith(line)) == (exit_code, True)
 
 
 def run_system_script(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:

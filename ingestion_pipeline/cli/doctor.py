@@ -506,7 +506,7 @@ def versions(needed: Sequence[str] | None = None) -> DoctorCheck:
     wrong = list(_mismatches(requirements or ()))
     if not wrong:
         return ok("versions", f"{PACKAGE} {version(PACKAGE)}, every package as required")
-    cure = "`make install`, or `pip install -c constraints.txt -e .`, in this environment"
+    cure = f"run `pip install --upgrade '{PACKAGE}[all]'` in this environment"
     return failed("versions", "; ".join(wrong), cure)
 
 

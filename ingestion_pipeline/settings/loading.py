@@ -46,7 +46,7 @@ class Settings(Group):
     )
     ui_hosts: str = Field(default="", description="names,... of the UI behind a proxy, besides localhost")
     user_agent: str = Field(
-        default="ingestion_pipeline/0.1 (+https://github.com/ingestion-pipeline)",
+        default="ingestion_pipeline/0.1",
         pattern=r"^[\x20-\x7e]+$",
         description="printable ASCII, sent with every request; put a way to reach you into it",
     )

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -156,10 +157,7 @@ def _parent_id(process_id: int | None) -> int | None:
 
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-CURE = (
-    "`make system` installs it as root, `.venv/bin/playwright install chromium` without,"
-    " or name one by INGESTION_BROWSER"
-)
+CURE = f"install it with `{sys.executable} -m playwright install chromium`, or name one by INGESTION_BROWSER"
 _VERSION_SECONDS = 20
 _VERSION = re.compile(r"(?<![A-Za-z ])[A-Za-z]++(?: [A-Za-z]++)*+ [0-9]++(?:\.[0-9]++)++")
 

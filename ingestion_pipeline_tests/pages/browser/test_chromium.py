@@ -80,7 +80,7 @@ def test_a_configured_browser_that_is_not_a_program_is_refused(tmp_path: Path, p
 
 @pytest.mark.usefixtures("path")
 def test_without_a_browser_the_cure_is_named() -> None:
-    with pytest.raises(NoBrowser, match="`make system` installs it"):
+    with pytest.raises(NoBrowser, match="-m playwright install chromium"):
         find_browser(load_settings({}))
 
 

@@ -145,6 +145,18 @@ def test_connections_are_reused_after_errors_and_cookies_are_not_sent() -> None:
         assert all("cookie" not in request.headers for request in web.requests)
 
 
+def test_a_kept_connection_that_drops_after_the_request_leads_to_one_request() -> None:
+    async def fetch_both(fetcher: HttpFetcher) -> None:
+        await fetcher.fetch(Request(url=web.url("/kept")), now=NOW)
+        with pytest.raises(Transient):
+            await fetcher.fetch(Request(url=web.url("/dropped")), now=NOW)
+
+    with FakeWeb({"/kept": "open", "/dropped": drop}) as web:
+        run_with_fetcher(fetch_both, Guard(frozenset({web.host_port})))
+
+        assert (web.paths, web.connections) == (["/kept", "/dropped"], 1)
+
+
 def test_proxy_variables_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:{closed_port()}")
     with FakeWeb({"/": b"direct"}) as web:

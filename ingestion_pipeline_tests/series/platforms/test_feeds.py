@@ -30,7 +30,7 @@ def test_an_unknown_platform_error_lists_the_platforms() -> None:
 
 @pytest.mark.slow
 def test_the_platform_adapters_are_light_to_import() -> None:
-    heavy = {"dateparser", "feedparser", "parsel", "httpx", "dagster", "pandas", "pydantic"}
+    heavy = {"dateparser", "feedparser", "httpx", "selectolax", "dagster", "pandas", "pydantic"}
     code = f"import sys, ingestion_pipeline.series; print({heavy!r} & set(sys.modules))"
 
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
