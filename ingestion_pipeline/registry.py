@@ -19,6 +19,7 @@ from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
 from ingestion_pipeline.sources.declarations import BadField, declaration, definition_of
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.platforms import register_kind
+from ingestion_pipeline.sources.source import NOTICE_KINDS
 from ingestion_pipeline.store import Store, database
 from ingestion_pipeline.store.tables import metadata
 from ingestion_pipeline.tasks import ended_tasks
@@ -53,6 +54,7 @@ def systems() -> tuple[SystemSpec, ...]:
         specs.append(spec)
     for kind in (kind for spec in specs for kind in spec.kinds if kind.platforms):
         register_kind(kind.name, kind.platforms)
+    NOTICE_KINDS[:] = [kind for spec in specs for kind in spec.notices]
     return tuple(specs)
 
 
@@ -86,6 +88,7 @@ def names_of(spec: SystemSpec) -> set[str]:
         "table": [table.name for table in spec.tables],
         "sweep": spec.sweeps,
         "task": spec.requeue,
+        "notice": spec.notices,
     }
     return {f"{noun} {name}" for noun, owned in names.items() for name in owned}
 

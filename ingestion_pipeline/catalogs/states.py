@@ -66,6 +66,8 @@ READ_PAGES = (*RECORD_PAGES, "EXPLORATORY")  # types of pages that records are e
 FETCH_PAGE = "fetch_page"  # the task that fetches a page
 EXTRACT_PAGE = "extract_page"  # the task that extracts records from a downloaded page
 EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
+# Kinds of notices: an extraction has finished, a recipe was detected.
+NOTICES = (EXTRACTION_NOTICE, RECIPE_NOTICE) = ("extraction", "recipe")
 
 OPEN_PAGES = [status.value for status in PageStatus if status.is_open]
 # Pages that keep an extraction from being complete: not fetched, or fetched and not extracted.

@@ -22,7 +22,7 @@ from ingestion_pipeline.catalogs.lineage import EXPLAINED
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
-from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, DatasetStatus, PageStatus
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, NOTICES, DatasetStatus, PageStatus
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     COUNT,
@@ -198,4 +198,5 @@ SYSTEM = SystemSpec(
     kept_snapshots=(tables.pages.c.snapshot_id,),
     ingesting=(EXTRACT_PAGE,),
     explained=EXPLAINED,
+    notices=NOTICES,
 )

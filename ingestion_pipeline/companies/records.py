@@ -37,6 +37,7 @@ COMPANY = "company"
 SOURCE_DISCOVERY = "source_discovery"
 SCRAPE = "scrape"
 JOB = "job"
+JOB_MATCH = "job_match"  # kind of notice: a listing matches the profile
 
 
 class CompanyStatus(StrEnum):

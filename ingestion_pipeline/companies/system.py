@@ -20,6 +20,7 @@ from ingestion_pipeline.companies.platforms import JobBoard, platform
 from ingestion_pipeline.companies.platforms import platform as platform_named
 from ingestion_pipeline.companies.records import (
     JOB,
+    JOB_MATCH,
     CompanyStatus,
     CompanySystem,
     ListingDecision,
@@ -303,4 +304,5 @@ SYSTEM = SystemSpec(
     requeue={JOB: requeue_job},
     ingesting=(JOB,),
     explained=EXPLAINED,
+    notices=(JOB_MATCH,),
 )

@@ -565,7 +565,8 @@ class SystemSpec:
     `work` is what polls only start, and other runs do.
     `requeue` has the functions for dead letters of tasks that need more than their own row. `ingesting` are the
     kinds of tasks that ingest what was fetched: polling pauses while too many of them wait. `explained` are the
-    tables whose rows `ingest explain` explains.
+    tables whose rows `ingest explain` explains. `notices` are the kinds that `write_notice` is called with, to which
+    recipients may subscribe.
     """
 
     name: str
@@ -583,3 +584,4 @@ class SystemSpec:
     kept_snapshots: tuple[Column[int], ...] = ()
     ingesting: tuple[str, ...] = ()
     explained: tuple[ExplainedTable, ...] = ()
+    notices: tuple[str, ...] = ()

@@ -29,8 +29,8 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.notices.message import KINDS
-from ingestion_pipeline.notices.queries import CHAPTER, IS_ANNOUNCED, wake
+from ingestion_pipeline.notices.message import CHAPTER, CHAPTER_KINDS
+from ingestion_pipeline.notices.queries import wake
 from ingestion_pipeline.sources.lookup import canonical_series_ids, series_aliases
 from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store.statements import insert_into, row_source
@@ -68,8 +68,8 @@ def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Exp
     rows = _unhandled(connection)
     if not rows:
         return Expanded()
-    events = [row for row in rows if row["subject_kind"] in KINDS]
-    chapters, of_chapters = _notify_chapters(connection, [row for row in rows if row["subject_kind"] not in KINDS])
+    events = [row for row in rows if row["subject_kind"] not in CHAPTER_KINDS]
+    chapters, of_chapters = _notify_chapters(connection, [row for row in rows if row["subject_kind"] in CHAPTER_KINDS])
     of_events = _insert_subject_notices(connection, events)
     subjects = {CHAPTER: chapters} if of_chapters else {}
     for row in events if of_events else ():
@@ -95,7 +95,7 @@ def _unhandled(connection: Connection) -> list[RowMapping]:
     """Lock and return unhandled rows, skipping those that another deliverer has locked."""
     query = (
         select(outbox.c.id, outbox.c.subject_kind, outbox.c.subject_id, outbox.c.payload, outbox.c.created_at)
-        .where(UNHANDLED, IS_ANNOUNCED)
+        .where(UNHANDLED)
         .order_by(outbox.c.id)
         .limit(ROWS_AT_ONCE)
         .with_for_update(skip_locked=True)

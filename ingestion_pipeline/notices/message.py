@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ingestion_pipeline.settings import Notices
-from ingestion_pipeline.sources.source import ALERTS, SYSTEM_ALERTS, Mode
+from ingestion_pipeline.sources.source import SYSTEM_ALERTS, Mode
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import outbox
 
@@ -161,11 +161,10 @@ def _oldest(notices: Sequence[PendingNotice]) -> datetime:
     return min(notice.created_at for notice in notices)
 
 
-EXTRACTION = "extraction"
-RECIPE = "recipe"
-JOB_MATCH = "job_match"
 BUDGET, RUN_FAILURES, DAEMON_DOWN = SYSTEM_ALERTS
-KINDS = (EXTRACTION, RECIPE, JOB_MATCH, *ALERTS)
+CHAPTER = "chapter"
+CHAPTER_LANGUAGE = "chapter_language"  # an existing chapter, in a language that is new to it
+CHAPTER_KINDS = (CHAPTER, CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
 
 
 def write_notice(
@@ -186,8 +185,8 @@ def write_notices(
     """Write the outbox rows of many subjects by one statement; return how many are new."""
     keys = ("title", "text") if kind in SYSTEM_ALERTS else ("source_id", "title", "text")
     missing = sorted({key for fields in payloads.values() for key in keys if not fields.get(key)})
-    if kind not in KINDS or missing:
-        raise ValueError(f"no notice of kind {kind!r} without {', '.join(missing) or 'its kind'}")
+    if missing:
+        raise ValueError(f"no notice of kind {kind!r} without {', '.join(missing)}")
     if not payloads:
         return 0
     statement = insert_into(connection, outbox).values(
@@ -229,8 +228,8 @@ def message_of(
     Chapters alone make a chapters message; otherwise the events come first, then the chapters, by series.
     The text names the first `text_chapters`, the JSON all of them.
     """
-    chapters = [payload for kind, payload in entries if kind not in KINDS]
-    events = [(kind, payload) for kind, payload in entries if kind in KINDS]
+    chapters = [payload for kind, payload in entries if kind in CHAPTER_KINDS]
+    events = [(kind, payload) for kind, payload in entries if kind not in CHAPTER_KINDS]
     series = _by_series(chapters)
     lines = "\n".join(_lines(series, len(chapters), text_chapters))
     if events:

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.notices.message import KINDS, PendingNotice, SentMessage
+from ingestion_pipeline.notices.message import CHAPTER_KINDS, PendingNotice, SentMessage
 from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store.statements import lock_rows
 from ingestion_pipeline.store.tables import (
@@ -286,12 +286,8 @@ def undelivered(connection: Connection, *, now: datetime, overdue_seconds: int) 
     ]
 
 
-CHAPTER = "chapter"
-CHAPTER_LANGUAGE = "chapter_language"  # an existing chapter, in a language that is new to it
-# Outbox rows that become notices. By the bare column SQLite would scan all rows that were ever
-# handled instead of the few that were not.
+# By the bare column SQLite would scan all rows that were ever handled instead of the few that were not.
 _KIND = func.coalesce(outbox.c.subject_kind, "")
-IS_ANNOUNCED = _KIND.in_([CHAPTER, CHAPTER_LANGUAGE, *KINDS])
 PRIORITY = 1
 TASKS_AT_ONCE = 5_000
 
@@ -406,7 +402,7 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a deliverer has work: three indexed queries, the cheapest first."""
     has_followers, has_recipients = (exists(select(follows.c.recipient_id)), exists(select(recipients.c.id)))
     unhandled = select(outbox.c.id).where(
-        UNHANDLED, IS_ANNOUNCED, or_(has_followers, and_(_KIND.in_(KINDS), has_recipients))
+        UNHANDLED, or_(has_followers, and_(_KIND.not_in(CHAPTER_KINDS), has_recipients))
     )
     is_lost = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now)
     is_claimable = or_(tasks.c.status == TaskStatus.PENDING.value, is_lost)

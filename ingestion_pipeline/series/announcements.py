@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from ingestion_pipeline.notices.message import CHAPTER, CHAPTER_KINDS, CHAPTER_LANGUAGE
 from ingestion_pipeline.series.chapter import Chapter
 from ingestion_pipeline.series.chapter_plan import ChapterKey, ChapterPlan
 from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE, among, chapters_by_key, mark_unannounced
@@ -19,8 +20,6 @@ from ingestion_pipeline.store.statements import insert_into, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, series, sources
 from ingestion_pipeline.store.types import Id, Json
 
-CHAPTER_LANGUAGE = "chapter_language"
-KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
 WITHDRAWN = "the chapter was withdrawn"  # error of a muted notice; `restore` matches it
 _IS_UNSENT = (notices.c.status == "pending") & notices.c.delivery_id.is_(None)
 _NO_FOLLOWERS = datetime(1970, 1, 1, tzinfo=UTC)  # nobody followed by then
@@ -52,7 +51,7 @@ def announce(
     """
     rows = [
         {
-            "subject_kind": "chapter",
+            "subject_kind": CHAPTER,
             "subject_id": str(row.id),
             "payload": chapter_payload(row, news[row.series_id, row.key])
             | ({"followed_by": row.first_detected_at.isoformat()} if (row.series_id, row.key) in revealed else {}),
@@ -190,7 +189,7 @@ def lock(connection: Connection, staying: Collection[int], *, old: str, new: str
     of_both = select(chapters.c.id).where(chapters.c.series_id.in_([old, new]))
     _rows_about(connection, outbox, list(connection.execute(of_both).scalars()))
     batch = row_source(connection, {"id": Text()}, [(str(chapter_id),) for chapter_id in staying], "given")
-    is_staying = notices.c.subject_kind.in_(KINDS) & notices.c.subject_id.in_(select(batch.c.id))
+    is_staying = notices.c.subject_kind.in_(CHAPTER_KINDS) & notices.c.subject_id.in_(select(batch.c.id))
     concerned = select(notices.c.id).where(or_(notices.c.series_id == old, is_staying))
     connection.execute(concerned.order_by(notices.c.id).with_for_update()).all()
 
@@ -314,7 +313,7 @@ def announce_unseen(connection: Connection, owed: Sequence[Unseen], *, series_id
             "also": sorted({*chapter.recipients, *before.get("also", ())}),
         }
         values.append(
-            {"subject_kind": "chapter", "subject_id": str(chapter.chapter_id), "payload": payload, "created_at": now}
+            {"subject_kind": CHAPTER, "subject_id": str(chapter.chapter_id), "payload": payload, "created_at": now}
         )
     put_in_outbox(connection, values)
 
@@ -340,7 +339,7 @@ def move_to_series(connection: Connection, old: str, new: str) -> int:
     connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
     for table, is_waiting in ((outbox, outbox.c.handled_at.is_(None)), (notices, _IS_UNSENT)):
         query = select(table.c.id, table.c.subject_id, table.c.payload).where(
-            table.c.subject_kind.in_(KINDS), is_waiting
+            table.c.subject_kind.in_(CHAPTER_KINDS), is_waiting
         )
         rows = connection.execute(query).mappings().all()
         theirs = [(row, row["subject_id"]) for row in rows if row["payload"].get("series_id") == old]
@@ -385,7 +384,7 @@ def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
     is_it = table.c.subject_id == str(chapter_id)
     if table is outbox:
         is_it |= table.c.subject_id.like(f"{chapter_id}:%")
-    return table.c.subject_kind.in_(KINDS) & is_it
+    return table.c.subject_kind.in_(CHAPTER_KINDS) & is_it
 
 
 def _rows_about(connection: Connection, table: Table, chapter_ids: Collection[int]) -> Sequence[RowMapping]:
@@ -396,7 +395,7 @@ def _rows_about(connection: Connection, table: Table, chapter_ids: Collection[in
     query = (
         select(table)
         .join(batch, batch.c.subject == _chapter(connection, table))
-        .where(table.c.subject_kind.in_(KINDS))
+        .where(table.c.subject_kind.in_(CHAPTER_KINDS))
         .order_by(table.c.id)
         .with_for_update(of=table)
     )

@@ -25,6 +25,7 @@ from ingestion_pipeline.engine.system_spec import (
     required,
     written_by_polls,
 )
+from ingestion_pipeline.notices.message import CHAPTER
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
@@ -244,4 +245,5 @@ SYSTEM = SystemSpec(
         ),
     ),
     explained=EXPLAINED,
+    notices=(CHAPTER,),
 )

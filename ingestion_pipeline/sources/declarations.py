@@ -38,11 +38,11 @@ from ingestion_pipeline.sources.registry import BY_FILE
 from ingestion_pipeline.sources.source import (
     ALERTS,
     DEFAULT_KINDS,
+    NOTICE_KINDS,
     OWN_SERVICES,
     SECRET_PREFIX,
     SERIES_ID,
     SOURCE_ID,
-    SUBJECT_KINDS,
     Definition,
     Follow,
     Kind,
@@ -406,8 +406,8 @@ def _language(value: object) -> str:
 def _kinds(value: object) -> tuple[str, ...]:
     """Return each kind once, with `alerts` expanded."""
     kinds = cast("list[str]", value) if isinstance(value, list | tuple) else []
-    if not kinds or not all(kind in (*SUBJECT_KINDS, _ALL_ALERTS) for kind in kinds):
-        message = f"must be a list of: {', '.join(SUBJECT_KINDS)}; {_ALL_ALERTS} is the last {len(ALERTS)}"
+    if not kinds or not all(kind in (*NOTICE_KINDS, *ALERTS, _ALL_ALERTS) for kind in kinds):
+        message = f"must be a list of: {', '.join((*NOTICE_KINDS, *ALERTS))}; {_ALL_ALERTS} is the last {len(ALERTS)}"
         raise ValueError(message)
     named = [name for kind in kinds for name in (ALERTS if kind == _ALL_ALERTS else (kind,))]
     return tuple(dict.fromkeys(named))

@@ -173,7 +173,7 @@ class Source:
 SOURCE_ALERTS = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
 SYSTEM_ALERTS = ("budget", "run_failures", "daemon_silent")
 ALERTS = (*SOURCE_ALERTS, *SYSTEM_ALERTS)
-SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match", *ALERTS)
+NOTICE_KINDS: list[str] = []  # of the systems, which `registry.systems` adds; a recipient may subscribe to each
 DEFAULT_KINDS = ("chapter",)  # followers of a series did not subscribe to catalogues
 OWN_SERVICES = "notify:"
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret of a webhook begins with

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.notices import queries, subscriptions
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.notices.message import EXTRACTION, write_notice
+from ingestion_pipeline.notices.message import write_notice
 from ingestion_pipeline.notices.queries import DELIVER
 from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.source import Recipient
@@ -37,12 +37,12 @@ def add_delivery_tasks(harness: NoticeHarness, *names: str) -> None:
 
 def test_outbox_rows_of_several_kinds_lock_delivery_tasks_in_one_order(harness: NoticeHarness) -> None:
     harness.add_follower("bob")
-    ann = Recipient(id="ann", address=HOOK.format("ann"), kinds=(EXTRACTION,))
+    ann = Recipient(id="ann", address=HOOK.format("ann"), kinds=("extraction",))
     now = harness.clock.at
     with harness.store.begin() as connection:
         subscriptions.add(connection, ann, actor="test", now=now)
         payload = {"source_id": "catalog:a", "title": "complete", "text": "3 pages"}
-        write_notice(connection, EXTRACTION, "7", payload, now=now)
+        write_notice(connection, "extraction", "7", payload, now=now)
     harness.publish(1)
     add_delivery_tasks(harness, "ann", "bob")
 

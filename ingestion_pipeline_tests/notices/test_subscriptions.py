@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.notices import subscriptions
-from ingestion_pipeline.notices.message import EXTRACTION, JOB_MATCH, RECIPE, message_of, write_notice
+from ingestion_pipeline.notices.message import message_of, write_notice
 from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.notices.subscriptions import DeclaredRecipients
-from ingestion_pipeline.registry import replay
+from ingestion_pipeline.registry import replay, systems
 from ingestion_pipeline.series.series_changes import merge
 from ingestion_pipeline.sources.declarations import recipient_of
 from ingestion_pipeline.sources.source import Follow, Mode, Recipient
@@ -28,7 +28,7 @@ def add_operator(harness: NoticeHarness, name: str, *kinds: str) -> None:
         subscriptions.add(connection, recipient, actor="test", now=harness.clock.at, secret=SECRET)
 
 
-def write(harness: NoticeHarness, subject_id: str = "7", kind: str = EXTRACTION) -> bool:
+def write(harness: NoticeHarness, subject_id: str = "7", kind: str = "extraction") -> bool:
     with harness.store.begin() as connection:
         return write_notice(connection, kind, subject_id, PAYLOAD, now=harness.clock.at)
 
@@ -58,7 +58,7 @@ def test_later_subscribers_and_those_of_other_kinds_get_no_notice(harness: Notic
     add_operator(harness, "late", "extraction")
 
     assert harness.expand().notices == 0
-    write(harness, kind=RECIPE)
+    write(harness, kind="recipe")
     assert [row.recipient for row in harness.notices()] == []
     harness.expand()
     assert [row.recipient for row in harness.notices()] == ["recipes"]
@@ -68,7 +68,7 @@ def test_a_job_match_notifies_its_subscribers_once(harness: NoticeHarness) -> No
     add_operator(harness, "me", "job_match")
     add_operator(harness, "ops", "extraction")
 
-    assert (write(harness, "9", JOB_MATCH), write(harness, "9", JOB_MATCH)) == (True, False)
+    assert (write(harness, "9", "job_match"), write(harness, "9", "job_match")) == (True, False)
     harness.deliver_after(minutes=1)
 
     [request] = harness.requests_to("me")
@@ -85,7 +85,7 @@ def test_chapters_and_events_share_one_message() -> None:
         "number": "5",
     }
 
-    message = message_of("d", "ann", [("chapter", chapter), (EXTRACTION, PAYLOAD)], text_chapters=9)
+    message = message_of("d", "ann", [("chapter", chapter), ("extraction", PAYLOAD)], text_chapters=9)
 
     assert message.title == "Shop is complete, and 1 more"
     assert message.text == "Shop is complete\n3 pages\n\nSolo\n- Chapter 5"
@@ -106,7 +106,7 @@ def test_a_broken_notice_is_dead_lettered_and_the_others_are_sent(
 ) -> None:
     add_operator(harness, "ops", "extraction", "recipe")
     write(harness)
-    row = {"subject_kind": RECIPE, "subject_id": "75", "created_at": harness.clock.at}
+    row = {"subject_kind": "recipe", "subject_id": "75", "created_at": harness.clock.at}
     with harness.store.begin() as connection:
         connection.execute(insert(outbox).values(payload=broken, **row))
     write(harness, "8")
@@ -115,7 +115,7 @@ def test_a_broken_notice_is_dead_lettered_and_the_others_are_sent(
 
     assert (delivered.messages, delivered.sent, delivered.failed) == (1, 2, 1)
     [request] = harness.requests_to("ops")
-    assert [event["kind"] for event in json.loads(request.body)["events"]] == [EXTRACTION] * 2
+    assert [event["kind"] for event in json.loads(request.body)["events"]] == ["extraction"] * 2
     assert harness.states("ops") == ["sent", "failed", "sent"]
     [dead_letter] = dead_letter_rows(harness)
     [bad] = harness.notices(status="failed")
@@ -143,11 +143,11 @@ def test_a_broken_outbox_row_of_a_chapter_does_not_affect_the_others(
 def test_a_repaired_notice_is_replayed_under_its_own_key(harness: NoticeHarness) -> None:
     add_operator(harness, "ops", "extraction", "recipe")
     write(harness)
-    write(harness, "9", RECIPE)
+    write(harness, "9", "recipe")
     harness.expand()
     intact = harness.notices()[1].payload
     with harness.store.begin() as connection:
-        is_bad = notices.c.subject_kind == RECIPE
+        is_bad = notices.c.subject_kind == "recipe"
         connection.execute(update(notices).where(is_bad).values(payload={}))
     harness.deliver_after(minutes=1)
 
@@ -157,7 +157,7 @@ def test_a_repaired_notice_is_replayed_under_its_own_key(harness: NoticeHarness)
     harness.deliver()
 
     first, second = harness.requests_to("ops")
-    assert [event["kind"] for event in json.loads(second.body)["events"]] == [RECIPE]
+    assert [event["kind"] for event in json.loads(second.body)["events"]] == ["recipe"]
     assert first.headers["webhook-id"] != second.headers["webhook-id"]
     assert harness.states("ops") == ["sent", "sent"]
 
@@ -169,11 +169,12 @@ def dead_letter_rows(harness: NoticeHarness) -> list[Any]:
 
 def test_a_notice_without_a_title_is_refused(harness: NoticeHarness) -> None:
     with harness.store.begin() as connection, pytest.raises(ValueError, match="title"):
-        write_notice(connection, RECIPE, "1", {"source_id": "x", "text": "y"}, now=harness.clock.at)
+        write_notice(connection, "recipe", "1", {"source_id": "x", "text": "y"}, now=harness.clock.at)
 
 
 def test_a_recipient_file_lists_kinds_and_defaults_to_chapters() -> None:
     raw = {"id": "ops", "address": "notify:"}
+    systems()  # whose kinds of notices are accepted
 
     plain, _ = recipient_of(raw)
     subscribed, _ = recipient_of({**raw, "kinds": ["extraction", "recipe"]})

@@ -31,6 +31,7 @@ from ingestion_pipeline.operations.source_health import (
     sources_to_review,
     store_states,
 )
+from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.declarations import recipient_of
 from ingestion_pipeline.sources.registry import enable
@@ -162,6 +163,7 @@ def test_a_tick_with_an_older_clock_does_not_move_the_heartbeat_back(
 
 
 def test_the_kind_alerts_expands_to_every_kind_of_alert() -> None:
+    systems()  # whose kinds of notices are accepted besides
     raw = {"id": "ops", "address": "notify:", "kinds": ["alerts", "extraction", "budget"]}
     recipient, problems = recipient_of(raw)
 

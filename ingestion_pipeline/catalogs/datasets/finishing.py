@@ -28,6 +28,7 @@ from ingestion_pipeline.catalogs.extraction_states import update_extraction_task
 from ingestion_pipeline.catalogs.recipes.next_pages import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    EXTRACTION_NOTICE,
     EXTRACTION_TASKS,
     FETCH_PAGE,
     OPEN_PAGES,
@@ -39,7 +40,7 @@ from ingestion_pipeline.catalogs.states import (
     lock_extraction_rows,
 )
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.notices.message import EXTRACTION, write_notice
+from ingestion_pipeline.notices.message import write_notice
 from ingestion_pipeline.reading.llm.ledger import CostLine, costs, costs_of, saved_calls
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import Extraction
@@ -444,7 +445,7 @@ def _notify_finish(connection: Connection, ended: Ended, counts: Row[int, int, i
     times: int = connection.execute(query).scalar_one()
     subject_id = f"{ended.id}:{times + 1}" if times else str(ended.id)  # a finish after a resume or retry has its own
     missing = _missing_pages(connection, ended.id)
-    write_notice(connection, EXTRACTION, subject_id, _finish_payload(ended, counts, missing, cost), now=now)
+    write_notice(connection, EXTRACTION_NOTICE, subject_id, _finish_payload(ended, counts, missing, cost), now=now)
 
 
 def _finish_payload(

@@ -26,6 +26,7 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     mark_recipes,
 )
 from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, is_all_rendered
+from ingestion_pipeline.catalogs.states import RECIPE_NOTICE
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import (
     Completed,
@@ -39,7 +40,7 @@ from ingestion_pipeline.engine.handler import (
     skipped,
 )
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.notices.message import RECIPE, write_notice
+from ingestion_pipeline.notices.message import write_notice
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import NewPage, PageVisit, Renderer
@@ -166,7 +167,7 @@ def _notify(
         "message": _stored_message(message),
     }
     subject_id = f"{source.id}:{task.id}:{task.fence}"
-    write_notice(connection, RECIPE, subject_id, payload, now=now)
+    write_notice(connection, RECIPE_NOTICE, subject_id, payload, now=now)
 
 
 def _stored_message(message: str) -> str:

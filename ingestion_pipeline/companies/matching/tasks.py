@@ -26,9 +26,9 @@ from ingestion_pipeline.companies.matching.listing_rules import (
     stopped,
 )
 from ingestion_pipeline.companies.matching.profile import Profile
-from ingestion_pipeline.companies.records import CompanyStatus, ListingDecision, ListingStatus
+from ingestion_pipeline.companies.records import JOB_MATCH, CompanyStatus, ListingDecision, ListingStatus
 from ingestion_pipeline.engine.handler import Outcome, Skipped
-from ingestion_pipeline.notices.message import JOB_MATCH, write_notices
+from ingestion_pipeline.notices.message import write_notices
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.statements import NewRows, insert_missing, row_source
