@@ -60,7 +60,6 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
         deadline_seconds=settings.fetch.deadline_seconds,
-        max_redirects=settings.fetch.max_redirects,
         blocked_for=_blocked_for(settings),
     )
     secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)

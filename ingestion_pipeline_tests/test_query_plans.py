@@ -85,7 +85,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
     "pending_work: scores": lambda c: is_scoring_due(c, Settings()),
-    "pending_work: boards": lambda c: has_inactive_boards(c, now=NOON, settings=Settings()),
+    "pending_work: boards": lambda c: has_inactive_boards(c, now=NOON),
     "pending_work: listings": lambda c: is_listing_waiting(c, None, now=NOON),
     "pending_work: websites": lambda c: is_website_waiting(c, now=NOON),
     "new_sources: first polls": lambda c: poll_tasks.new_shards(c, now=NOON, shards=2),

@@ -9,13 +9,18 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, case, func, update
 
 from ingestion_pipeline.catalogs.datasets.dataset_items import carry_over
-from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, failed_finishes, finish_extractions
+from ingestion_pipeline.catalogs.datasets.finishing import (
+    LONGEST_WAIT,
+    FinishReason,
+    failed_finishes,
+    finish_extractions,
+)
 from ingestion_pipeline.catalogs.extraction_states import lock_extractions
 from ingestion_pipeline.catalogs.frontier import (
     CrawlFilter,
@@ -278,7 +283,7 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         pages off for weeks.
         """
         failures = [(outcome.item, outcome) for outcome in outcomes if isinstance(outcome, Failed) and outcome.item]
-        since = now - timedelta(seconds=self._ctx.settings.crawl.longest_wait_seconds)
+        since = now - LONGEST_WAIT
         old = [work for work, failure in failures if _is_put_off(failure.error) and _put_off_since(work, now) < since]
         abandoned = without_progress(connection, old, since=since) if old else set[int]()
         return [

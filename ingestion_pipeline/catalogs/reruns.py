@@ -388,7 +388,7 @@ def predict_rerun(
         return RerunCost(pages=total, calls=0, cost_usd=Decimal(0))
     unanswered = connection.execute(_unanswered(extraction_id, entity_config.reader_hash(settings))).all()
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
-    model_pages = [page for page in tried if _needs_model(page, entity_config, settings, content)]
+    model_pages = [page for page in tried if _needs_model(page, entity_config, content)]
     sizes = text_sizes([DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content)
     prediction = cost_with_models(entity_config.kind, sizes, settings)
     share = len(unanswered) / len(tried) if tried else 1
@@ -426,12 +426,12 @@ def _unanswered(extraction_id: int, reader_hash: str) -> Select[Any]:
     )
 
 
-def _needs_model(page: Row[Any], entity_config: EntityConfig, settings: Settings, content: ContentStore) -> bool:
+def _needs_model(page: Row[Any], entity_config: EntityConfig, content: ContentStore) -> bool:
     """Whether rules leave a part of the page open; if its content is lost, as the last time."""
     if not has_rules(entity_config.kind, entity_config.selectors):
         return True
     try:
         stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
-        return bool(rule_reading(entity_config, stored, settings).reason)
+        return bool(rule_reading(entity_config, stored).reason)
     except WorkError:
         return page.extraction_method in MODEL_METHODS

@@ -314,10 +314,10 @@ def _stop(source_id: str, stop: Callable[..., None]) -> int:
     """Stop polling the source; return how many listings that only it had are closed."""
     from ingestion_pipeline.companies.boards.listing_rows import close_inactive_boards, lock_board
 
-    with changing() as (settings, connection, now):
+    with changing() as (_, connection, now):
         lock_board(connection, source_id)
         stop(connection, source_id, actor=actor(), now=now)
-        return close_inactive_boards(connection, now=now, settings=settings, actor=actor(), only=source_id)
+        return close_inactive_boards(connection, now=now, actor=actor(), only=source_id)
 
 
 def _print_stopped(source_id: str, status: str, closed: int, message: str) -> None:

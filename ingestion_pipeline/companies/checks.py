@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
+from ingestion_pipeline.companies.boards.listing_rows import STALE_AFTER
 from ingestion_pipeline.companies.records import Completeness, ListingDecision, ListingStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Tier
@@ -59,9 +60,9 @@ def _quarantined(connection: Connection) -> list[Finding]:
     return [Finding(subject=source.id, message=source.last_outcome or "") for source in quarantined]
 
 
-def stale_boards(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
+def stale_boards(connection: Connection, *, now: datetime) -> list[Finding]:
     """Return boards without a successful poll for long, and boards disabled after failures."""
-    since = now - timedelta(seconds=settings.boards.stale_seconds)
+    since = now - STALE_AFTER
     last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
     overdue = list_sources(
         connection, last < since, sources.c.status != SourceStatus.DISABLED.value, kind=Kind.JOB_BOARD

@@ -441,7 +441,7 @@ async def _analyze(run: WorkRun) -> WorkReport:
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     rotated = 0
     if keys is None:
-        rotated = await asyncio.to_thread(drain_scrapes, ctx.store, run.worker, settings=ctx.settings)
+        rotated = await asyncio.to_thread(drain_scrapes, ctx.store, run.worker)
     counts = await run_companies(
         ctx, run.worker, run.fetcher, ranks=ranks_of(ctx.settings), source_ids=keys, renderer=run.renderer
     )

@@ -285,7 +285,7 @@ SYSTEM = SystemSpec(
             asset="job_listings",
             name="boards_fresh",
             description="Every board succeeded within the setting boards.stale_seconds, and none was given up.",
-            find=lambda connection, settings, now: checks.stale_boards(connection, now=now, settings=settings),
+            find=lambda connection, _settings, now: checks.stale_boards(connection, now=now),
             is_cheap=True,
         ),
         AssetCheck(

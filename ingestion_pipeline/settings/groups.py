@@ -37,9 +37,6 @@ class Hosts(Group):
     lease_seconds: int = Field(
         default=60, ge=1, le=3_600, description="a host lease that is not renewed expires after this"
     )
-    yield_after_seconds: int = Field(
-        default=60, ge=1, description="a run releases a host after this long if another run waits for it"
-    )
     longest_crawl_delay_seconds: int = Field(
         default=600, ge=0, le=6 * HOUR, description="a longer Crawl-delay in robots.txt counts as this"
     )
@@ -57,9 +54,6 @@ class Crawl(Group):
     max_pages: int = Field(
         default=100_000, ge=1, description="maximum number of pages of one extraction; further links are not followed"
     )
-    longest_wait_seconds: int = Field(
-        default=3 * DAY, ge=1, description="a page put off for longer is given up, if its host gave no page meanwhile"
-    )
 
 
 class Fetch(Group):
@@ -70,9 +64,6 @@ class Fetch(Group):
     )
     max_bytes: int = Field(
         default=10_000_000, ge=1, description="size limit of a body, both compressed and decompressed"
-    )
-    max_redirects: int = Field(
-        default=5, ge=0, le=20, description="redirects followed, each checked before its request"
     )
     blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="wait before the retry after a 403 or a 407")
     max_pages: int = Field(default=50, ge=1, le=1_000, description="pages of one feed in one poll")
@@ -345,40 +336,15 @@ class HealthLimits(Group):
     )
 
 
-class Detection(Group):
-    """How the layout of a catalogue is detected."""
-
-    samples: int = Field(default=5, ge=1, le=50, description="linked pages that are fetched as samples")
-    category_levels: int = Field(default=3, ge=1, le=10, description="levels of lists that lead to lists")
-    page_type_votes: int = Field(
-        default=10, ge=1, le=51, description="answers of a model about a page that the rules cannot classify"
-    )
-    pagination_votes: int = Field(default=10, ge=1, le=51, description="answers of a model about how a list continues")
-
-
 class Extraction(Group):
     """How pages become a dataset, and when it is complete."""
 
-    batch_size: int = Field(default=200, ge=1, le=2_000, description="pages extracted at a time")
     quiet_seconds: float = Field(
         default=0, ge=0, description="an extraction without waiting tasks is complete after this long without a change"
     )
     stale_seconds: float = Field(
         default=4 * HOUR, gt=0, description="an incomplete extraction without a change for this long is stale"
     )
-    low_confidence: float = Field(
-        default=0.5, ge=0, le=1, description="if the confidence is lower, the next extraction method is used"
-    )
-    follow_up_questions: int = Field(
-        default=3,
-        ge=0,
-        le=10,
-        description="follow-up questions to a model about the required fields that it left out of a record",
-    )
-    drop_share: float = Field(
-        default=0.3, ge=0, le=1, description="quarantine a dataset that lost more than this share of its items"
-    )
-    kept_versions: int = Field(default=10, ge=1, description="versions of a source's dataset that are kept")
 
 
 class Company(Group):
@@ -391,28 +357,6 @@ class Company(Group):
         default="Portland", description="an office in this city adds bonus_points to a company's score"
     )
     bonus_points: int = Field(default=50, ge=0, description="points for an office in bonus_city")
-
-
-class Boards(Group):
-    """How boards are discovered, listed, and rotated."""
-
-    missing_before_closed: int = Field(
-        default=2, ge=1, le=10, description="complete feeds without a job after which it is closed"
-    )
-    target_matches: int = Field(default=5, ge=1, description="a rotation ends after this many matches")
-    max_sources: int = Field(default=20, ge=1, description="maximum number of boards in a rotation")
-    drop_share: float = Field(
-        default=0.5, ge=0, le=1, description="quarantine a feed that lost more than this share of its listings"
-    )
-    lost_field_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="quarantine a feed in which more than this share of the listings lost a field",
-    )
-    stale_seconds: float = Field(
-        default=14 * DAY, gt=0, description="a board without a successful poll for this long is stale"
-    )
 
 
 class Filter(Group):
@@ -462,18 +406,11 @@ class Website(Group):
 
     prompts: int = Field(default=7, ge=1, le=50, description="questions per website; the last one names the business")
     slots: int = Field(default=10, ge=1, le=128, description="analyses processed at the same time in each phase")
-    claimed_at_once: int = Field(default=3, ge=1, le=128, description="analyses that a phase claims at a time")
     queue_limit: int = Field(
         default=1_000, ge=1, description="active tasks of a phase after which new ones are refused with queue_full"
     )
     backoff_base_seconds: float = Field(
         default=30, gt=0, description="first delay after a failed phase; doubles each time"
-    )
-    informative_pages: int = Field(
-        default=3, ge=0, le=10, description="pages read besides the home page, such as the about page"
-    )
-    fuzzy_threshold: float = Field(
-        default=88, ge=50, le=100, description="minimum similarity in percent for a name to match"
     )
     providers: str = Field(
         default="",
@@ -483,7 +420,6 @@ class Website(Group):
     answer_seconds: float = Field(
         default=60, gt=0, le=2_000, description="time limit of one answer of a provider, retries included"
     )
-    answer_bytes: int = Field(default=1_000_000, ge=1_000, description="size limit of one answer of a provider")
 
     @field_validator("providers")
     @classmethod

@@ -25,7 +25,6 @@ from ingestion_pipeline.reading.structured.organizations import (
     frequent_words,
     without_legal_form,
 )
-from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.urls import BadUrl, domain_label
 from ingestion_pipeline.websites.business import (
@@ -61,6 +60,7 @@ _SLUG = re.compile(
 _STOP_WORDS = frozenset(_WORDS["not_names"].split())
 _MOST_CHARACTERS = 40
 _MAX_TEXT_CHARACTERS = 200_000  # of a page
+INFORMATIVE_PAGES = 3  # read besides the home page, such as about
 
 
 def named_competitors(texts: Iterable[str], links: Iterable[str], own: Names, *, most: int) -> tuple[str, ...]:
@@ -450,7 +450,6 @@ async def information(
     url: str,
     *,
     visit: Visit,
-    settings: Website,
     model: ModelClient | None = None,
     config: WebsiteConfig | None = None,
     source_id: str | None = None,
@@ -471,7 +470,7 @@ async def information(
     if config.is_manual:
         return Informed(business=_configured_business(home, config))
     problems: list[Problem] = []
-    pages = await _fetch_pages(home, visit, settings.informative_pages, problems)
+    pages = await _fetch_pages(home, visit, INFORMATIVE_PAGES, problems)
     reading = await asyncio.to_thread(read_site, home, pages)
     if model is not None:
         reading, more = await read_with_model(reading, pages, model, source_id=source_id)

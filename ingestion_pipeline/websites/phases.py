@@ -140,6 +140,9 @@ PhaseOutcome = Outcome[ClaimedPhase, PhaseResult]
 LoadedPhase = ClaimedPhase | PhaseOutcome
 
 
+CLAIMED_AT_ONCE = 3  # analyses of a phase; other runs take the others
+
+
 class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
     """Executes phases of analyses; each phase has `slots` of its own.
 
@@ -178,7 +181,7 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
             after = BY_STATUS.get(phase.after)
             limit = self._settings.queue_limit
             room_after = limit if after is None else limit - sizes.get(after.kind, 0)
-            most = min(self._settings.slots - busy[phase.kind], self._settings.claimed_at_once, room_after)
+            most = min(self._settings.slots - busy[phase.kind], CLAIMED_AT_ONCE, room_after)
             if most > 0 and sizes.get(phase.kind):
                 requests.append((ClaimFilter(kind=phase.kind, due_of=self._source_ids), most))
         return requests
@@ -217,7 +220,6 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
             return await information(
                 item.url,
                 visit=self._visit(item.source, host),
-                settings=self._settings,
                 model=self._model,
                 config=item.config,
                 source_id=item.source.id,

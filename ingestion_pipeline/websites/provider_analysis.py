@@ -28,7 +28,7 @@ from ingestion_pipeline.reading.llm import (
 )
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import CheckClaim
-from ingestion_pipeline.settings import Provider, Settings, Website
+from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business
@@ -144,13 +144,10 @@ def mentions_in(
     competitors: Sequence[Names],
     *,
     language: str | None = None,
-    threshold: float,
 ) -> Mapping[str, Sequence[Mentions]]:
     """Return the mentions of each name by answer but denied ones; no name is found inside a longer one."""
     everybody = (own, *competitors)
-    by_answer = [
-        mentions_of_all(answer.answer or "", everybody, language=language, threshold=threshold) for answer in answers
-    ]
+    by_answer = [mentions_of_all(answer.answer or "", everybody, language=language) for answer in answers]
     return {
         names.name: [answer_mentions[number].affirmed for answer_mentions in by_answer]
         for number, names in enumerate(everybody)
@@ -298,7 +295,7 @@ class Analysis:
         answers = [*earlier, *(answer for answer, _ in results)]
         if not any(answer.status is AnswerStatus.ANSWERED for answer in answers):
             raise _none_answered([reply for _, reply in results], now)
-        return await asyncio.to_thread(_analysed, self.business, answers, self.settings.website)
+        return await asyncio.to_thread(_analysed, self.business, answers)
 
     async def _ask_all(self, done: Container[Pair]) -> list[tuple[ProviderAnswer, Reply]]:
         """Send every provider the prompts it has not answered yet; providers are independent."""
@@ -394,14 +391,12 @@ def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
     )
 
 
-def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: Website) -> WebsiteAnalysed:
+def _analysed(business: Business, answers: Sequence[ProviderAnswer]) -> WebsiteAnalysed:
     rows = sorted(answers, key=lambda answer: answer.pair)
     answered = [answer for answer in rows if answer.status is AnswerStatus.ANSWERED]
     costs = [answer.cost_usd for answer in rows if answer.cost_usd is not None]  # also of refused and empty replies
     own = business.names
-    mentions = mentions_in(
-        answered, own, _competitors(business), language=business.language, threshold=settings.fuzzy_threshold
-    )
+    mentions = mentions_in(answered, own, _competitors(business), language=business.language)
     return WebsiteAnalysed(
         ranking=ranking_of(answered, mentions, own.name, cost_usd=sum(costs, Decimal(0)) if costs else None),
         answers=tuple(rows),

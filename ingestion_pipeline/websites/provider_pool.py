@@ -112,6 +112,7 @@ _NotSaid = ServerBusy | BadModelRequest | Denied | Unsupported
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
 ANSWER_TOKENS = 1_024  # an answer is cut there
+ANSWER_BYTES = 1_000_000  # a longer answer is refused
 CLOSING_SECONDS = 0.2  # reserved at the end of the deadline, to write the result
 LEAST_SECONDS = 0.05  # minimum for a request that has waited for a slot
 DENIED_SECONDS = 60.0  # a wrong key is not replaced sooner
@@ -337,7 +338,7 @@ class _Member:
     def _open(self) -> "openai.AsyncOpenAI":
         if self._client is None:
             key = provider_key(self._provider, self._settings)
-            self._client = wire.open_client(key, self._provider.base_url, max_bytes=self._settings.website.answer_bytes)
+            self._client = wire.open_client(key, self._provider.base_url, max_bytes=ANSWER_BYTES)
         return self._client
 
     async def _answer_format(self) -> AnswerFormat:

@@ -14,7 +14,6 @@ from ingestion_pipeline.catalogs.datasets.publishing import DatasetNumbers, Reco
 from ingestion_pipeline.catalogs.reruns import rerun
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.operations.source_health import source_statuses
-from ingestion_pipeline.settings.groups import Extraction
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
@@ -28,8 +27,6 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline_tests.catalog_extractions import FAILURE, CatalogHarness
 from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
 
-LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
-
 
 def dataset_numbers(items: int, *, named: int | None = None, flagged: int = 0) -> DatasetNumbers:
     stated = items if named is None else named
@@ -42,7 +39,7 @@ def test_a_dataset_is_compared_with_the_last_good_one(
 ) -> None:
     last = None if before is None else dataset_numbers(**before)
 
-    findings = evaluate_gates(dataset_numbers(**new), last, required=["course_id"], limits=LIMITS)
+    findings = evaluate_gates(dataset_numbers(**new), last, required=["course_id"])
 
     assert [finding.code for finding in findings] == codes
     assert all(finding.message for finding in findings)
@@ -54,7 +51,7 @@ def test_a_first_dataset_is_evaluated_by_its_own_pages(
 ) -> None:
     pages, last = RecordPages(total=total, without=without), None if before is None else dataset_numbers(**before)
 
-    findings = evaluate_gates(dataset_numbers(items), last, required=[], limits=LIMITS, pages=pages)
+    findings = evaluate_gates(dataset_numbers(items), last, required=[], pages=pages)
 
     assert [finding.code for finding in findings] == codes
     assert all(finding.message for finding in findings)
@@ -64,7 +61,7 @@ def test_a_first_dataset_is_evaluated_by_its_own_pages(
 def test_a_first_dataset_whose_lists_mostly_failed_is_quarantined(failed: int, codes: list[str]) -> None:
     pages = RecordPages(total=4, without=0, lists=4, failed_lists=failed)
 
-    findings = evaluate_gates(dataset_numbers(4), None, required=[], limits=LIMITS, pages=pages)
+    findings = evaluate_gates(dataset_numbers(4), None, required=[], pages=pages)
 
     assert [finding.code for finding in findings] == codes
     assert all(f"{failed} of 4 lists" in finding.message for finding in findings)
@@ -75,7 +72,7 @@ def test_the_loss_of_an_optional_field_is_found_if_nearly_all_items_had_it(count
     before = DatasetNumbers(items=100, fields={"course_credits_max": count_before})
     new = DatasetNumbers(items=100, fields={"course_credits_max": 0})
 
-    assert [finding.code for finding in evaluate_gates(new, before, required=[], limits=LIMITS)] == codes
+    assert [finding.code for finding in evaluate_gates(new, before, required=[])] == codes
 
 
 pytestmark = pytest.mark.both_databases

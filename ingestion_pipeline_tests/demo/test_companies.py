@@ -195,8 +195,7 @@ def read_business(site: DemoSite, business: Business) -> Business:
         html = get(site, url).body.decode()
         return FetchedPage(url=url, html=html, links=read_page(Document(html, url=url)).links)
 
-    settings = Settings().website
-    outcome = asyncio.run(information(business.url, visit=visit, settings=settings))
+    outcome = asyncio.run(information(business.url, visit=visit))
     assert len(outcome.pages) == 3
     assert outcome.business.confidence == 90
     return replace(outcome.business, aliases=(), confidence=0, evidence={})

@@ -132,7 +132,7 @@ def test_answers_survive_a_round_trip_through_the_database(store: Store, analysi
 
 def analysis_of_answer(answer: str) -> WebsiteAnalysed:
     answers = [replace(ANSWERED, answer=answer)]
-    mentions = mentions_in(answers, Names.of("Acme"), [Names.of("Globex")], threshold=88)
+    mentions = mentions_in(answers, Names.of("Acme"), [Names.of("Globex")])
     return WebsiteAnalysed(
         ranking=ranking_of(answers, mentions, "Acme"),
         answers=tuple(answers),

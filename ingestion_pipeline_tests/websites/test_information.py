@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl
 from ingestion_pipeline.websites.business import (
@@ -38,8 +37,7 @@ CASES = yaml.safe_load((Path(__file__).parent / "expected" / "information.yaml")
 
 def gather_information(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Informed:
     visit = page_visitor(pages, changes.pop("seen", None))
-    settings = changes.pop("settings", Website())
-    return asyncio.run(information(url, visit=visit, settings=settings, **changes))
+    return asyncio.run(information(url, visit=visit, **changes))
 
 
 def read_business(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Business:

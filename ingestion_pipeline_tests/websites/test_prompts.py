@@ -217,7 +217,6 @@ def read_business(store: Store, settings: Settings, reply: ModelReply) -> Inform
             lambda client: information(
                 HOME,
                 visit=page_visitor({"/": site_page(BODY)}),
-                settings=Website(),
                 model=client,
                 source_id="website:globex",
             ),

@@ -190,7 +190,7 @@ def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> 
 
 
 def ranking(answers: list[ProviderAnswer]) -> Ranking:
-    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES], threshold=88), "Acme")
+    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES]), "Acme")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_competitors_are_scored_on_the_same_answers() -> None:
 def test_a_business_is_not_found_inside_another_name() -> None:
     answers = [an_answer("Acme Brothers are good")]
 
-    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")], threshold=88)
+    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")])
 
     assert [bool(mentions[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
 

@@ -517,6 +517,7 @@ def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
     return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
 
 
+LONGEST_WAIT = timedelta(days=3)  # that a page may be put off while its host serves no other page
 CHECKED_AT_ONCE = 200  # extractions whose pages one statement counts
 
 
@@ -602,7 +603,6 @@ def _check(
     changed = {row.id: stored[row.id] for row in active if row.summary != stored[row.id]}
     write_summaries(connection, changed, now=now)
     pending = _pending(connection, active)
-    patience = timedelta(seconds=settings.crawl.longest_wait_seconds)
     roots = root_failures(connection, [row.id for row in active])
     finishes: dict[int, FinishReason] = {}
     for row in active:
@@ -614,7 +614,7 @@ def _check(
             total=sum(counts[row.id].pages.values()),
             has_pending=row.id in pending,
             quiet_for=now - changed_at,
-            since_retry=retry_at and now - min(retry_at, changed_at + patience),
+            since_retry=retry_at and now - min(retry_at, changed_at + LONGEST_WAIT),
             failure=roots[row.id][1] if row.id in roots else None,
         )
         if (finish := decide(state, limits=settings.extraction)) is not None:

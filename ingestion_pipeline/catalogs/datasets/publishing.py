@@ -47,7 +47,6 @@ from ingestion_pipeline.catalogs.states import (
     failure_code,
 )
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.settings.groups import Extraction
 from ingestion_pipeline.store.statements import delete_unlocked
 from ingestion_pipeline.store.tables import (
     audit_log,
@@ -62,6 +61,7 @@ from ingestion_pipeline.store.tables import (
 )
 
 DROP_FLOOR = 5  # items; fewer lost ones are no drop
+DROP_SHARE = 0.3  # of the items before; more lost ones are a drop
 LOST_FIELD_SHARE = 0.5
 FLAGGED_SHARE = 0.2  # of the items, with an unproved required field
 MOSTLY = 0.5  # of the pages of a first dataset
@@ -104,7 +104,6 @@ def evaluate_gates(
     before: DatasetNumbers | None,
     *,
     required: Collection[str],
-    limits: Extraction,
     failed: int = 0,
     pages: RecordPages | None = None,
     newer: int | None = None,
@@ -123,9 +122,9 @@ def evaluate_gates(
     if before is not None and before.items:
         if not new.items:
             return [GateFinding("empty_after_full", f"no items, previously {before.items}"), *findings]
-        if is_drop(new.items, before.items, limits):
+        if is_drop(new.items, before.items):
             findings.append(GateFinding("dropped", f"{new.items} items, previously {before.items}"))
-        elif is_drop(before.items - failed, before.items, limits):  # new items may hide it
+        elif is_drop(before.items - failed, before.items):  # new items may hide it
             message = f"pages failed that stated {failed} of the {before.items} previous items"
             findings.append(GateFinding("failed_pages", message))
         findings += _lost_fields(new, before, required)
@@ -145,10 +144,10 @@ def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
         yield GateFinding("failed_lists", message)
 
 
-def is_drop(items: int, before: int, limits: Extraction) -> bool:
+def is_drop(items: int, before: int) -> bool:
     """Whether `items` are far fewer than before: by share, and by an absolute minimum."""
     lost = before - items
-    return lost >= DROP_FLOOR and lost > limits.drop_share * before
+    return lost >= DROP_FLOOR and lost > DROP_SHARE * before
 
 
 def _lost_fields(new: DatasetNumbers, before: DatasetNumbers, required: Collection[str]) -> Iterator[GateFinding]:
@@ -227,7 +226,7 @@ def finish_dataset(
     base = extraction.base_dataset_id if own is None else _base(connection, extraction)
     if base is not None:
         kept_items, unlisted = keep_failed(connection, extraction.id, base, now=now)
-    if base is not None and own is None and _still_holds(connection, extraction.id, base, settings=settings):
+    if base is not None and own is None and _still_holds(connection, extraction.id, base):
         finished = _confirm(connection, base, now=now)
     else:
         id_ = _create(connection, extraction, now=now) if own is None else own.id
@@ -247,13 +246,13 @@ def _published(connection: Connection, extraction: Row[Any], *, before_version: 
     return connection.execute(select(dataset)).scalar_one()
 
 
-def _still_holds(connection: Connection, extraction_id: int, base_id: int, *, settings: Settings) -> bool:
+def _still_holds(connection: Connection, extraction_id: int, base_id: int) -> bool:
     """Whether the base already has all that this extraction could add."""
     if not is_unchanged(connection, extraction_id, base_id):
         return False
     before = numbers(connection, base_id, None).items
     failed = _on_failed_pages(connection, base_id, extraction_id)
-    return not is_drop(before - failed, before, settings.extraction)
+    return not is_drop(before - failed, before)
 
 
 def leave_incomplete(connection: Connection, extraction_id: int) -> FinishedDataset | None:
@@ -375,7 +374,6 @@ def _publish_or_quarantine(
         new,
         None if good is None else numbers(connection, good, kind),
         required=kind.required if kind else (),
-        limits=settings.extraction,
         failed=0 if good is None else _on_failed_pages(connection, good, extraction.id),
         pages=_record_pages(connection, extraction.id, kind),
         newer=None if is_requested else newer_version(connection, extraction.id, source_id, entity),
@@ -441,6 +439,7 @@ def fill_incomplete(connection: Connection, dataset_id: int, extraction: Row[Any
 
 
 MODEL_ROWS_FOR = timedelta(days=365)  # calls and answers, kept so that no answer is paid twice
+KEPT_VERSIONS = 10  # of a source's dataset, the published one besides
 SWEPT_AT_ONCE = 50  # datasets or extractions; the rest follows at the next sweep
 
 
@@ -466,7 +465,7 @@ def old_datasets(connection: Connection, settings: Settings, now: datetime) -> i
     )
     query = (
         select(ranked.c.id)
-        .where(ranked.c.place > settings.extraction.kept_versions, ~is_shown, ~is_in_use)
+        .where(ranked.c.place > KEPT_VERSIONS, ~is_shown, ~is_in_use)
         .order_by(ranked.c.id)
         .limit(SWEPT_AT_ONCE)
     )

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, null
 
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
-from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters
+from ingestion_pipeline.catalogs.detection.model_votes import DetectionLimits, ModelVoters
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import load_entity_config
@@ -276,11 +276,9 @@ class DetectionHandler(TaskHandler[DetectionItem, FoundRecipe]):
             raise Permanent(f"{error}; correct the source's config", code="bad_config") from error
         detector = RecipeDetector(
             fetcher=HostFetch(self._visitor, host, source, kind=kind),
-            settings=settings.detection,
             entity=kind.name,
             api_base=str(source.config.get("api_base") or API_BASE).rstrip("/"),
-            voters=self._client
-            and ModelVoters(self._client, settings.detection, source_id=source.id, entity=kind.name),
+            voters=self._client and ModelVoters(self._client, DetectionLimits(), source_id=source.id, entity=kind.name),
         )
         return await detector.detect(source.url)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ingestion_pipeline.catalogs.detection.model_votes import ModelVoters, NotDetected
+from ingestion_pipeline.catalogs.detection.model_votes import DetectionLimits, ModelVoters, NotDetected
 from ingestion_pipeline.catalogs.detection.page_analysis import (
     COURSE_SHARE,
     COURSEDOG,
@@ -37,7 +37,6 @@ from ingestion_pipeline.catalogs.recipes.recipe import (
     recipe_of,
 )
 from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 
@@ -201,7 +200,7 @@ class RecipeDetector:
     """The detection of one catalogue's recipe; `log` records the decisions as evidence."""
 
     fetcher: FetchPage
-    settings: Detection
+    limits: DetectionLimits = field(default_factory=DetectionLimits)
     entity: str = "course"
     api_base: str = API_BASE
     voters: ModelVoters | None = None
@@ -380,10 +379,10 @@ class RecipeDetector:
         purpose = purpose_of(*level.pages)
         if purpose.page_type is PageType.DETAIL:
             return await self._detail(level, purpose.why)
-        if level.depth > self.settings.category_levels:
+        if level.depth > self.limits.category_levels:
             raise NotDetected(
-                f"lists lead to lists more than {self.settings.category_levels} levels deep, the last at {page.url};"
-                f" write config.recipe by hand, or raise detection.category_levels"
+                f"lists lead to lists more than {self.limits.category_levels} levels deep, the last at {page.url};"
+                " write config.recipe by hand"
             )
         # Without rules for the entity, no fetched page could confirm a shape.
         shapes = self._candidates(level.pages, purpose) if page.records is not None else []
@@ -471,7 +470,7 @@ class RecipeDetector:
         targets = level.targets
         children: list[PageAnalysis] = []
         last: WorkError | None = None
-        sampled = [*spread_sample(links, self.settings.samples), *sorted((self.samples | self.categories) & set(links))]
+        sampled = [*spread_sample(links, self.limits.samples), *sorted((self.samples | self.categories) & set(links))]
         for url in dict.fromkeys(sampled):
             try:
                 children.append((await self._page(url)).without(targets))

@@ -27,13 +27,11 @@ from ingestion_pipeline.reading.llm import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent
 
 VERSION = "detection 1"
 MAX_CHARACTERS = 60_000  # the beginning of a page is enough to recognise its layout
 MAX_EXAMPLES = 20
-LINK_VOTES = 3
 UNKNOWN = "UNKNOWN"
 _KINDS = tuple(kind.value for kind in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS))
 _DIGITS = re.compile(r"[0-9]+")
@@ -110,33 +108,44 @@ class NotDetected(Permanent):
         super().__init__(message, code=code)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionLimits:
+    """How many pages a detection fetches, and how often it asks a model."""
+
+    samples: int = 5  # linked pages per level and URL pattern
+    category_levels: int = 3  # of lists that lead to lists
+    page_type_votes: int = 10
+    pagination_votes: int = 10
+    link_votes: int = 3
+
+
 class ModelVoters:
     """Asks the configured model about the pages of one source."""
 
-    def __init__(self, client: ModelClient, settings: Detection, *, source_id: str, entity: str) -> None:
+    def __init__(self, client: ModelClient, limits: DetectionLimits, *, source_id: str, entity: str) -> None:
         self._client = client
-        self._settings = settings
+        self._limits = limits
         self._source_id = source_id
         self._entity = entity
 
     async def page_type(self, page: PageAnalysis) -> Tally[str]:
         """Vote on the type of the page; an unknown type is not counted."""
         prompt = _prompt("page_type", _PAGE_TYPE_PROMPT, self._entity)
-        answers = await self._ask(page, prompt, PAGE_TYPE, self._settings.page_type_votes)
+        answers = await self._ask(page, prompt, PAGE_TYPE, self._limits.page_type_votes)
         types = [str(answer["page_type"]) if answer else UNKNOWN for answer in answers]
         return tally([None if name == UNKNOWN else name for name in types])
 
     async def pagination(self, page: PageAnalysis) -> Tally[str]:
         """Vote on how the page's list continues, as JSON of a recipe's `pagination`."""
         prompt = _prompt("pagination", _PAGINATION_PROMPT, self._entity)
-        answers = await self._ask(page, prompt, PAGINATION, self._settings.pagination_votes)
+        answers = await self._ask(page, prompt, PAGINATION, self._limits.pagination_votes)
         checked = [checked_pagination(page, answer) if answer else None for answer in answers]
         return tally([json.dumps(parsed, sort_keys=True) if parsed else None for parsed in checked])
 
     async def link_pattern(self, page: PageAnalysis) -> Tally[str]:
         """Vote on the links to follow; patterns that find the same links are the same vote."""
         prompt = _prompt("links", _LINKS_PROMPT, self._entity)
-        answers = await self._ask(page, prompt, LINKS, LINK_VOTES)
+        answers = await self._ask(page, prompt, LINKS, self._limits.link_votes)
         markdown = simplified_markdown(Document(page.html))
         first_of: dict[frozenset[str], str] = {}
         votes: list[str | None] = []

@@ -334,6 +334,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 _T = TypeVar("_T")
+LOW_CONFIDENCE = 0.5  # below it the next method or model reads the page
+FOLLOW_UP_QUESTIONS = 3  # about the required fields that a model left out of a record
 MAX_CONCURRENT_QUESTIONS = 4  # per page; pages are read concurrently, too
 _TIERS = {ExtractionMethod.CHEAP_MODEL: ModelTier.CHEAP, ExtractionMethod.STRONG_MODEL: ModelTier.STRONG}
 
@@ -447,7 +449,7 @@ class ModelReader:
     async def repair(self, placed: PlacedRecord) -> Record:
         """Return the record with required fields proved, as far as questions about it help."""
         record, span = placed.record, placed.span
-        for attempt in range(1, self._client.settings.extraction.follow_up_questions + 1):
+        for attempt in range(1, FOLLOW_UP_QUESTIONS + 1):
             missing = missing_or_unproved(self._kind, record)
             if not missing:
                 break
@@ -530,7 +532,7 @@ class ModelReader:
         if not records:
             return "no record"
         mean = sum(record.confidence for record in records) / len(records)
-        if mean < self._client.settings.extraction.low_confidence:
+        if mean < LOW_CONFIDENCE:
             return f"the page proves only {mean:.0%} of its values"
         return ""
 

@@ -261,6 +261,7 @@ def _values(kind: EntityType, data: Mapping[str, Any], grounding: Mapping[str, A
     return values
 
 
+BATCH_SIZE = 200  # pages in memory and in one transaction
 MAX_SOURCES = 200  # per claim; the others have waited longer at the next one
 CALL_SITE = "extract_page"
 _CONTENT_ERROR_CODES = frozenset({"content_damaged", "empty_body"})
@@ -272,7 +273,7 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
     concurrency = 8  # pages that ask models at a time
 
     def __init__(self, ctx: RunContext, reader: Reader, crawl_filter: CrawlFilter, *, clock: SteadyClock) -> None:
-        self.capacity = self.transaction_size = ctx.settings.extraction.batch_size
+        self.capacity = self.transaction_size = BATCH_SIZE
         self.flush_after = max(2, self.capacity // 2)
         self.policy = ctx.settings.catalog_work
         self.ended: set[int] = set()  # extractions

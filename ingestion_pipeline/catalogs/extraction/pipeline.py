@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from ingestion_pipeline.catalogs.extraction.entity_type import COURSE, EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.model_methods import (
+    LOW_CONFIDENCE,
     ModelPage,
     ModelReader,
     PageModelClient,
@@ -301,7 +302,7 @@ class RuleResult:
     is_mostly_right: bool = False
 
 
-def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) -> RuleResult:
+def rule_reading(config: EntityConfig, page: PageContent) -> RuleResult:
     """Return the records that rules find; none if the entity has no rules. It raises what `read_records` does."""
     if not page.body.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
@@ -316,7 +317,7 @@ def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) ->
         page.document.refuse_bomb()  # not yet checked where no rule has parsed the page
     records = tuple(result.records)
     incomplete = tuple(place for place, record in enumerate(records) if missing_or_unproved(kind, record))
-    reason, is_mostly_right = _reason_for_model(records, announced, settings), False
+    reason, is_mostly_right = _reason_for_model(records, announced), False
     if not reason and incomplete:
         reason = f"{len(incomplete)} of {len(records)} records lack a required field or its proof"
         is_mostly_right = len(incomplete) <= MAX_INCOMPLETE_SHARE * len(records)
@@ -330,14 +331,14 @@ def rule_reading(config: EntityConfig, page: PageContent, settings: Settings) ->
     )
 
 
-def _reason_for_model(records: Sequence[Record], announced: int | None, settings: Settings) -> str:
+def _reason_for_model(records: Sequence[Record], announced: int | None) -> str:
     """Return why the page as a whole needs a model; empty if only single records are left open."""
     if not records:
         return "rules found no record"
     if announced is not None and len(records) < announced and not is_expected_count(len(records), announced):
         return f"rules found {len(records)} records where the page announces {announced}"
     least = min(record.confidence for record in records)
-    if least < settings.extraction.low_confidence:
+    if least < LOW_CONFIDENCE:
         return f"rules have a confidence of only {least:.0%}"
     return ""
 
@@ -421,7 +422,7 @@ async def read_page(
         Transient: the page is empty, or a model did not answer in time.
         Permanent: the page is too large (`refuse_bombs`), or no model gives a usable answer.
     """
-    page_reader, reading = await in_parser_thread(_by_rules, config, page, settings)
+    page_reader, reading = await in_parser_thread(_by_rules, config, page)
     if reading is not None:
         return reading
     by_rules = page_reader.by_rules
@@ -433,11 +434,9 @@ async def read_page(
     return await page_reader.read(PageModelClient(client=client, billing=billing, settings=settings, now=now))
 
 
-def _by_rules(
-    config: EntityConfig, page: PageContent, settings: Settings
-) -> "tuple[_PageReader, ExtractionResult | None]":
+def _by_rules(config: EntityConfig, page: PageContent) -> "tuple[_PageReader, ExtractionResult | None]":
     """Return the rules' result, and the finished reading if they leave nothing open."""
-    by_rules = rule_reading(config, page, settings)
+    by_rules = rule_reading(config, page)
     reader = _PageReader(kind=config.kind, page=page, by_rules=by_rules)
     reading = None if by_rules.reason else reader.finish(by_rules.records)
     page.document.release()  # a model may take minutes, and the caller holds the page meanwhile

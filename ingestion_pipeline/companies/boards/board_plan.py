@@ -31,7 +31,6 @@ from ingestion_pipeline.companies.records import Completeness
 from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.reading.text.plain_text import phrases_of
-from ingestion_pipeline.settings.groups import Boards
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.tasks.errors import storable
@@ -197,6 +196,9 @@ def _storable(value: Any) -> Any:  # noqa: ANN401 - a plain value of any field
 
 
 DROP_FLOOR = 5  # listings; fewer vanished ones are no drop
+DROP_SHARE = 0.5  # of the known listings; more vanished ones are a drop
+LOST_FIELD_SHARE = 0.5  # of the listings that had the field
+CLOSES_AFTER = 2  # complete polls in a row without the job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +237,6 @@ class BoardPlan:
     """The differences between a board's listing and its stored postings."""
 
     listing: BoardListing
-    closes_after: int  # complete polls in a row without the job
     quarantine: str | None = None
     new: list[Posting] = field(default_factory=list[Posting])
     changed: list[tuple[Posting, StoredPosting]] = field(default_factory=list[tuple[Posting, StoredPosting]])
@@ -261,7 +262,7 @@ class BoardPlan:
 
     def _is_confirmed(self, posting: StoredPosting) -> bool:
         # An operator's approval replaces the second poll, which would be quarantined without it.
-        return self.listing.source.accepts_drop or posting.missing + 1 >= self.closes_after
+        return self.listing.source.accepts_drop or posting.missing + 1 >= CLOSES_AFTER
 
 
 def result_of(plan: BoardPlan, *, now: datetime) -> IngestResult:
@@ -324,7 +325,6 @@ def reason_to_quarantine(
     vanished: int,
     stated: Collection[tuple[str, str]],
     accepts_drop: bool,
-    limits: Boards,
 ) -> str | None:
     """Return why a listing is not trusted, or None; `accepts_drop` by an operator overrules it.
 
@@ -334,17 +334,17 @@ def reason_to_quarantine(
         return None
     if listed == 0:
         return f"lists nothing, {existing} jobs are known"
-    if vanished >= DROP_FLOOR and vanished > existing * limits.drop_share:
+    if vanished >= DROP_FLOOR and vanished > existing * DROP_SHARE:
         return f"{vanished} of {existing} known jobs are missing from it"
-    return _lost_field(stated, limits)
+    return _lost_field(stated)
 
 
-def _lost_field(stated: Collection[tuple[str, str]], limits: Boards) -> str | None:
+def _lost_field(stated: Collection[tuple[str, str]]) -> str | None:
     """Return the field that most postings have lost, renamed or removed by the board."""
     for code, name in WATCHED_FIELDS.items():
         had = [now for before, now in stated if code in before]
         lost = sum(code not in now for now in had)
-        if lost and lost > len(had) * limits.lost_field_share:
+        if lost and lost > len(had) * LOST_FIELD_SHARE:
             return f"{lost} of {len(had)} known jobs have lost their {name}"
     return None
 

@@ -129,10 +129,10 @@ def ingest_boards(
     connection: Connection, listings: Sequence[BoardListing], *, now: datetime, settings: Settings
 ) -> list[IngestResult]:
     """Write the boards' listings; return one result per board, in input order."""
-    plans = _plans(connection, listings, settings)
+    plans = _plans(connection, listings)
     if any(not plan.is_idle for plan in plans):
         listing_rows.lock_listings(connection)
-        plans = _plans(connection, listings, settings)  # again under the lock: others may have written
+        plans = _plans(connection, listings)  # again under the lock: others may have written
         active = [plan for plan in plans if not plan.is_idle]
         new, again = _write_new(connection, active, now=now)
         again += _write_changes(connection, active, now=now)
@@ -142,17 +142,17 @@ def ingest_boards(
     return [result_of(plan, now=now) for plan in plans]
 
 
-def _plans(connection: Connection, listings: Sequence[BoardListing], settings: Settings) -> list[BoardPlan]:
+def _plans(connection: Connection, listings: Sequence[BoardListing]) -> list[BoardPlan]:
     links = listing_rows.existing_links(connection, [listing.source.id for listing in listings])
     by_source: dict[str, dict[str, listing_rows.StoredPosting]] = {}
     for link in links:
         by_source.setdefault(link.source_id, {})[link.external_key] = link
-    return [_plan(listing, by_source.get(listing.source.id, {}), settings) for listing in listings]
+    return [_plan(listing, by_source.get(listing.source.id, {})) for listing in listings]
 
 
-def _plan(listing: BoardListing, links: Mapping[str, listing_rows.StoredPosting], settings: Settings) -> BoardPlan:
+def _plan(listing: BoardListing, links: Mapping[str, listing_rows.StoredPosting]) -> BoardPlan:
     """Return the differences; none if the listing is quarantined."""
-    plan = BoardPlan(listing=listing, closes_after=settings.boards.missing_before_closed)
+    plan = BoardPlan(listing=listing)
     pairs = [(posting, links.get(posting.external_key)) for posting in listing.postings]
     linked = [(posting, link) for posting, link in pairs if link is not None]
     keys = {posting.external_key for posting in listing.postings}
@@ -164,7 +164,6 @@ def _plan(listing: BoardListing, links: Mapping[str, listing_rows.StoredPosting]
         vanished=len(vanished),
         stated=[(link.stated, posting.stated) for posting, link in linked if link.available],
         accepts_drop=listing.source.accepts_drop,
-        limits=settings.boards,
     )
     if plan.quarantine is None:
         plan.vanished = vanished
@@ -349,6 +348,8 @@ def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: date
 
 
 BOARDS_AT_ONCE = 5
+MAX_SOURCES = 20  # of a rotation, unless its request says another number
+TARGET_MATCHES = 5  # a rotation ends after so many
 SCRAPES_AT_ONCE = 20
 RECHECK_INTERVAL = timedelta(seconds=30)
 STEP_TIMEOUT = timedelta(hours=1)  # for the polls and evaluations of one step
@@ -391,15 +392,15 @@ def request_scrape(connection: Connection, request: ScrapeRequest, *, now: datet
     return enqueue(connection, task, now=now)
 
 
-def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: Settings) -> Move:
+def run_scrape(connection: Connection, task: Task, *, now: datetime) -> Move:
     """Run one step of a claimed SCRAPE task; return the move to apply in this transaction."""
     if source_ids := list(task.payload.get("source_ids") or ()):
         return _done(task, {"taken": source_ids, "due": make_due(connection, source_ids, now=now)})
     state: dict[str, Any] = dict(task.state or {"taken": [], "started_at": now.isoformat()})
     taken: list[str] = list(state["taken"])
     state["matches"] = _matches(connection, taken, since=datetime.fromisoformat(state["started_at"]))
-    most: int = task.payload.get("max_sources") or settings.boards.max_sources
-    target: int = task.payload.get("target_matches") or settings.boards.target_matches
+    most: int = task.payload.get("max_sources") or MAX_SOURCES
+    target: int = task.payload.get("target_matches") or TARGET_MATCHES
     if state["matches"] >= target or len(taken) >= most:
         return _done(task, state)
     if _is_busy(connection, state, now=now):
@@ -412,13 +413,13 @@ def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: S
     return _later(task, state, now=now)
 
 
-def drain_scrapes(store: Store, worker: Worker, *, settings: Settings) -> int:
+def drain_scrapes(store: Store, worker: Worker) -> int:
     """Advance every due SCRAPE task by one step; return how many."""
     claimed = worker.claim(ClaimFilter(kind=SCRAPE), limit=SCRAPES_AT_ONCE)
     for task in claimed:
         with store.begin() as connection:
             now = store.clock.now(connection)
-            claims.apply(connection, [run_scrape(connection, task, now=now, settings=settings)], now=now)
+            claims.apply(connection, [run_scrape(connection, task, now=now)], now=now)
     return len(claimed)
 
 

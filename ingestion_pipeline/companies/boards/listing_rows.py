@@ -30,7 +30,6 @@ from sqlalchemy import (
 from ingestion_pipeline.companies.job_listing import is_expired
 from ingestion_pipeline.companies.records import ListingStatus
 from ingestion_pipeline.engine.context import SinglePageSnapshot
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.sources.source import SourceStatus
@@ -317,11 +316,12 @@ def reopen_listings(connection: Connection, ids: Collection[int], *, now: dateti
 ACTOR = "process_listings"
 REASON = "its board is no longer polled"
 BY_FAILURES = "disabled"  # prefix of the reasons that polling sets; an operator's reasons differ
+STALE_AFTER = timedelta(days=14)  # without a successful poll
 
 
-def has_inactive_boards(connection: Connection, *, now: datetime, settings: Settings) -> bool:
+def has_inactive_boards(connection: Connection, *, now: datetime) -> bool:
     """Return whether `close_inactive_boards` would close anything; reads few rows."""
-    query = select(sources.c.id).where(_is_inactive(now, settings)).limit(1)
+    query = select(sources.c.id).where(_is_inactive(now)).limit(1)
     return connection.execute(query).first() is not None
 
 
@@ -334,27 +334,25 @@ def lock_board(connection: Connection, source_id: str) -> None:
     lock_listings(connection)
 
 
-def close_inactive_boards(
-    connection: Connection, *, now: datetime, settings: Settings, actor: str = ACTOR, only: str | None = None
-) -> int:
+def close_inactive_boards(connection: Connection, *, now: datetime, actor: str = ACTOR, only: str | None = None) -> int:
     """Close listings that only inactive boards list, withdraw their matches; return the number.
 
     `only` restricts this to one board; every board is audited. The boards' links become unavailable, and their next
     poll is parsed in full even if its response is unchanged: so enabling a board brings back what it still lists.
     """
-    if not has_inactive_boards(connection, now=now, settings=settings):
+    if not has_inactive_boards(connection, now=now):
         return 0
     lock_listings(connection)
     columns = (sources.c.id, sources.c.status_reason, sources.c.last_success_at)
-    query = select(*columns).where(_is_inactive(now, settings)).order_by(sources.c.id)
+    query = select(*columns).where(_is_inactive(now)).order_by(sources.c.id)
     boards = connection.execute(query if only is None else query.where(sources.c.id == only))
     return sum(
         _close(connection, board, reason, last or now, now=now, actor=actor) for board, reason, last in boards.all()
     )
 
 
-def _is_inactive(now: datetime, settings: Settings) -> ColumnElement[bool]:
-    trusted_since = now - timedelta(seconds=settings.boards.stale_seconds)
+def _is_inactive(now: datetime) -> ColumnElement[bool]:
+    trusted_since = now - STALE_AFTER
     by_hand = ~func.coalesce(sources.c.status_reason, "").startswith(BY_FAILURES)
     return and_(
         sources.c.kind == Kind.JOB_BOARD.value,

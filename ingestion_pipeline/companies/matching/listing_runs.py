@@ -503,7 +503,7 @@ def settings_profile(settings: Settings) -> ProfileResult:
 
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
     """Return whether a run would evaluate or close anything; a bad profile evaluates none."""
-    if has_inactive_boards(connection, now=now, settings=settings) or expired_listings(connection, now=now):
+    if has_inactive_boards(connection, now=now) or expired_listings(connection, now=now):
         return True
     profile = settings_profile(settings)
     if isinstance(profile, BadProfile):
@@ -568,7 +568,7 @@ async def match_listings(
 def _close_ended(ctx: RunContext) -> int:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        return close_inactive_boards(connection, now=now, settings=ctx.settings) + close_expired(connection, now=now)
+        return close_inactive_boards(connection, now=now) + close_expired(connection, now=now)
 
 
 def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.pages.browser.chromium import BrowserLost, CdpSession
-from ingestion_pipeline.pages.http.fetcher import HopCheck, next_url, wire_url
+from ingestion_pipeline.pages.http.fetcher import MAX_REDIRECTS, HopCheck, next_url, wire_url
 from ingestion_pipeline.pages.http.request import status_error
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
@@ -52,9 +52,8 @@ class BrowserDocument:
         if self.navigations == 0:
             return
         url = next_url(self.url, url)
-        most = self._fetch.max_redirects
-        if self.navigations > most:
-            raise Permanent(f"{self._shown} redirects more than {most} times", code="redirects")
+        if self.navigations > MAX_REDIRECTS:
+            raise Permanent(f"{self._shown} redirects more than {MAX_REDIRECTS} times", code="redirects")
         if self._check_url is not None:
             self._check_url(url)
         self.url = url

@@ -276,6 +276,9 @@ Check = Callable[[str], Awaitable[None] | None]
 """Raises a `WorkError` if a redirect to the URL must not be followed; may wait for its turn."""
 
 
+MAX_REDIRECTS = 5  # of one page; refreshes of a page count, too
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
     """Limits of one page; `max_bytes` holds on the wire and again after inflating."""
@@ -284,7 +287,7 @@ class FetchLimits:
     max_ratio: int = 100
     deadline_seconds: float = 30.0
     slow_host_seconds: float = 5.0  # until the first byte, if the host's last request timed out
-    max_redirects: int = 5
+    max_redirects: int = MAX_REDIRECTS
     connect_seconds: float = 10.0
     blocked_for: timedelta = BLOCKED_FOR
 

@@ -44,6 +44,7 @@ from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transien
 from ingestion_pipeline.urls import BadUrl, host_of, request_url, without_credentials
 
 LONGEST_TURN = timedelta(seconds=5)  # how long a redirect may wait for another host
+YIELD_AFTER = timedelta(minutes=1)  # a host that others wait for for longer is given up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,7 +416,7 @@ class LeasedHosts:
                 connection, owner=self._worker.owner, now=now, lease=self._lease, next_allowed=next_allowed
             )
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
-        patience = timedelta(seconds=self._ctx.settings.hosts.yield_after_seconds)
+        patience = YIELD_AFTER
         self._yielding |= {host for host, since in waited_for.items() if now - since > patience}
         self._yielding |= {host for host in lost if host in self.visited or host in self._redirect_hosts}
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.pages.http.fetcher import HopCheck, Hops, HttpFetcher
+from ingestion_pipeline.pages.http.fetcher import MAX_REDIRECTS, HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch, host_turn
 from ingestion_pipeline.pages.visits.page import (
@@ -89,7 +89,6 @@ class PageVisitor:
     _: KW_ONLY
     markdown: bool = True
     render_again: timedelta = timedelta(days=1)
-    max_hops: int = 5
 
     async def visit(self, visit: PageVisit, *, now: datetime, check_url: HopCheck | None = None) -> PageAnswer:
         """Return the page if its text or links are new, else that it is unchanged.
@@ -103,7 +102,7 @@ class PageVisitor:
         if (known_page := visit.known_page) is not None and self._is_as_it_was(visit, known_page, now=now):
             validators = _Validators(known_page.etag, known_page.last_modified, known_page.served_hash)
             return _same(visit, known_page, validators, rendered_at=known_page.rendered_at)
-        served = await self._served(visit, Hops(visit.url, self.max_hops, check_url), now=now)
+        served = await self._served(visit, Hops(visit.url, MAX_REDIRECTS, check_url), now=now)
         shell: EmptyShell | None = None
         if isinstance(served, _Served):
             shell = _empty_shell_or_raise(served.page, served.read)
@@ -318,7 +317,6 @@ class PoliteVisitor:
             self.renderer and _PoliteRenderer(self.renderer, own, host, self.clock),
             markdown=snapshots.markdown,
             render_again=timedelta(seconds=snapshots.render_again_seconds),
-            max_hops=self.settings.fetch.max_redirects,
         )
 
         def check_url(url: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector
-from ingestion_pipeline.catalogs.detection.model_votes import NotDetected
+from ingestion_pipeline.catalogs.detection.model_votes import DetectionLimits, NotDetected
 from ingestion_pipeline.catalogs.detection.page_analysis import (
     PageAnalysis,
     analyze_page,
@@ -20,7 +20,6 @@ from ingestion_pipeline.catalogs.detection.page_analysis import (
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, entity_type
 from ingestion_pipeline.catalogs.recipes.next_pages import PageSource, follow_page, steps_of
 from ingestion_pipeline.catalogs.recipes.recipe import API_BASE, recipe_of
-from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.catalogs.course_pages import (
     PAGES_WITH_COURSES,
@@ -101,8 +100,8 @@ def test_paging_is_found_by_the_pager(links: dict[str, str], expected: object) -
     assert (paging and dict(paging.pagination)) == expected
 
 
-def detect(pages: SavedPages, path: str, settings: Detection | None = None, **changes: Any) -> FoundRecipe:
-    detector = RecipeDetector(fetcher=pages, settings=settings or Detection(), **changes)
+def detect(pages: SavedPages, path: str, limits: DetectionLimits | None = None, **changes: Any) -> FoundRecipe:
+    detector = RecipeDetector(fetcher=pages, limits=limits or DetectionLimits(), **changes)
     return asyncio.run(detector.detect(HOME + path))
 
 
@@ -271,7 +270,7 @@ def test_a_recipe_that_misses_most_categories_of_the_first_page_is_refused() -> 
 def test_at_least_three_categories_are_fetched_beyond_the_sample() -> None:
     pages = SavedPages(CategorizedSite().pages())
 
-    assert crawl_detected(pages, settings=Detection(samples=1)) == set(CategorizedSite().courses)
+    assert crawl_detected(pages, limits=DetectionLimits(samples=1)) == set(CategorizedSite().courses)
 
     categories = {url for url in pages.requested_urls if re.fullmatch(r"http://a.test/catalog/\w+", url)}
     assert len(categories) >= 4

@@ -9,6 +9,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.detection.detector import FoundRecipe, RecipeDetector, matching_links
 from ingestion_pipeline.catalogs.detection.model_votes import (
+    DetectionLimits,
     ModelVoters,
     NotDetected,
     checked_pagination,
@@ -22,7 +23,6 @@ from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedMode
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.settings.groups import Detection
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import model_calls
 from ingestion_pipeline_tests.catalogs.course_pages import expected_cases
@@ -77,7 +77,7 @@ def model_settings(settings: Settings, model: ScriptedModel) -> Settings:
     )
 
 
-FEW_VOTES = Detection(page_type_votes=2, pagination_votes=1, samples=2)
+FEW_VOTES = DetectionLimits(page_type_votes=2, pagination_votes=1, samples=2)
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
@@ -86,13 +86,13 @@ def detect_with_votes(
     settings: Settings,
     script: Callable[[ModelRequest], Say],
     site: Mapping[str, str] | None = None,
-    detection: Detection = FEW_VOTES,
+    detection: DetectionLimits = FEW_VOTES,
 ) -> tuple[FoundRecipe, ScriptedModel]:
     async def run(configured: Settings) -> FoundRecipe:
         async with ModelClient(store, configured) as client:
             detector = RecipeDetector(
                 fetcher=SavedPages(site or badge_site(), entity=BADGE),
-                settings=detection,
+                limits=detection,
                 entity=BADGE,
                 voters=ModelVoters(client, detection, source_id="catalog:x", entity=BADGE),
             )
@@ -106,7 +106,7 @@ def detect_with_votes(
 def test_a_model_decides_where_rules_are_not_sure(store: Store, settings: Settings) -> None:
     script = VoteScript(page_type=page_type_votes("LLLDLLLCLL"), pagination=[NO_LIST], links=[PATTERN])
 
-    votes = Detection(pagination_votes=2, samples=1)
+    votes = DetectionLimits(pagination_votes=2, samples=1)
 
     detected, model = detect_with_votes(store, settings, script, detection=votes)
 

@@ -159,16 +159,6 @@ def test_an_invented_required_value_is_requested_alone_three_times_then_flagged(
     assert problem_codes(reading) == ["flagged"]
 
 
-def test_the_number_of_repeated_requests_is_a_setting(store: Store, settings: Settings) -> None:
-    script = in_turn(answer_with(course_id="GRD-77"))
-    variables = {"INGESTION_EXTRACTION__ASKED_AGAIN": "1"}
-
-    reading, requests = read_with_model(store, settings, PAGE, script, **variables)
-
-    assert len(requests) == 2
-    assert reading.records[0].is_flagged
-
-
 def test_a_record_that_is_right_when_requested_alone_is_not_flagged(store: Store, settings: Settings) -> None:
     script = in_turn(answer_with(course_name="Ferns"), answer_with(course_name="Life of Pi"), GOOD_ANSWER)
 

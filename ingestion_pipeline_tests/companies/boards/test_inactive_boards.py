@@ -32,12 +32,12 @@ from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings, 
 
 
 def close_inactive(boards: Boards) -> int:
-    return boards.apply(close_inactive_boards, settings=boards.ctx.settings)
+    return boards.apply(close_inactive_boards)
 
 
 def has_inactive(boards: Boards) -> bool:
     with boards.store.read() as connection:
-        return has_inactive_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
+        return has_inactive_boards(connection, now=boards.clock.at)
 
 
 def disable_board(boards: Boards, source_id: str = ACME) -> None:
@@ -213,7 +213,7 @@ def run_scrape_step(boards: Boards) -> Any:
     with boards.store.begin() as connection:
         claim_filter = ClaimFilter(kind="scrape")
         claimed = claims.claim(connection, claim_filter, owner="w", limit=1, now=now, lease=timedelta(minutes=5))
-        move = run_scrape(connection, claimed[0], now=now, settings=boards.ctx.settings)
+        move = run_scrape(connection, claimed[0], now=now)
         claims.apply(connection, [move], now=now)
     return move
 
@@ -305,7 +305,7 @@ def run_until_done(boards: Boards, tmp_path: Path) -> tuple[list[set[str]], Any]
     for _ in range(6):
         boards.clock.advance(minutes=1)
         worker = Worker(boards.store, lease_seconds=300)
-        drain_scrapes(boards.store, worker, settings=boards.ctx.settings)
+        drain_scrapes(boards.store, worker)
         before = len(boards.web.requests)
         poll(boards.ctx, boards.web)
         listings.run()

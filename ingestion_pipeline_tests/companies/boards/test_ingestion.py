@@ -405,12 +405,11 @@ def test_a_drop_and_a_lost_field_are_different_findings(boards: Boards) -> None:
 
 def test_a_board_is_stale_after_two_weeks_without_success(boards: Boards) -> None:
     boards.start(jobs(1))
-    settings = boards.ctx.settings
 
     def stale_after(days: int) -> int:
         now = boards.clock.at + timedelta(days=days)
         with boards.store.read() as connection:
-            return len(checks.stale_boards(connection, now=now, settings=settings))
+            return len(checks.stale_boards(connection, now=now))
 
     assert (stale_after(13), stale_after(15)) == (0, 1)
 
@@ -423,7 +422,7 @@ def test_a_board_that_failures_disabled_is_a_finding(boards: Boards) -> None:
         boards.poll()
 
     with boards.store.read() as connection:
-        (finding,) = checks.stale_boards(connection, now=boards.clock.at, settings=boards.ctx.settings)
+        (finding,) = checks.stale_boards(connection, now=boards.clock.at)
     assert "5 failed polls" in finding.message
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import event, update
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.poll_handler import PollHandler, PollRunResult
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
+from ingestion_pipeline.pages.politeness import host_leases
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.source import Definition
@@ -276,14 +277,16 @@ def test_a_pause_is_stored_while_the_run_still_fetches_from_another_host(polls: 
 
 
 @pytest.mark.slow
-def test_a_host_that_other_runs_wait_for_is_released_to_them(polls: Polls, now: datetime) -> None:
+def test_a_host_that_other_runs_wait_for_is_released_to_them(
+    polls: Polls, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_leases, "YIELD_AFTER", timedelta(seconds=1))
     polls.store.clock = RunningClock(now)
     polls.add(*(a_source(name) for name in "123456789"))
     polls.web.routes |= {f"/{name}": a_feed(1) for name in "123456789"}
     ctx = with_settings(
         polls.ctx,
         hosts__delay_seconds="0.4",
-        hosts__yield_after_seconds="1",
         work__lease_seconds="3",  # long enough for a busy machine to begin at all
     )
 
