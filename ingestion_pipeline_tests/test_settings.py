@@ -236,7 +236,7 @@ def test_an_override_is_stored_and_audited(store: Store, now: datetime) -> None:
     assert settings == {"work.max_attempts": "6"}
     assert load_settings({}, settings).work.max_attempts == 6
     assert (row.value_type, row.updated_at) == ("int", now)
-    assert row.description == "attempts in all, first one included"
+    assert row.description == "attempts of a task, the first included"
     assert audit_rows(store) == [
         ("me", "settings.set", "work.max_attempts", {"from": None, "to": "5"}),
         ("me", "settings.set", "work.max_attempts", {"from": "5", "to": "6"}),
