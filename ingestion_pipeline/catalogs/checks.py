@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, or_, select
 
 from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionKind, ExtractionStatus, PageStatus
+from ingestion_pipeline.sources.source import QUARANTINED as HELD_BACK
 from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store.tables import datasets, extractions, pages
 
@@ -116,22 +117,29 @@ def unproved(connection: Connection, *, flagged_share: float) -> list[Finding]:
     ]
 
 
+def held_back(connection: Connection) -> dict[str, str]:
+    """Return why the last good data of a source stays, by source: held-back versions, else missing pages."""
+    reasons = {finding.subject: finding.message for finding in missing_pages(connection)}
+    for finding in quarantined(connection):
+        reasons[finding.subject] = f"{HELD_BACK}: {finding.message}; the last good data stays"
+    return reasons
+
+
 def quarantined(connection: Connection) -> list[Finding]:
     """Return each source with a held-back version, and why; its last good version is shown."""
-    query = held_back("source_id", "version", "extraction_id", "findings").order_by(datasets.c.source_id)
     return [
-        Finding(subject=row.source_id, message=held_reason(row.version, row.extraction_id, row.findings))
-        for row in connection.execute(query)
+        Finding(subject=row.source_id, message=_held_reason(row.version, row.extraction_id, row.findings))
+        for row in connection.execute(_quarantined_versions().order_by(datasets.c.source_id))
     ]
 
 
-def held_reason(version: int, extraction_id: int, findings: Sequence[Mapping[str, str]] | None) -> str:
+def _held_reason(version: int, extraction_id: int, findings: Sequence[Mapping[str, str]] | None) -> str:
     """Explain which version of a source is held back, and what the gates found."""
     messages = "; ".join([finding["message"] for finding in findings or []])
     return f"version {version} is held back: {messages}; extraction {extraction_id}"
 
 
-def held_back(*columns: str) -> Select[Any]:
+def _quarantined_versions() -> Select[Any, Any, Any, Any]:
     """Select datasets that are held back until somebody accepts them or an extraction does better.
 
     An extraction that finds the published version unchanged has done better, though it made none. A
@@ -141,19 +149,20 @@ def held_back(*columns: str) -> Select[Any]:
     is_newer = and_(after.c.version > datasets.c.version, after.c.status.in_([PUBLISHED, QUARANTINED]))
     is_confirmed = and_(after.c.status == PUBLISHED, after.c.confirmed_at >= datasets.c.created_at)
     is_over = exists().where(after.c.source_id == datasets.c.source_id, or_(is_newer, is_confirmed))
-    return select(*(datasets.c[name] for name in columns)).where(datasets.c.status == QUARANTINED, ~is_over)
+    columns = (datasets.c.source_id, datasets.c.version, datasets.c.extraction_id, datasets.c.findings)
+    return select(*columns).where(datasets.c.status == QUARANTINED, ~is_over)
 
 
 def missing_pages(connection: Connection) -> list[Finding]:
     """Return each source whose last extraction lacked pages that stated records, and how many."""
-    query = with_missing_pages().order_by(extractions.c.source_id)
+    query = _with_missing_pages().order_by(extractions.c.source_id)
     return [
-        Finding(subject=row.source_id, message=missing_reason(row.extraction_id, row.missing))
+        Finding(subject=row.source_id, message=_missing_reason(row.extraction_id, row.missing))
         for row in connection.execute(query)
     ]
 
 
-def missing_reason(extraction_id: int, count: int) -> str:
+def _missing_reason(extraction_id: int, count: int) -> str:
     """Explain how many pages an extraction lacks, and which command lists them."""
     pages = "1 page" if count == 1 else f"{count} pages"
     return (
@@ -162,7 +171,7 @@ def missing_reason(extraction_id: int, count: int) -> str:
     )
 
 
-def with_missing_pages() -> Select[Any, Any, Any]:
+def _with_missing_pages() -> Select[Any, Any, Any]:
     """Select the last ended extraction of each source, if pages are missing from it.
 
     While a new one is running the last one counts; a rerun says nothing about the source.
@@ -179,9 +188,9 @@ def with_missing_pages() -> Select[Any, Any, Any]:
     )
 
 
-def last_shown_at(source_id: ColumnElement[str]) -> ScalarSelect[datetime]:
-    """Select when a version of this source was last published, by extraction or operator."""
-    query = select(func.max(datasets.c.published_at)).where(
-        datasets.c.source_id == source_id, datasets.c.status == PUBLISHED
+def accepted_at(connection: Connection, source_ids: Select[str]) -> dict[str, datetime]:
+    """Return when a version of each of these sources was last published, by extraction or operator."""
+    query = select(datasets.c.source_id, func.max(datasets.c.published_at)).where(
+        datasets.c.source_id.in_(source_ids), datasets.c.status == PUBLISHED
     )
-    return query.scalar_subquery()
+    return {source_id: at for source_id, at in connection.execute(query.group_by(datasets.c.source_id)) if at}

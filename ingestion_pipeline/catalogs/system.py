@@ -199,4 +199,6 @@ SYSTEM = SystemSpec(
     ingesting=(EXTRACT_PAGE,),
     explained=EXPLAINED,
     notices=NOTICES,
+    held_back=checks.held_back,
+    accepted_at=checks.accepted_at,
 )

@@ -566,7 +566,8 @@ class SystemSpec:
     `requeue` has the functions for dead letters of tasks that need more than their own row. `ingesting` are the
     kinds of tasks that ingest what was fetched: polling pauses while too many of them wait. `explained` are the
     tables whose rows `ingest explain` explains. `notices` are the kinds that `write_notice` is called with, to which
-    recipients may subscribe.
+    recipients may subscribe. `held_back` returns why older data of a source is shown though its polls succeed: its
+    health is degraded. `accepted_at` returns when new data of the selected sources was last shown.
     """
 
     name: str
@@ -585,3 +586,5 @@ class SystemSpec:
     ingesting: tuple[str, ...] = ()
     explained: tuple[ExplainedTable, ...] = ()
     notices: tuple[str, ...] = ()
+    held_back: Callable[[Connection], Mapping[str, str]] | None = None
+    accepted_at: Callable[[Connection, Select[str]], Mapping[str, datetime]] | None = None

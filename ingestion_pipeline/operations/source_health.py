@@ -1,4 +1,4 @@
-"""Health of every source in one query, the details that reports add to it, and a heat map of how fresh sources are.
+"""Health of every source in a few queries, the details that reports add to it, and a heat map of how fresh sources are.
 
 On the map a few sources have a row each; many are grouped by kind and tier, so that the picture stays small.
 """
@@ -13,11 +13,10 @@ from functools import cache
 from io import BytesIO
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, case, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, true
 
-from ingestion_pipeline.catalogs.checks import held_back, held_reason, last_shown_at, missing_reason, with_missing_pages
 from ingestion_pipeline.extras import is_installed
-from ingestion_pipeline.registry import kind_specs
+from ingestion_pipeline.registry import kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.scheduling.tiers import (
@@ -85,8 +84,7 @@ def sources_to_review(connection: Connection, settings: Settings, *, now: dateti
     is_notable = or_(
         sources.c.failure_count > 0,
         sources.c.last_outcome.startswith(QUARANTINED),
-        sources.c.id.in_(held_back("source_id")),
-        sources.c.id.in_(select(with_missing_pages().subquery("incomplete").c.source_id)),
+        sources.c.id.in_(list(_held_back(connection))),
         sources.c.status != SourceStatus.ACTIVE.value,
         tasks.c.error_class == ErrorClass.RESOURCE.value,
         source_health.c.state != HealthState.WELL.value,
@@ -108,9 +106,17 @@ def _read_statuses(
     def wait(kind: str, tier: str) -> timedelta:
         return interval(Kind(kind), Tier(tier), settings)
 
+    @cache
+    def held_back() -> Mapping[str, str]:  # by no command that has no source: it loads the systems
+        return _held_back(connection)
+
+    @cache
+    def accepted_at() -> Mapping[str, datetime]:
+        return _accepted_at(connection)
+
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
-        facts = _facts(row, wait(row.kind, row.tier), STALE_FACTOR)
+        facts = _facts(row, wait(row.kind, row.tier), held_back().get(row.id), accepted_at().get(row.id))
         reported = NEVER_REPORTED
         if row.state is not None:
             reported = ReportedHealth(
@@ -128,9 +134,6 @@ _OF_A_SOURCE = (
 
 def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
     poll, reported = tasks.c, source_health.c
-    held = held_back("source_id", "version", "extraction_id", "findings").subquery("held")
-    incomplete = with_missing_pages().subquery("incomplete")
-    shown_at = case((reported.state != HealthState.WELL.value, last_shown_at(sources.c.id)))
     return (
         select(
             *(sources.c[name] for name in _OF_A_SOURCE),
@@ -143,22 +146,36 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
             reported.since,
             reported.changes,
             reported.success_before,
-            held.c.version.label("held"),
-            held.c.extraction_id.label("of"),
-            held.c.findings,
-            shown_at.label("shown_at"),
-            incomplete.c.extraction_id.label("incomplete"),
-            incomplete.c.missing,
         )
         .outerjoin(tasks, and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL))
         .outerjoin(source_health, source_health.c.source_id == sources.c.id)
-        .outerjoin(held, held.c.source_id == sources.c.id)
-        .outerjoin(incomplete, incomplete.c.source_id == sources.c.id)
         .where(*those)
     )
 
 
-def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 - a row
+def _held_back(connection: Connection) -> dict[str, str]:
+    """Return why systems show older data of some sources, by source."""
+    held_back: dict[str, str] = {}
+    for system in systems():
+        held_back |= {} if system.held_back is None else system.held_back(connection)
+    return held_back
+
+
+def _accepted_at(connection: Connection) -> dict[str, datetime]:
+    """Return when systems last showed new data of the sources that were reported as unhealthy."""
+    unhealthy = select(source_health.c.source_id).where(source_health.c.state != HealthState.WELL.value)
+    accepted_at: dict[str, datetime] = {}
+    for system in systems():
+        accepted_at |= {} if system.accepted_at is None else system.accepted_at(connection, unhealthy)
+    return accepted_at
+
+
+def _facts(
+    row: Any,  # noqa: ANN401 - a row
+    wait: timedelta,
+    held_back: str | None,
+    accepted_at: datetime | None,
+) -> Facts:
     return Facts(
         id=row.id,
         kind=Kind(row.kind),
@@ -171,14 +188,13 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
         last_success_at=row.last_success_at,
         created_at=row.created_at,
         interval=wait,
-        patience=wait * factor,
+        patience=wait * STALE_FACTOR,
         poll=None if row.poll is None else TaskStatus(row.poll),
         due_at=row.not_before,
         lease_until=row.lease_until,
         held_by=row.error_code if row.error_class == ErrorClass.RESOURCE.value else None,
-        held_back=None if row.held is None else held_reason(row.held, row.of, row.findings),
-        missing=None if row.missing is None else missing_reason(row.incomplete, row.missing),
-        shown_at=row.shown_at,
+        held_back=held_back,
+        accepted_at=accepted_at,
     )
 
 

@@ -70,9 +70,8 @@ SERVER_PAUSES = frozenset({"rate_limited", "robots_unavailable"})
 class Facts:
     """What is known of a source; `held_by` is the code of what holds its poll back, if anything.
 
-    `held_back` says which dataset of it is quarantined, and why; `missing` that its last crawl
-    lacked pages that stated records; `shown_at` is when a dataset was last published, by its
-    extraction or by an operator.
+    `held_back` is why its system shows older data though its polls succeed; `accepted_at` is when
+    data of it was last shown, after a poll or by an operator.
     """
 
     id: str
@@ -92,8 +91,7 @@ class Facts:
     lease_until: datetime | None
     held_by: str | None
     held_back: str | None = None
-    missing: str | None = None
-    shown_at: datetime | None = None
+    accepted_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +179,12 @@ def overdue(facts: Facts, now: datetime) -> timedelta:
 
 
 def _is_decided(facts: Facts, reported: ReportedHealth) -> bool:
-    """Return whether it was read since the report, or a quarantined dataset was published."""
+    """Return whether it was read since the report, or data that was held back was accepted."""
     if facts.last_success_at != reported.success_before:
         return True
-    if facts.shown_at is None or reported.since is None:
+    if facts.accepted_at is None or reported.since is None:
         return False
-    return reported.state is HealthState.DEGRADED and facts.shown_at >= reported.since
+    return reported.state is HealthState.DEGRADED and facts.accepted_at >= reported.since
 
 
 def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
@@ -194,9 +192,7 @@ def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
     if facts.last_outcome is not None and facts.last_outcome.startswith(QUARANTINED):
         return facts.last_outcome
     if facts.held_back is not None:
-        return f"{QUARANTINED}: {facts.held_back}; the last good data stays"
-    if facts.missing is not None:
-        return facts.missing
+        return facts.held_back
     # Its server keeps asking for pauses, without success for several intervals.
     is_without_success = now - (facts.last_success_at or facts.created_at) > facts.patience
     if facts.held_by in SERVER_PAUSES and is_without_success and age <= facts.interval:
