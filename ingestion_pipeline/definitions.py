@@ -12,9 +12,8 @@ from ingestion_pipeline.orchestration.assets import (
     sources,
 )
 from ingestion_pipeline.orchestration.automation import SCHEDULES, SENSORS
-from ingestion_pipeline.orchestration.checks import ASSET_CHECKS, CONTRACT_CHECKS, source_health
+from ingestion_pipeline.orchestration.checks import ASSET_CHECKS, CONTRACT_CHECKS, run_context, source_health
 from ingestion_pipeline.orchestration.jobs import EXTRACTION_JOBS, JOBS, notices
-from ingestion_pipeline.orchestration.runs import run_context
 
 
 def build_definitions() -> dg.Definitions:

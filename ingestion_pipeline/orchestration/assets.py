@@ -37,7 +37,6 @@ from ingestion_pipeline.orchestration.checks import (
     changed_checks,
     checks_of,
     column_schema,
-    evaluate_planned_checks,
     reported_checks,
     written_contracts,
 )
@@ -146,7 +145,6 @@ class Declaration(dg.Config):
 
 @dg.asset(
     name="sources",
-    hooks={evaluate_planned_checks},
     partitions_def=SOURCES,
     backfill_policy=MANY,
     group_name="sources",
@@ -422,7 +420,6 @@ def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
         ins={
             name: dg.AssetIn(dagster_type=dg.Nothing, partition_mapping=mapping) for name, mapping in mappings.items()
         },
-        hooks={evaluate_planned_checks},
         description=f"{asset.description} {_POLLED_BY}",
         metadata={"dagster/column_schema": column_schema(asset.name)},
     )(poll)
@@ -511,7 +508,6 @@ def _work_assets(system: str, spec: WorkSpec) -> dg.AssetsDefinition:
         partitions_def=SETS[kind],
         backfill_policy=MANY,
         can_subset=True,
-        hooks={evaluate_planned_checks},
     )
     def materialize(context: dg.AssetExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
         keys = requested_keys(context, kind.value)

@@ -26,6 +26,7 @@ from ingestion_pipeline.orchestration.assets import (
     POLLED_JOBS,
     WORK_JOBS,
 )
+from ingestion_pipeline.orchestration.checks import evaluate_planned_checks
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices, extraction_completion, maintain
 from ingestion_pipeline.orchestration.runs import SETS, SOURCES, RunContextParam, declared, differences, import_sources
 from ingestion_pipeline.registry import ingesting_kinds
@@ -327,8 +328,8 @@ def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam
     default_status=RUNNING,
     minimum_interval_seconds=10,
     description=(
-        "Claims of a failed run are released at once; the failure is in the audit log, and the"
-        " first of a job in an hour is notified."
+        "Claims of a failed run are released at once, and its checks evaluated. The failure is in the audit log, and"
+        " the first of a job in an hour is notified."
     ),
 )
 def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextParam) -> None:
@@ -336,6 +337,7 @@ def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextPar
     run = context.dagster_run
     job = _shown_job(run)
     freed = runs.release_run(run_context.store, run_id=run.run_id)
+    evaluate_planned_checks(context.instance, run_context, run.run_id)  # of a killed one: it could not
     with run_context.store.begin() as connection:
         now = run_context.store.clock.now(connection)
         audit(

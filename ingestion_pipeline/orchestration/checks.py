@@ -5,7 +5,7 @@ run, else the newest rows; `maintain` checks the newest rows of every asset and 
 writes rows checks only these, row by row: importing pandas alone costs more than most polls.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Connection
 
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import AssetCheck, ColumnType, Contract, moment, picture, plain, rounded_usd
@@ -40,7 +41,14 @@ from ingestion_pipeline.operations.source_health import (
     source_statuses,
     store_states,
 )
-from ingestion_pipeline.orchestration.runs import OWNERS, RunContextParam, in_sync, whole_run
+from ingestion_pipeline.orchestration.runs import (
+    OWNERS,
+    PARENTS,
+    RunContextParam,
+    in_sync,
+    register_partition,
+    whole_run,
+)
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.files import read_folder
@@ -324,13 +332,22 @@ def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]
         return findings(contract, cases_of(rows, contract))
 
 
-@dg.failure_hook(required_resource_keys={"run_context"})
-def evaluate_planned_checks(context: dg.HookContext) -> None:
-    """Report the checks that the failed run planned: Dagster would show each of them as failed to execute."""
-    ctx, instance = context.resources.run_context, context.instance
-    planned = instance.get_records_for_run(
-        context.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED
-    ).records
+@dg.resource(description="The run context: database, settings, content store and systems, for the whole run.")
+def run_context(context: dg.InitResourceContext) -> Generator[RunContext]:
+    """Yield the run context; settings are read once per run, or per tick of a sensor."""
+    run_id = context.run.run_id if context.run else None
+    with open_run_context(run_id=run_id) as ctx:
+        register_partition(context, ctx)
+        try:
+            yield ctx
+        finally:
+            if run_id is not None and context.instance is not None:
+                evaluate_planned_checks(context.instance, ctx, run_id)
+
+
+def evaluate_planned_checks(instance: dg.DagsterInstance, ctx: RunContext, run_id: str) -> None:
+    """Report the checks that a failed or cancelled run left: Dagster would show each as failed to execute."""
+    planned = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED).records
     for record in planned:
         event = record.event_log_entry.dagster_event
         if event is None:
@@ -363,11 +380,10 @@ REASON_CHARS = 160
 
 @dg.asset(
     name=HEALTH,
-    hooks={evaluate_planned_checks},
     group_name="sources",
     kinds={"sql"},
     owners=OWNERS,
-    deps=["sources"],
+    deps=PARENTS[HEALTH],
     description=(
         "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
         " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
@@ -381,7 +397,7 @@ def source_health(context: dg.AssetExecutionContext, run_context: RunContextPara
     with whole_run(run_context, run_id=run.run_id, job=run.job_name):
         with run_context.store.begin() as connection:
             record_health_changes(connection, run_context.settings, run_context.store.clock.now(connection))
-        return dg.MaterializeResult(metadata=health_metadata(measure_health(run_context)))
+        return dg.MaterializeResult(metadata=health_metadata(measure_health(run_context)), tags=in_sync(HEALTH))
 
 
 def refreshed(

@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_channels
 from ingestion_pipeline.catalogs import extraction_control
 from ingestion_pipeline.catalogs.catalog_runs import dataset_reports, start_now
-from ingestion_pipeline.catalogs.datasets.finishing import Ended, has_finishable, running, update_completions
+from ingestion_pipeline.catalogs.datasets.finishing import Ended, running, update_completions, without_tasks
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
@@ -36,7 +36,6 @@ from ingestion_pipeline.orchestration.checks import (
     changed_contracts,
     checks_of,
     column_schema,
-    evaluate_planned_checks,
     published_items,
     refreshed,
 )
@@ -46,6 +45,7 @@ from ingestion_pipeline.orchestration.runs import (
     AnyEvent,
     RunContextParam,
     declared,
+    in_sync,
     register_keys,
     set_names,
     whole_run,
@@ -227,11 +227,10 @@ def add_source() -> None:
 
 @dg.asset(
     name="notices",
-    hooks={evaluate_planned_checks},
     group_name="notices",
     kinds={"http", "sql"},
     owners=OWNERS,
-    deps=["chapters"],
+    deps=runs.PARENTS["notices"],
     description=(
         "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
         " and delivers what is due: by webhook, mail or your own services, within the limits of"
@@ -261,7 +260,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
     metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
     if done.delay_seconds is not None:
         metadata["median_delay_seconds"] = dg.MetadataValue.float(round(done.delay_seconds, 1))
-    return dg.MaterializeResult(metadata=metadata)
+    return dg.MaterializeResult(metadata=metadata, tags=in_sync("notices"))
 
 
 async def _deliver(ctx: RunContext, worker: Worker) -> Delivered:
@@ -561,20 +560,45 @@ def control_extraction() -> None:
 )
 def extraction_completion(
     context: dg.SensorEvaluationContext, run_context: RunContextParam
-) -> dg.RunRequest | dg.SkipReason:
-    """Request a run when an extraction can be finished, or when progress was not counted for ten minutes."""
+) -> dg.SensorResult | dg.SkipReason:
+    """Request a run when an extraction may finish, or when progress was not counted for ten minutes.
+
+    One that does not finish then is checked after its quiet time, and every ten minutes: a check changes nothing
+    while pages are left without a task.
+    """
     with run_context.store.read() as connection:
         now, count = run_context.store.clock.now(connection), len(running(connection))
-        is_finishable = has_finishable(connection)
+        may_finish = without_tasks(connection)
     if not count:
         return dg.SkipReason("no extraction is running")
     looking = dg.RunsFilter(job_name=complete_extractions.name, statuses=list(WAITING))
     if context.instance.get_runs_count(looking):
         return dg.SkipReason("a run is checking them already")
-    recent = dg.RunsFilter(job_name=complete_extractions.name, created_after=now - timedelta(seconds=PROGRESS_SECONDS))
-    if not is_finishable and context.instance.get_runs_count(recent):
-        return dg.SkipReason(f"pages of {count} running extractions still wait")
-    return dg.RunRequest(run_key=f"completion:{now:%Y%m%dT%H%M%S}")
+    before = _Requested.model_validate_json(context.cursor) if context.cursor else None
+    after = _next_check(before, may_finish, now=now, quiet_seconds=run_context.settings.extraction.quiet_seconds)
+    if after.at != now:
+        reason = f"{count} running extractions were checked, and are checked again within ten minutes"
+        return dg.SensorResult(skip_reason=reason, cursor=after.model_dump_json())
+    request = dg.RunRequest(run_key=f"completion:{now:%Y%m%dT%H%M%S}")
+    return dg.SensorResult(run_requests=[request], cursor=after.model_dump_json())
+
+
+class _Requested(BaseModel):
+    """The last run that the sensor requested, and the extractions without tasks: when one was last added to them."""
+
+    at: datetime
+    may_finish: list[int]
+    since: datetime
+
+
+def _next_check(before: _Requested | None, may_finish: list[int], *, now: datetime, quiet_seconds: float) -> _Requested:
+    """Return the request that is due now, else the last one."""
+    if before is None or set(may_finish) - set(before.may_finish):
+        return _Requested(at=now, may_finish=may_finish, since=now)
+    quiet_at = before.since + timedelta(seconds=quiet_seconds)
+    is_quiet = bool(may_finish) and before.at < quiet_at <= now
+    is_due = is_quiet or now - before.at >= timedelta(seconds=PROGRESS_SECONDS)
+    return _Requested(at=now if is_due else before.at, may_finish=may_finish, since=before.since)
 
 
 EXTRACTION_JOBS: list[Any] = [complete_extractions, control_extraction]

@@ -28,7 +28,6 @@ from dagster_shared.error import SerializableErrorInfo
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, Markdown, Url
@@ -162,15 +161,7 @@ OWNERS = ["team:ingestion"]
 RunContextParam = dg.ResourceParam[RunContext]
 
 
-@dg.resource(description="The run context: database, settings, content store and systems, for the whole run.")
-def run_context(context: dg.InitResourceContext) -> Generator[RunContext]:
-    """Yield the run context; settings are read once per run, or per tick of a sensor."""
-    with open_run_context(run_id=context.run.run_id if context.run else None) as ctx:
-        _register_partition(context, ctx)
-        yield ctx
-
-
-def _register_partition(context: dg.InitResourceContext, ctx: RunContext) -> None:
+def register_partition(context: dg.InitResourceContext, ctx: RunContext) -> None:
     """Register the run's partition: Dagster checks it first, and no sensor may have registered it yet."""
     key = context.run.tags.get(PARTITION) if context.run else None
     if key is None or context.instance is None:
@@ -257,6 +248,8 @@ def release_run(store: Store, *, run_id: str) -> int:
 PARENTS: dict[str, tuple[str, ...]] = {
     **{spec.asset.name: spec.asset.after for spec in kind_specs().values() if spec.asset is not None},
     **{asset.name: (asset.after,) for system in systems() for spec in system.work for asset in spec.assets},
+    "notices": ("chapters", "datasets", "job_matches"),
+    "source_health": ("sources",),
 }
 
 
@@ -266,7 +259,7 @@ def in_sync(asset: str) -> dict[str, str]:
     Without them the UI compares times, and shows "Unsynced" on whatever is older than its source's row.
     """
     tags = {CODE_VERSION_TAG: "store"}
-    for parent in map(dg.AssetKey, PARENTS.get(asset, ("sources",))):
+    for parent in map(dg.AssetKey, PARENTS[asset]):
         tags[get_input_data_version_tag(parent)] = DEFAULT_DATA_VERSION.value
         tags[get_input_event_pointer_tag(parent)] = NULL_EVENT_POINTER
     return tags

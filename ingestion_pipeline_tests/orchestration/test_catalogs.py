@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 import pytest
+import time_machine
 
 from ingestion_pipeline.bootstrap import open_run_context
+from ingestion_pipeline.orchestration.jobs import TICK_SECONDS
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import pages, tasks
+from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.catalog_extractions import (
     LINKS,
     CatalogHarness,
@@ -32,7 +35,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
     materialized,
     source_file,
 )
-from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
+from ingestion_pipeline_tests.orchestration.test_single_sources import materialize, unevaluated_checks
 from ingestion_pipeline_tests.pages.browser_sessions import browser_path
 
 pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
@@ -333,15 +336,35 @@ def test_a_check_is_requested_when_no_page_waits_and_seldom_while_some_do(instal
         catalog.add_task(id_, "/c/1", "fetch_page")
         first = installation.tick_sensor("extraction_completion")
         installation.run_job("complete_extractions")
-        waiting = installation.tick_sensor("extraction_completion")
+        waiting = installation.tick_sensor("extraction_completion", cursor=first.cursor)
         [task] = catalog.rows(tasks, kind="fetch_page")
         catalog.update_row(tasks, task.id, status="SUCCESS")
 
-        finishable = installation.tick_sensor("extraction_completion")
+        finishable = installation.tick_sensor("extraction_completion", cursor=waiting.cursor)
 
     assert len(first.run_requests) == 1
-    assert (waiting.run_requests, waiting.skip_message) == ([], "pages of 1 running extractions still wait")
+    assert not waiting.run_requests
+    assert "checked again within ten minutes" in waiting.skip_message
     assert len(finishable.run_requests) == 1
+
+
+@pytest.mark.parametrize("quiet_seconds", ["0", "300"])
+def test_an_extraction_that_cannot_finish_requests_a_few_runs_an_hour(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, quiet_seconds: str
+) -> None:
+    monkeypatch.setenv("INGESTION_EXTRACTION__QUIET_SECONDS", quiet_seconds)
+    an_extraction(installation, 0, status="WAITING")  # without a task
+    requests: list[dg.RunRequest] = []
+    cursor: str | None = None
+
+    with time_machine.travel(NOON, tick=False) as clock:
+        for _ in range(0, 3_600, TICK_SECONDS):
+            tick = installation.tick_sensor("extraction_completion", cursor=cursor)
+            requests += tick.run_requests
+            cursor = tick.cursor
+            clock.shift(TICK_SECONDS)
+
+    assert 6 <= len(requests) <= 8
 
 
 def test_the_requested_job_finishes_an_extraction_and_materializes_its_dataset(installation: Installation) -> None:
@@ -457,6 +480,19 @@ def test_a_finished_catalogue_is_materialized_again_and_says_that_nothing_waits(
         assert SHOP in materialized(result, asset)
         lines = [entry.user_message for entry in installation.instance.all_logs(result.run_id)]
         assert [line for line in lines if line.startswith("nothing waits: ")]
+
+
+def test_a_cancelled_run_leaves_every_check_with_a_result(installation: Installation, web: FakeWeb) -> None:
+    async def stop(_: asyncio.StreamWriter) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    web.routes["/"] = stop
+    installation.tick_sensor("new_sources")
+
+    cancelled = materialize("pages", installation.instance, tags={PARTITION: SHOP})
+
+    assert not cancelled.success
+    assert unevaluated_checks("pages", installation.instance) == set()
 
 
 def test_a_cancelled_run_says_how_to_cancel_its_extraction(installation: Installation, web: FakeWeb) -> None:

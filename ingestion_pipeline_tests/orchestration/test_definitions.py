@@ -475,7 +475,6 @@ def test_the_lineage_connects_companies_with_matches_and_chapters_with_notices()
 
     assert dg.AssetKey("companies") in parents["job_listings"]
     assert parents["job_matches"] == {dg.AssetKey("job_listings")}
-    assert parents["notices"] == {dg.AssetKey("chapters")}
+    assert parents["notices"] == {dg.AssetKey("chapters"), dg.AssetKey("datasets"), dg.AssetKey("job_matches")}
     for name, keys in parents.items():
-        if name not in ("sources", "notices"):
-            assert {key.to_user_string() for key in keys} == set(runs.PARENTS.get(name, ("sources",)))
+        assert {key.to_user_string() for key in keys} == set(runs.PARENTS.get(name, ()))

@@ -1,14 +1,19 @@
 """Manual runs of a single source: `ingest_series` and the assets, by partition keys."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import dagster as dg
 import pytest
-from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.definitions.data_version import DATA_VERSION_TAG, CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.orchestration.runs import QUIET
+from ingestion_pipeline.engine.system_spec import AssetEvent
+from ingestion_pipeline.orchestration.automation import run_failures
+from ingestion_pipeline.orchestration.runs import PARENTS, QUIET, SETS, SOURCES, asset_event
 from ingestion_pipeline.orchestration.runs import run_job as run_command_job
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline_tests.orchestration.installation import (
@@ -35,11 +40,39 @@ REPOSITORY_GRAPH = defs.get_repository_def().asset_graph
 
 def materialize(asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
     """As the button does it: the asset and its checks."""
+    return asset_job(asset).execute_in_process(instance=instance, tags=tags, run_config=QUIET, raise_on_error=False)
+
+
+def asset_job(asset: str) -> dg.JobDefinition:
     job = defs.get_repository_def().get_implicit_job_def_for_assets([dg.AssetKey(asset)])
     assert job is not None
-    return job.get_subset(asset_selection={dg.AssetKey(asset)}).execute_in_process(
-        instance=instance, tags=tags, run_config=QUIET, raise_on_error=False
-    )
+    return job.get_subset(asset_selection={dg.AssetKey(asset)})
+
+
+def unevaluated_checks(asset: str, instance: dg.DagsterInstance) -> set[dg.AssetCheckKey]:
+    """Return the asset's checks that no run evaluated, or that the last run only planned."""
+    keys = REPOSITORY_GRAPH.get_check_keys_for_assets({dg.AssetKey(asset)})
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    planned = {key for key, record in latest.items() if record.status is AssetCheckExecutionRecordStatus.PLANNED}
+    return planned | (set(keys) - set(latest))
+
+
+def add_partition(key: str, instance: dg.DagsterInstance) -> None:
+    for definition in (SOURCES, *SETS.values()):
+        instance.add_dynamic_partitions(str(definition.name), [key])
+
+
+def add_parents(asset: str, key: str, instance: dg.DagsterInstance, *, version: str) -> None:
+    """Materialize each parent, as a step does it: with a data version of its own."""
+    for parent in PARENTS[asset]:
+        tags = {DATA_VERSION_TAG: version}
+        instance.report_runless_asset_event(dg.AssetMaterialization(parent, partition=key, tags=tags))
+
+
+def stale_causes(asset: str, partition: str | None, instance: dg.DagsterInstance) -> Sequence[Any]:
+    """Return why the UI shows the asset as unsynced."""
+    resolver = CachingStaleStatusResolver(instance, REPOSITORY_GRAPH, LoadingContextForTest(instance))
+    return resolver.get_stale_causes(dg.AssetKey(asset), partition)
 
 
 def test_a_single_source_is_polled_although_it_is_not_due(installation: Installation, site: DemoSite) -> None:
@@ -233,10 +266,31 @@ def test_a_failed_materialization_leaves_every_check_with_a_result(installation:
     failed = materialize("chapters", installation.instance, tags={PARTITION: BROKEN})
 
     assert not failed.success
-    keys = REPOSITORY_GRAPH.get_check_keys_for_assets({dg.AssetKey("chapters")})
-    latest = installation.instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
-    planned = {key for key, record in latest.items() if record.status is AssetCheckExecutionRecordStatus.PLANNED}
-    assert (set(latest), planned) == (set(keys), set())
+    assert unevaluated_checks("chapters", installation.instance) == set()
+
+
+@pytest.mark.parametrize("asset", ["pages", "website_analysis", "job_matches"])
+def test_a_run_that_fails_at_once_leaves_every_check_with_a_result(installation: Installation, asset: str) -> None:
+    failed = materialize(asset, installation.instance, tags={PARTITION: "catalog:nobody"})
+
+    assert not failed.success
+    assert unevaluated_checks(asset, installation.instance) == set()
+
+
+def test_the_checks_of_a_killed_run_are_evaluated_by_the_sensor(installation: Installation) -> None:
+    instance = installation.instance
+    run = instance.create_run_for_job(asset_job("chapters"), asset_selection=frozenset({dg.AssetKey("chapters")}))
+    planned = unevaluated_checks("chapters", instance)
+    event = instance.report_run_failed(run)
+    context = dg.build_run_status_sensor_context(
+        sensor_name="run_failures", dagster_instance=instance, dagster_run=run, dagster_event=event
+    ).for_run_failure()
+
+    with installation.open() as ctx:
+        run_failures(context, run_context=ctx)
+
+    assert planned
+    assert unevaluated_checks("chapters", instance) == set()
 
 
 def test_a_source_polled_after_its_declaration_is_in_sync_with_it(installation: Installation, site: DemoSite) -> None:
@@ -245,11 +299,30 @@ def test_a_source_polled_after_its_declaration_is_in_sync_with_it(installation: 
     installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE})
     materialize("sources", installation.instance, tags={PARTITION: LIGHTHOUSE})
 
-    loading_context = LoadingContextForTest(installation.instance)
-    resolver = CachingStaleStatusResolver(installation.instance, REPOSITORY_GRAPH, loading_context)
-    causes = resolver.get_stale_causes(dg.AssetKey("chapters"), LIGHTHOUSE)
+    assert stale_causes("chapters", LIGHTHOUSE, installation.instance) == []
 
-    assert causes == []
+
+@pytest.mark.parametrize("asset", ["notices", "source_health"])
+def test_an_asset_of_all_sources_is_in_sync_with_newer_parents(installation: Installation, asset: str) -> None:
+    add_partition("key", installation.instance)
+    add_parents(asset, "key", installation.instance, version="1")
+    assert materialize(asset, installation.instance, tags={}).success
+
+    add_parents(asset, "key", installation.instance, version="2")
+
+    assert stale_causes(asset, None, installation.instance) == []
+
+
+@pytest.mark.parametrize("asset", sorted(PARENTS.keys() - {"notices", "source_health"}))
+def test_the_event_of_an_asset_is_in_sync_with_newer_parents(installation: Installation, asset: str) -> None:
+    instance = installation.instance
+    add_partition("key", instance)
+    add_parents(asset, "key", instance, version="1")
+    instance.report_runless_asset_event(asset_event(AssetEvent(asset=asset, partition="key", metadata={})))
+
+    add_parents(asset, "key", instance, version="2")
+
+    assert stale_causes(asset, "key", instance) == []
 
 
 def test_a_run_of_a_command_is_listed_with_the_jobs_of_the_code_location(installation: Installation) -> None:

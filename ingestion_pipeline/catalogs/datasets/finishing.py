@@ -622,8 +622,8 @@ def _check(
     return len(changed), finishes
 
 
-def has_finishable(connection: Connection) -> bool:
-    """Return whether a running extraction has no task left that waits or runs."""
+def without_tasks(connection: Connection) -> list[int]:
+    """Return the running extractions without a task that waits or runs, the oldest first."""
     waits = (
         select(tasks.c.id)
         .where(
@@ -634,7 +634,8 @@ def has_finishable(connection: Connection) -> bool:
         )
         .correlate(extractions)
     )
-    return connection.scalar(select(extractions.c.id).where(CRAWLING, ~waits.exists()).limit(1)) is not None
+    query = select(extractions.c.id).where(CRAWLING, ~waits.exists()).order_by(extractions.c.id)
+    return list(connection.execute(query).scalars())
 
 
 def _pending(connection: Connection, active: Sequence[Row[Any]]) -> dict[int, datetime | None]:
