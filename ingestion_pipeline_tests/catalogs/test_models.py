@@ -102,7 +102,7 @@ def test_selectors_are_learned_again_after_a_change_of_layout(school: School) ->
     assert school.crawl_with_model() == 4
     [after] = school.selector_rows
     assert after.selectors != before.selectors
-    assert after.selectors["course_description"] == "section.text"
+    assert after.selectors["course_description"][0] == "section.text"
 
     school.serve_courses(autumn_layout, 1, 2, 3, 4, 5, 6)
     assert school.crawl_with_model() == 0
@@ -184,7 +184,7 @@ def subject(store: Store) -> SelectorScope:
 
 
 def save_selectors(store: Store, subject: SelectorScope, css: str = "b", *, minutes: int = 0) -> LearnedSelectors:
-    fields = tuple((name, css) for name in COURSE.required)
+    fields = tuple((name, (css,)) for name in COURSE.required)
     now = NOON + timedelta(minutes=minutes)
     with store.begin() as connection:
         return learned.save_learned(

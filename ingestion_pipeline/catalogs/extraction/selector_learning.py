@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, FieldKind, SingleGoesToMax
 from ingestion_pipeline.catalogs.extraction.record import FieldValue
 from ingestion_pipeline.catalogs.extraction.source_selectors import (
     AFTER_LABEL,
+    MAX_VOTERS,
     Selectors,
     candidate_from_texts,
     candidate_in,
     has_single_text,
     is_labelled,
+    label_of,
+    labelled_text,
+    node_texts,
     records_by_learned,
     unproved_records,
 )
@@ -294,11 +298,12 @@ def _selectors_around(
 MIN_EXAMPLES = 3  # pages, or records of one page
 MIN_OPTIONAL_SHARE = 0.9
 MAX_BODY_CHARACTERS = 1_000_000
-MAX_TRIED = 40  # selectors of one field
+MAX_TRIED = 80  # selectors of one field
 MAX_COMPARED = 30  # records per candidate; the result is checked on all
 _EXAMPLES_PER_FIELD = 3  # records whose elements are searched
 _SHORT = 120  # characters; a number or a choice has a short text
 _MAX_VALUE_ELEMENTS = 12  # elements with the same text, mostly nested
+_MAX_PLACE, _MAX_PLACES = 8, 2  # of a text in its element
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +331,8 @@ def learn_selectors(kind: EntityType, training_pages: Sequence[TrainingPage]) ->
         return None
     for css in containers(parsed_pages, _required(kind)):
         found_examples = examples(parsed_pages, css, _required(kind))
-        fields = _fields(kind, found_examples[:MAX_COMPARED]) if found_examples else None
+        voters = 1 if css else MAX_VOTERS  # the blocks of a list are alike
+        fields = _fields(kind, found_examples[:MAX_COMPARED], voters) if found_examples else None
         if fields:
             learned = Selectors(record=css, fields=tuple(fields.items()))
             if _reproduces(kind, learned, parsed_pages):
@@ -350,18 +356,16 @@ def _parse_pages(kind: EntityType, training_pages: Sequence[TrainingPage]) -> li
     return parsed_pages if all(parsed.elements for parsed in parsed_pages) else []
 
 
-def _fields(kind: EntityType, examples: Sequence[Example]) -> dict[str, str] | None:
-    """Return the best selector of each field; None if a required one has none."""
-    chosen: dict[str, str] = {}
+def _fields(kind: EntityType, examples: Sequence[Example], most: int) -> dict[str, tuple[str, ...]] | None:
+    """Return the best selectors of each field; None if a required one has none."""
+    chosen: dict[str, tuple[str, ...]] = {}
     for name in _in_order(kind):
         if all(_agrees(kind, chosen, name, example) for example in examples):
             continue  # always absent, or filled by a rule of the type
-        css = next(
-            (css for css in _field_selectors(kind, name, examples) if _finds_field(kind, chosen, name, css, examples)),
-            None,
-        )
-        if css is not None:
-            chosen[name] = css
+        candidates = _field_selectors(kind, name, examples, most)
+        finding = (css for css in candidates if _finds_field(kind, chosen, name, css, examples))
+        if voters := tuple(islice(finding, most)):
+            chosen[name] = voters if len(voters) > 2 else voters[:1]  # noqa: PLR2004 - two cannot have a majority
         elif name in _required(kind):
             return None
     return chosen
@@ -375,7 +379,7 @@ def _in_order(kind: EntityType) -> list[str]:
     return sorted(names, key=lambda name: (name not in required, name not in upper))
 
 
-def _field_selectors(kind: EntityType, name: str, examples: Sequence[Example]) -> list[str]:
+def _field_selectors(kind: EntityType, name: str, examples: Sequence[Example], most: int) -> list[str]:
     """Return CSS that finds the field in some records: the most frequent first, then by rank."""
     different: dict[FieldValue, Example] = {}  # different values tell the field's place from others
     for example in examples:
@@ -383,18 +387,20 @@ def _field_selectors(kind: EntityType, name: str, examples: Sequence[Example]) -
             different.setdefault(value, example)
     ranks: dict[str, tuple[int, int]] = {}
     for example in list(different.values())[:_EXAMPLES_PER_FIELD]:
-        for css, rank in _field_selectors_in(kind, name, example).items():
+        for css, rank in _field_selectors_in(kind, name, example, most).items():
             count, least = ranks.get(css, (0, rank))
             ranks[css] = (count - 1, min(rank, least))
     return sorted(ranks, key=lambda css: (*ranks[css], len(css), css))[:MAX_TRIED]
 
 
-def _field_selectors_in(kind: EntityType, name: str, example: Example) -> dict[str, int]:
+def _field_selectors_in(kind: EntityType, name: str, example: Example, most: int) -> dict[str, int]:
     elements, suffix = _value_elements(kind, name, example.values[name], example.inside)
     ranks: dict[str, int] = {}
     for element in elements:
         for rank, css in selectors_for(element, example.block):
             ranks[css + suffix] = min(rank, ranks.get(css + suffix, rank))
+    for rank, css in _part_selectors(kind, name, example) if most > 1 or not ranks else ():
+        ranks[css] = min(rank, ranks.get(css, rank))
     return ranks
 
 
@@ -409,28 +415,61 @@ def _value_elements(
         matching = [element for element in inside if element.text == text]
     else:
         short = (element for element in inside if 0 < len(element.text) <= _SHORT)
-        matching = [
-            element
-            for element in short
-            if candidate_from_texts(kind, {name: fragment_text(element.node.html or "")}).fields.get(name) == value
-        ]
+        matching = [element for element in short if _states(kind, name, fragment_text(element.node.html or ""), value)]
     if not matching and field_kind is FieldKind.TEXT and isinstance(value, str):
         matching, suffix = [element for element in inside if is_labelled(element.text, text)], AFTER_LABEL
     shortest = sorted(matching, key=lambda element: (len(element.text), element.place))
     return shortest[:_MAX_VALUE_ELEMENTS], suffix
 
 
-def _finds_field(kind: EntityType, chosen: dict[str, str], name: str, css: str, examples: Sequence[Example]) -> bool:
+def _states(kind: EntityType, name: str, text: str, value: FieldValue | None) -> bool:
+    return _normal(candidate_from_texts(kind, {name: text}).fields.get(name)) == _normal(value)
+
+
+def _part_selectors(kind: EntityType, name: str, example: Example) -> Iterator[tuple[int, str]]:
+    """Yield selectors of the value as a part of an element's text: after a label, or by its place among the others."""
+    value = example.values[name]
+    if isinstance(value, bool) or kind.field(name).derived:
+        return
+    texts = node_texts(example.block.node)
+    stating = {text for text in set(texts) if len(text) <= MAX_TEXT and _states(kind, name, text, value)}
+    for before, text in pairwise(["", *texts]):
+        own_label, own_text = labelled_text(text)
+        label = before if text in stating else own_label if _states(kind, name, own_text, value) else ""
+        if _LABEL.fullmatch(label_of(label)):
+            yield 1, f'::text-after("{label_of(label)}")'
+    words = {without_whitespace(text) for text in stating}
+    around = [element for element in example.inside if any(word in element.text for word in words)]
+    for element in sorted(around, key=lambda element: (len(element.text), element.place))[:_MAX_VALUE_ELEMENTS]:
+        yield from _placed(element, example.block, stating)
+
+
+def _placed(element: PageElement, top: PageElement, stating: Set[str]) -> Iterator[tuple[int, str]]:
+    """Yield selectors of the places of these texts in the element, from its start and from its end."""
+    texts = node_texts(element.node)
+    places = [at for at, text in enumerate(texts) if text in stating]
+    if len(texts) == 1:
+        return  # the element's own selectors find it
+    for rank, css in selectors_for(element, top):
+        for at in places[:_MAX_PLACES]:
+            for place in (at + 1, at - len(texts)):
+                if abs(place) <= _MAX_PLACE:
+                    yield rank + 2, f"{css}::text({place})"
+
+
+def _finds_field(
+    kind: EntityType, chosen: dict[str, tuple[str, ...]], name: str, css: str, examples: Sequence[Example]
+) -> bool:
     """Return whether the selector finds the field: always if required, else nearly always."""
     if name in kind.key_fields and not all(has_single_text(example.block.node, css) for example in examples):
         return False
     stated = sum(example.values.get(name) is not None for example in examples)
     allowed = 0 if name in _required(kind) else int(stated * (1 - MIN_OPTIONAL_SHARE) + 1e-9)
-    wrong = (example for example in examples if not _agrees(kind, chosen | {name: css}, name, example))
+    wrong = (example for example in examples if not _agrees(kind, chosen | {name: (css,)}, name, example))
     return next(islice(wrong, allowed, None), None) is None
 
 
-def _agrees(kind: EntityType, chosen: dict[str, str], name: str, example: Example) -> bool:
+def _agrees(kind: EntityType, chosen: dict[str, tuple[str, ...]], name: str, example: Example) -> bool:
     if name not in example.values:
         return True
     selectors = Selectors(record=None, fields=tuple(chosen.items()))

@@ -1,12 +1,15 @@
 """The entity and selectors of a source, configured or learned: extract records by them, and hash what reads its pages.
 
-`record` is the element around one record (the whole page without it); every other key is a field. A
-selector that ends with `::after-label` takes the text after the first colon: of `Code: X`, X. The
-result of learned selectors is all or nothing, since nobody has checked the page that they read.
+`record` is the element around one record (the whole page without it); every other key is a field, with a selector or
+a list of selectors that vote. A selector is CSS for an element, or for a part of its text by one of these ends:
+`::after-label` is the text after its first colon (of `Code: X`, X), `::text(2)` its second text that no tag divides
+(`-1`: the last), `::text-after("Phone")` the text that follows this label. The result of learned selectors is all or
+nothing, since nobody has checked the page that they read.
 """
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Discriminator, Field, Tag
 from sqlalchemy import Connection, delete, literal, select, update
 
 from ingestion_pipeline.catalogs.extraction.entity_type import (
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
 
 RECORD = "record"
 AFTER_LABEL = "::after-label"
+MAX_VOTERS = 5  # selectors of a field: more cost time and change no result (measured on the sites of SWDE)
+_PART = re.compile(r'(.*?)::(?:(after-label)|text\((-?[1-9][0-9]?)\)|text-after\("([^"]{1,60})"\))')
 _LABEL = re.compile(r"[^:\uff1a\n]{1,40}[:\uff1a]\s*")
 _RANGE = re.compile(r"(?<![0-9])([0-9]++(?:\.[0-9]++)?+)\s*+(?:-|\u2013|\u2014|to|or)\s*+([0-9]++(?:\.[0-9]++)?+)")
 
@@ -69,14 +74,15 @@ class BadSelectors(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selectors:
-    """CSS selectors of the element around a record, and of each field inside it."""
+    """The selector of the element around a record, and of each field inside it those that vote on its text."""
 
     record: str | None
-    fields: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, tuple[str, ...]], ...]
 
-    def as_config(self) -> dict[str, str]:
+    def as_config(self) -> dict[str, str | list[str]]:
         """Return the selectors in the form of a source's `config.selectors`."""
-        return ({RECORD: self.record} if self.record else {}) | dict(self.fields)
+        fields = {name: voters[0] if len(voters) == 1 else list(voters) for name, voters in self.fields}
+        return ({RECORD: self.record} if self.record else {}) | fields
 
 
 def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | None:
@@ -95,9 +101,10 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
         problems.append(f"selectors: {', '.join(lacking)} is missing and required for a {kind.name}")
     if entry is None or problems:
         raise BadSelectors(problems)
-    css_by_name: dict[str, str] = stated_keys(entry)
-    record = css_by_name.pop(RECORD, None)
-    return Selectors(record=record, fields=tuple(css_by_name.items()))
+    stated: dict[str, Any] = stated_keys(entry)
+    record: str | None = stated.pop(RECORD, None)
+    fields = ((name, (voters,) if isinstance(voters, str) else tuple(voters)) for name, voters in stated.items())
+    return Selectors(record=record, fields=tuple(fields))
 
 
 class _SelectorEntry(FileModel):
@@ -105,16 +112,23 @@ class _SelectorEntry(FileModel):
 
 
 def _css(text: str) -> str:
-    checked_css(text.removesuffix(AFTER_LABEL))
+    if place := split_part(text)[0]:
+        checked_css(place)
     return text
 
 
 _Selector = Annotated[ConfigText, AfterValidator(_css)]
+_Voters = Annotated[
+    Annotated[_Selector, Tag("<selector>")]
+    | Annotated[list[_Selector], Field(min_length=1, max_length=MAX_VOTERS), Tag("<selectors>")],
+    Discriminator(lambda stated: "<selectors>" if isinstance(stated, list) else "<selector>"),
+]
 
 
 @lru_cache(maxsize=100)
 def _selector_model(kind: EntityType) -> type[_SelectorEntry]:
-    return model_of(_SelectorEntry, dict.fromkeys([RECORD, *(field.name for field in kind.fields)], _Selector))
+    fields = dict.fromkeys((field.name for field in kind.fields), _Voters)
+    return model_of(_SelectorEntry, {RECORD: _Selector, **fields})
 
 
 def records_by_selectors(kind: EntityType, selectors: Selectors, tree: "LexborHTMLParser") -> list[CandidateRecord]:
@@ -131,8 +145,18 @@ def _blocks(selectors: Selectors, tree: "LexborHTMLParser") -> "list[LexborNode]
 
 def candidate_in(kind: EntityType, selectors: Selectors, block: "LexborNode") -> CandidateRecord:
     """Return what the selectors find in the element around one record."""
-    texts = ((name, next(texts_at(block, css), None)) for name, css in selectors.fields)
-    return candidate_from_texts(kind, {name: text for name, text in texts if text})
+    texts = {name: _elected_text(kind, kind.field(name), block, voters) for name, voters in selectors.fields}
+    return candidate_from_texts(kind, {name: text for name, text in texts.items() if text})
+
+
+def _elected_text(kind: EntityType, field: EntityField, block: "LexborNode", voters: Sequence[str]) -> str | None:
+    """Return the text of the value that more than half of the selectors find; None if they disagree."""
+    texts = [next(texts_at(block, css), None) for css in voters]
+    if len(texts) == 1:
+        return texts[0]
+    values = [text and _value(kind, field, text) for text in texts]
+    value, votes = Counter(values).most_common(1)[0]
+    return texts[values.index(value)] if votes * 2 > len(voters) else None
 
 
 def candidate_from_texts(kind: EntityType, texts: Mapping[str, str]) -> CandidateRecord:
@@ -142,13 +166,56 @@ def candidate_from_texts(kind: EntityType, texts: Mapping[str, str]) -> Candidat
     return CandidateRecord(fields=fields, quotes=quotes)
 
 
+def split_part(css: str) -> tuple[str, re.Match[str] | None]:
+    """Return the CSS of the element, and the match of the part of its text, if one is named."""
+    part = _PART.fullmatch(css)
+    return (css, None) if part is None else (part[1], part)
+
+
 def texts_at(block: "LexborNode", css: str) -> Iterator[str]:
-    """Yield the text of each matching element that has any, one line for each block in it."""
-    place = css.removesuffix(AFTER_LABEL)
-    texts = (fragment_text(node.html or "") for node in block.css(place))
-    if place != css:
-        texts = (_LABEL.sub("", text, count=1) for text in texts if _LABEL.match(text))
+    """Yield the text of each matching element that has any, one line for each block in it, or the named part of it."""
+    place, part = split_part(css)
+    nodes = block.css(place) if place else [block]
+    if part is None or part[2]:
+        texts = (fragment_text(node.html or "") for node in nodes)
+        if part is not None:
+            texts = (_LABEL.sub("", text, count=1) for text in texts if _LABEL.match(text))
+    else:
+        texts = (_part_of(node_texts(node), part) for node in nodes)
     return (text for text in texts if text)
+
+
+def node_texts(node: "LexborNode") -> list[str]:
+    """Return the texts inside the element that no tag divides, in page order."""
+    texts = (
+        " ".join((text.text_content or "").split()) for text in node.traverse(include_text=True) if text.is_text_node
+    )
+    return [text for text in texts if text]
+
+
+def _part_of(texts: Sequence[str], part: re.Match[str]) -> str:
+    if part[3]:
+        place = int(part[3])
+        return "".join(texts[place - 1 : place] if place > 0 else texts[place : place + 1 or None])
+    label = label_of(part[4])
+    for at, text in enumerate(texts):
+        if label_of(text) == label:
+            return "".join(texts[at + 1 : at + 2])
+        own_label, own_text = labelled_text(text)
+        if label_of(own_label) == label:
+            return own_text
+    return ""
+
+
+def labelled_text(text: str) -> tuple[str, str]:
+    """Return the label at the start of the text and what follows it; two empty texts without a label."""
+    label = _LABEL.match(text)
+    return ("", "") if label is None else (label[0], text[label.end() :])
+
+
+def label_of(text: str) -> str:
+    """Return the label as it is compared: without its colon, case and blanks around."""
+    return text.strip().rstrip(":\uff1a").rstrip().casefold()
 
 
 def is_labelled(squeezed: str, value: str) -> bool:
@@ -253,7 +320,7 @@ def records_by_learned(kind: EntityType, selectors: Selectors, tree: "LexborHTML
     candidates = records_by_selectors(kind, selectors, tree)
     if any(record.missing_fields for record in unproved_records(kind, candidates)):
         return []
-    keys = [css for name, css in selectors.fields if name in kind.key_fields]
+    keys = [css for name, voters in selectors.fields if name in kind.key_fields for css in voters]
     is_single = all(has_single_text(block, css) for block in _blocks(selectors, tree) for css in keys)
     return candidates if is_single else []
 
@@ -264,8 +331,8 @@ def unproved_records(kind: EntityType, candidates: list[CandidateRecord]) -> lis
 
 
 def has_single_text(block: "LexborNode", css: str) -> bool:
-    """Return whether the element around a record has one distinct text at that selector."""
-    return len(set(texts_at(block, css))) <= 1
+    """Return whether the element around a record has one distinct text at that selector; a part of a text is single."""
+    return split_part(css)[1] is not None or len(set(texts_at(block, css))) <= 1
 
 
 MAX_FAILED_IN_A_ROW = 3
@@ -286,7 +353,7 @@ class LearnedSelectors:
     """Stored selectors; `learned_at` distinguishes them from those learned later."""
 
     schema_hash: str
-    selectors: Mapping[str, str]
+    selectors: Mapping[str, str | list[str]]
     learned_at: datetime
 
     def for_kind(self, kind: EntityType) -> Selectors | None:

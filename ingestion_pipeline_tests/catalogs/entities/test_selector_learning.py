@@ -11,10 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
 from ingestion_pipeline.catalogs.extraction.selector_learning import TrainingPage, learn_selectors
-from ingestion_pipeline.catalogs.extraction.source_selectors import Selectors, load_entity_config, records_by_learned
+from ingestion_pipeline.catalogs.extraction.source_selectors import (
+    BadSelectors,
+    Selectors,
+    load_entity_config,
+    records_by_learned,
+    records_by_selectors,
+    selectors_of,
+    texts_at,
+)
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.tasks.errors import Resource
@@ -319,7 +327,7 @@ def test_learned_selectors_find_the_records_they_were_trained_on(texts: list[tup
 
 
 FIELD_SELECTORS = {"course_id": "i", "course_name": "h4", "course_description": "div.lead"}
-LEARNED = Selectors(record=None, fields=tuple(FIELD_SELECTORS.items()))
+LEARNED = Selectors(record=None, fields=tuple((name, (css,)) for name, css in FIELD_SELECTORS.items()))
 TEXT = "How mosses grow on the north side of walls, and why they do."
 GARDEN = f"<h1>School</h1><h4>The life of mosses</h4><i>GRD/7</i><div class=lead>{TEXT}</div>"
 
@@ -343,7 +351,8 @@ def test_learned_selectors_read_the_page_and_are_named_as_method(settings: Setti
 
 
 def test_configured_selectors_are_used_instead(settings: Settings) -> None:
-    configured = Selectors(record=None, fields=tuple((FIELD_SELECTORS | {"course_name": "h1"}).items()))
+    fields = FIELD_SELECTORS | {"course_name": "h1"}
+    configured = Selectors(record=None, fields=tuple((name, (css,)) for name, css in fields.items()))
 
     reading = read_learned(GARDEN, settings, selectors=configured)
 
@@ -381,7 +390,7 @@ def test_a_page_whose_stored_text_does_not_prove_the_record_is_left_to_the_next_
 
 def test_without_a_model_they_do_not_decide_that_a_page_has_no_record(settings: Settings) -> None:
     kind = entity_type("learning_program")
-    learned = Selectors(record=None, fields=tuple((name, "h6") for name in kind.required))
+    learned = Selectors(record=None, fields=tuple((name, ("h6",)) for name in kind.required))
 
     with pytest.raises(Resource, match="no model configured"):
         read_learned("<p>Some words about nothing.</p>", settings, kind=kind, learned=learned)
@@ -394,3 +403,71 @@ def test_the_reader_hash_does_not_depend_on_learned_selectors(settings: Settings
 
     assert replace(plain, learned=LEARNED).reader_hash(settings) == plain.reader_hash(settings)
     assert configured.reader_hash(settings) != plain.reader_hash(settings)
+
+
+PROFILE = """<body><div id=ads>Advert</div><h1>{name}</h1><p>City: <b>Bonn</b><br>Phone: {phone}<br>{site}</p>
+<div>Related <a>Elsewhere</a></div></body>"""
+
+
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        ("p::text(2)", "Bonn"),
+        ("p::text(-1)", "www.a.test"),
+        ("p::text(9)", None),
+        ('::text-after("city")', "Bonn"),
+        ('p::text-after("Phone")', "228 1"),
+        ('div::text-after("Phone")', None),
+        ("p::after-label", "Bonn Phone: 228 1 www.a.test"),
+    ],
+)
+def test_a_selector_can_name_a_part_of_an_elements_text(selector: str, text: str | None) -> None:
+    body = visible_tree(PROFILE.format(name="A", phone="228 1", site="www.a.test")).body
+    assert body is not None
+
+    assert " ".join(next(texts_at(body, selector), "").split()) == (text or "")
+
+
+def profile_type(*names: str) -> EntityType:
+    fields = [{"name": name, "kind": "text", "required": name == "name"} for name in names]
+    return EntityType.model_validate({"name": "profile", "fields": fields})
+
+
+def profile_page(name: str, phone: str, site: str) -> TrainingPage:
+    values = {"name": name, "phone": phone, "site": site}
+    return TrainingPage(body=PROFILE.format(**values), records=[values])
+
+
+def test_values_that_share_an_element_with_others_are_learned_as_parts_of_its_text() -> None:
+    pages = [profile_page(f"School {n}", f"228 {n}", f"www.{n}.test") for n in range(3)]
+    new = profile_page("Another", "30 7", "www.seven.test")
+
+    learned = learn_selectors(profile_type("name", "phone", "site"), pages)
+
+    assert learned is not None
+    [record] = records_by_learned(profile_type("name", "phone", "site"), learned, visible_tree(new.body))
+    assert record.fields == new.records[0]
+
+
+def test_selectors_that_disagree_find_no_value() -> None:
+    kind = profile_type("name", "phone")
+    voters = ("h1", "div#ads", "b")
+
+    [record] = records_by_selectors(
+        kind,
+        Selectors(record=None, fields=(("name", ("h1",)), ("phone", voters))),
+        visible_tree(PROFILE.format(name="A", phone="1", site="s")),
+    )
+
+    assert record.fields == {"name": "A"}
+
+
+def test_a_list_of_selectors_can_be_configured_and_each_is_checked() -> None:
+    kind = profile_type("name", "phone")
+
+    selectors = selectors_of({"selectors": {"name": ["h1", "h2", "p::text(1)"], "phone": "b"}}, kind)
+
+    assert selectors is not None
+    assert selectors.as_config() == {"name": ["h1", "h2", "p::text(1)"], "phone": "b"}
+    with pytest.raises(BadSelectors, match=r"selectors\.name\[1\]"):
+        selectors_of({"selectors": {"name": ["h1", "h2["]}}, kind)
