@@ -61,6 +61,7 @@ from ingestion_pipeline.store.tables import (
     datasets,
     extractions,
     pages,
+    sources,
     tasks,
 )
 from ingestion_pipeline.store.types import Json, UtcDateTime
@@ -345,10 +346,13 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
         )
     _refuse_hidden(connection, extraction_id, dataset)
     values: dict[str, object] = {"status": DatasetStatus.PUBLISHED.value, "published_at": now}
+    items = dataset.item_count
     if dataset.status == DatasetStatus.INCOMPLETE.value:
         counts = fill_incomplete(connection, dataset.id, row, now=now)
+        items = counts.items
         values |= {"item_count": counts.items, "flagged_count": counts.flagged}
     connection.execute(update(datasets).where(datasets.c.id == dataset.id).values(**values))
+    connection.execute(update(sources).where(sources.c.id == row.source_id).values(record_count=items, updated_at=now))
     detail = {"source": row.source_id, "version": dataset.version, "findings": dataset.findings}
     subject = f"extraction:{extraction_id}"
     audit(connection, actor=actor, action="dataset.publish", subject=subject, now=now, detail=detail)

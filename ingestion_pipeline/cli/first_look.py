@@ -1,13 +1,8 @@
-"""`ingest run` and `ingest try`: process a source now, to the end, and see what a URL gives before it is a source."""
+"""`ingest try`: see what a URL gives before it is a source: rows with their proof, schedule, cost, declaration."""
 
 import re
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,191 +14,29 @@ from ingestion_pipeline.cli.output import (
     cell,
     counted,
     echo,
+    folded,
     is_json,
     json_option,
+    page_width,
     print_json,
-    print_table,
     shortened,
+    span,
 )
-from ingestion_pipeline.cli.session import (
-    KindType,
-    actor,
-    changing,
-    config_option,
-    environment,
-    opened,
-    variables_set,
-    verbose_option,
-)
+from ingestion_pipeline.cli.run import processed
+from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, verbose_option
+from ingestion_pipeline.cli.trial import Trial, fetch_first_page, trial
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, RowMapping
+    from sqlalchemy import Connection
 
-    from ingestion_pipeline.settings import Settings
+    from ingestion_pipeline.pages import ContentStore
     from ingestion_pipeline.sources import Definition, Source
-    from ingestion_pipeline.store import Store
 
-LONGEST_WAIT_SECONDS = 60.0  # for a retry or a host's delay; what waits longer is reported instead
-EVIDENCE_CHARACTERS = 60
 ROWS = 5
 TRIED_PAGES = 12
-FIRST_PAGE_BYTES = 2_000_000
-
-
-@click.command()
-@click.argument("source_ids", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--minutes", default=30.0, show_default=True, type=click.FloatRange(min=0), help="Stop after this time.")
-@verbose_option
-@json_option
-def run(*, source_ids: tuple[str, ...], minutes: float, verbose: bool) -> None:
-    """Poll, crawl, read and publish each SOURCE now, to the end.
-
-    For a first look, and for CI: exits with 0 only if rows of every source are published.
-    """
-    from ingestion_pipeline.cli.installation import with_dagster_home
-
-    with opened() as (settings, store):
-        _import_declared(store, settings)
-        home = with_dagster_home(environment(), settings.home)["DAGSTER_HOME"]
-        with variables_set({"DAGSTER_HOME": home}), running_jobs(is_verbose=verbose, lists_jobs=True) as run_job:
-            work = partial(_processed, store, settings, run_job, seconds=minutes * 60)
-            results = [work(source_id) for source_id in dict.fromkeys(source_ids)]
-    if is_json():
-        print_json([result.facts() for result in results])
-    else:
-        rows = [[r.source.id, r.source.record_count, "yes" if r.is_published else "no", r.outcome()] for r in results]
-        print_table(("source", "records", "published", "result"), rows, flexible={"result"})
-    if not all(result.is_published for result in results):
-        raise click.exceptions.Exit(1)
-
-
-def _import_declared(store: "Store", settings: "Settings") -> None:
-    """Register what the source files declare; mistakes are printed, and the good files are registered."""
-    from ingestion_pipeline.registry import declared, definition_check
-    from ingestion_pipeline.sources.files import import_files
-
-    if not settings.sources.is_dir():
-        return
-    imported = import_files(store, settings.sources, check=definition_check(settings.sources))
-    for problem in imported.problems:
-        echo(str(problem), is_error=True)
-    with store.begin() as connection:
-        declared(connection, now=store.clock.now(connection))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processed:
-    """A source after it was processed; `waiting` are tasks that were left, the first due at `waits_until`."""
-
-    source: "Source"
-    since: datetime
-    waiting: int
-    waits_until: datetime | None
-
-    @property
-    def is_published(self) -> bool:
-        """Whether the source was read successfully and rows of it are published."""
-        at = self.source.last_success_at
-        return self.source.record_count > 0 and at is not None and at >= self.since
-
-    def outcome(self) -> str:
-        """Return the result in words: the source's last outcome and what is left."""
-        left = f"; {counted(self.waiting, 'task')} left, next at {cell(self.waits_until)}" if self.waiting else ""
-        return (self.source.status_reason or self.source.last_outcome or "not read yet") + left
-
-    def facts(self) -> dict[str, object]:
-        """Return the result under stable keys."""
-        return {
-            "source": self.source.id,
-            "published": self.is_published,
-            "records": self.source.record_count,
-            "status": self.source.status,
-            "result": self.outcome(),
-            "waiting": self.waiting,
-        }
-
-
-def _processed(
-    store: "Store", settings: "Settings", run_job: Callable[..., bool], source_id: str, *, seconds: float
-) -> Processed:
-    """Run the jobs of the source's kind until nothing of it waits, or the time is over."""
-    from ingestion_pipeline.registry import declared
-    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-
-    until = time.monotonic() + seconds
-    with store.begin() as connection:
-        since = store.clock.now(connection)
-        source = sources_by_id(connection, [source_id]).get(source_id)
-        if source is None:
-            raise UnknownSource(source_id)
-        declared(connection, [source_id], now=since, retries=True)
-    jobs = _draining_jobs(source.kind)
-    if "detect_recipes" in jobs:
-        run_job("detect_recipes")
-    run_job(f"ingest_{source.kind}", source_id)
-    _drain(store, settings, run_job, jobs, source_id, until)
-    with store.read() as connection:
-        waiting, next_at = _waiting(connection, source_id)
-        return Processed(
-            source=sources_by_id(connection, [source_id])[source_id], since=since, waiting=waiting, waits_until=next_at
-        )
-
-
-def _draining_jobs(kind: Kind) -> list[str]:
-    """Return the jobs that drain the tasks of the kind, in the order in which work passes through them."""
-    from ingestion_pipeline.registry import systems
-
-    specs = [spec for system in systems() for spec in system.work]
-    return [spec.job.name for spec in specs if spec.kind == kind.value and spec.job is not None]
-
-
-def _drain(
-    store: "Store",
-    settings: "Settings",
-    run_job: Callable[..., bool],
-    jobs: Sequence[str],
-    source_id: str,
-    until: float,
-) -> None:
-    """Run the draining jobs until no task of the source waits that is due soon."""
-    while time.monotonic() < until:
-        for job in jobs:
-            if _has_work(store, settings, job):
-                run_job(job)
-        if source_id.partition(":")[0] == Kind.CATALOG.value:
-            run_job("complete_extractions")
-        with store.read() as connection:
-            waiting, next_at = _waiting(connection, source_id)
-            now = store.clock.now(connection)
-        if not waiting or next_at is None:
-            return
-        wait = (next_at - now).total_seconds()
-        if wait > LONGEST_WAIT_SECONDS or time.monotonic() + wait > until:
-            return
-        time.sleep(max(wait, 0.0))
-
-
-def _has_work(store: "Store", settings: "Settings", job: str) -> bool:
-    from ingestion_pipeline.registry import systems
-
-    works = {spec.job.name: spec.job for system in systems() for spec in system.work if spec.job is not None}
-    with store.read() as connection:
-        return bool(works[job].pending(connection, settings, store.clock.now(connection)))
-
-
-def _waiting(connection: "Connection", source_id: str) -> tuple[int, datetime | None]:
-    """Return how many tasks of the source wait besides its next poll, and when the first is due."""
-    from sqlalchemy import func, select
-
-    from ingestion_pipeline.sources.poll_tasks import POLL
-    from ingestion_pipeline.store.tables import ACTIVE, tasks
-
-    query = select(func.count(), func.min(tasks.c.not_before)).where(
-        tasks.c.source_id == source_id, tasks.c.kind != POLL, ACTIVE
-    )
-    count, first = connection.execute(query).one()
-    return count, first
+TRIAL_SECONDS = 600.0
+MONTH_SECONDS = 30 * 86_400
 
 
 @click.command("try")
@@ -212,7 +45,9 @@ def _waiting(connection: "Connection", source_id: str) -> tuple[int, datetime | 
 @click.option("--platform", help="Its platform; recognised by the URL if possible.")
 @config_option
 @click.option("--id", "source_id", help="kind:name of the source; made from the URL by default.")
-@click.option("--pages", default=TRIED_PAGES, show_default=True, type=click.IntRange(min=1), help="Read at most these.")
+@click.option(
+    "--pages", default=TRIED_PAGES, show_default=True, type=click.IntRange(min=1), help="Maximum number of pages."
+)
 @click.option("--add", is_flag=True, help="Add the source if rows were found.")
 @verbose_option
 @json_option
@@ -225,47 +60,24 @@ def try_(
     source_id: str | None,
     pages: int,
     add: bool,
-    **output: bool,
+    verbose: bool,
 ) -> None:
     """Show what a source at URL would give, before it is added.
 
     Recognises kind and platform, fetches politely into a temporary database, detects the recipe,
-    reads a few pages, and prints rows with their evidence, the polling schedule, the cost, and the
-    declaration to paste into a source file.
+    reads a few pages, and prints rows with the text that proves them, when the source would be
+    polled, what models would cost, and the declaration to paste into a source file.
     """
-    from ingestion_pipeline.settings import load_settings
-    from ingestion_pipeline.sources.lookup import sources_by_id
     from ingestion_pipeline.sources.registry import add as add_source
 
-    home = load_settings(environment()).home
-    with (
-        tempfile.TemporaryDirectory(prefix="ingest-try-") as folder,
-        variables_set(_temporary(home, Path(folder), pages)),
-    ):
+    with trial(url, pages=pages) as tried:
         raw, reason = _declaration(url, kind, platform, config, source_id)
         definition = _checked(raw)
-        with opened() as (settings, store):
-            with store.begin() as connection:
-                add_source(connection, definition, actor=actor(), now=store.clock.now(connection))
-            with running_jobs(is_verbose=output["verbose"], lists_jobs=True) as run_job:
-                result = _processed(store, settings, run_job, definition.id, seconds=600)
-            with store.read() as connection:
-                rows = sample_rows(connection, definition.kind, definition.id)
-                source = sources_by_id(connection, [definition.id])[definition.id]
-                facts = {
-                    "source": raw,
-                    "recognised": reason,
-                    "records": max(source.record_count, len(rows)),
-                    "result": result.outcome(),
-                    "rows": rows,
-                    "schedule": _schedule(definition.kind, settings),
-                    "cost_usd": _cost(connection),
-                    "has_model": settings.has_model,
-                }
+        facts = {"source": raw, "recognised": reason, **_tried(tried, definition, is_verbose=verbose)}
     if is_json():
         print_json(facts)
     else:
-        _print_trial(facts, definition.kind, pages)
+        _print_trial(facts)
     if not facts["rows"]:
         raise click.exceptions.Exit(1)
     if add:
@@ -274,25 +86,31 @@ def try_(
         with changing() as (_, connection, now):
             add_source(connection, definition, actor=actor(), now=now)
             declared(connection, [definition.id], now=now)
-        echo(f"added {definition.id}; `ingest run {definition.id}` reads all of it now", is_error=is_json())
+        echo(f"\nadded {definition.id}; `ingest run {definition.id}` reads all of it now", is_error=is_json())
+    elif not is_json():
+        echo("\npaste it into a file of your sources folder, or repeat the command with --add")
 
 
-def _temporary(home: Path, folder: Path, pages: int) -> dict[str, str | None]:
-    """Return the settings of a trial: a store of its own, few pages, an end as soon as nothing waits."""
-    from shutil import copy
+def _tried(tried: Trial, definition: "Definition", *, is_verbose: bool) -> dict[str, Any]:
+    """Process the source in the trial's store; return what came of it under stable keys."""
+    from ingestion_pipeline.pages import ContentStore
+    from ingestion_pipeline.sources.registry import add as add_source
 
-    server = home / "local_server.json"  # the demo's site, if it runs
-    if server.exists():
-        copy(server, folder / server.name)
-    (folder / "sources").mkdir()
-    return {
-        "INGESTION_HOME": str(folder),
-        "INGESTION_DATABASE_URL": None,
-        "INGESTION_SOURCES": str(folder / "sources"),
-        "DAGSTER_HOME": None,
-        "INGESTION_CRAWL__MAX_PAGES": str(pages),
-        "INGESTION_EXTRACTION__QUIET_SECONDS": "0",
-    }
+    store, settings = tried.store, tried.settings
+    with store.begin() as connection:
+        add_source(connection, definition, actor=actor(), now=store.clock.now(connection))
+    with running_jobs(is_verbose=is_verbose, lists_jobs=True) as run_job:
+        result = processed(store, settings, run_job, definition.id, seconds=TRIAL_SECONDS)
+    with store.read() as connection:
+        rows = sample_rows(connection, ContentStore(settings.home / "content"), definition.kind, definition.id)
+        schedule = _schedule(connection, tried, result.source)
+        return {
+            "records": max(result.source.record_count, len(rows)),
+            "result": result.outcome(),
+            "rows": rows,
+            "schedule": schedule,
+            "cost": _cost(connection, tried, result.source, schedule["interval_seconds"]),
+        }
 
 
 def _checked(raw: Mapping[str, Any]) -> "Definition":
@@ -312,8 +130,7 @@ def _declaration(
             kind, platform, reason = by_url[0].value, platform or by_url[1], f"by its URL: {by_url[1]}"
         elif kind is None:
             kind, platform, reason = _recognised_by_page(url, platform)
-    name = re.sub(r"[^a-z0-9._]+", "-", _address(url)).strip("-.") or "source"
-    raw: dict[str, Any] = {"id": source_id or f"{kind}:{name}"[:120], "kind": kind, "url": url}
+    raw: dict[str, Any] = {"id": source_id or f"{kind}:{_name(url)}"[:120], "kind": kind, "url": url}
     if platform is not None:
         raw["platform"] = platform
     if config:
@@ -321,9 +138,10 @@ def _declaration(
     return raw, reason
 
 
-def _address(url: str) -> str:
+def _name(url: str) -> str:
     parts = urlsplit(url if "://" in url else f"https://{url}")
-    return f"{parts.netloc}{parts.path}".lower().removeprefix("www.")
+    address = f"{parts.netloc}{parts.path}".lower().removeprefix("www.")
+    return re.sub(r"[^a-z0-9._]+", "-", address).strip("-.") or "source"
 
 
 def recognised_by_url(url: str) -> tuple[Kind, str] | None:
@@ -341,34 +159,10 @@ def recognised_by_url(url: str) -> tuple[Kind, str] | None:
 def _recognised_by_page(url: str, platform: str | None) -> tuple[str, str | None, str]:
     import asyncio
 
-    from ingestion_pipeline.settings import load_settings
-
-    body, content_type = asyncio.run(_first_page(url, load_settings(environment())))
-    kind, recognised, reason = recognised_by_body(body, content_type, url)
+    probe = {"id": f"website:first-page-of-{_name(url)}"[:120], "kind": "website", "url": url}
+    page = asyncio.run(fetch_first_page(url, probe))
+    kind, recognised, reason = recognised_by_body(page.body, page.content_type or "", url)
     return kind.value, platform or recognised, reason
-
-
-async def _first_page(url: str, settings: "Settings") -> tuple[bytes, str]:
-    """Return the start of the page, if robots.txt allows it."""
-    from ingestion_pipeline.bootstrap import open_fetcher
-    from ingestion_pipeline.pages import robots_allows
-    from ingestion_pipeline.tasks.errors import WorkError
-
-    parts = urlsplit(url)
-    try:
-        async with open_fetcher(settings) as fetcher:
-            robots = await fetcher.fetch_start(
-                f"{parts.scheme}://{parts.netloc}/robots.txt", max_bytes=FIRST_PAGE_BYTES, max_redirects=5
-            )
-            text = robots.body.decode("utf-8", "replace") if robots.status_code < 300 else ""  # noqa: PLR2004
-            if not robots_allows(text, settings.user_agent, url):
-                raise CommandRefused(f"{url} is disallowed by the site's robots.txt")
-            page = await fetcher.fetch_start(url, max_bytes=FIRST_PAGE_BYTES, max_redirects=5)
-    except WorkError as error:
-        raise CommandRefused(f"{url} cannot be fetched: {error}") from error
-    if page.status_code >= 400:  # noqa: PLR2004 - the error classes of HTTP
-        raise CommandRefused(f"{url} answered {page.status_code}; open it in a browser to check the address")
-    return page.body, page.headers.get("content-type", "")
 
 
 def recognised_by_body(body: bytes, content_type: str, url: str) -> tuple[Kind, str | None, str]:
@@ -380,7 +174,7 @@ def recognised_by_body(body: bytes, content_type: str, url: str) -> tuple[Kind, 
     start = body[:500].lstrip().lower()
     if start.startswith((b"{", b"[")) or "json" in content_type:
         cure = "add --kind, --platform json and --config with the names of its fields"
-        raise CommandRefused(f"{url} is JSON, which states no kind; {cure}")
+        raise CommandRefused(f"{url} is JSON, which states no kind; {cure}", code="unknown_kind")
     if start.startswith((b"<?xml", b"<rss", b"<feed")) and (b"<rss" in body or b"<feed" in body or b"<rdf" in body):
         return Kind.SERIES, "rss", "by its body: a feed"
     html = decode(body, content_type)
@@ -403,102 +197,186 @@ def _course_count(body: bytes, url: str) -> int:
     return len(read_saved("catalog", Kind.CATALOG, saved, {}).records)
 
 
-def sample_rows(connection: "Connection", kind: Kind, source_id: str) -> list[dict[str, Any]]:
-    """Return a few rows of the source: values, and for extracted items how each value is proved."""
-    if kind is Kind.CATALOG:
-        return _sample_items(connection, source_id)
-    query = _sample_query(kind, source_id)
-    rows: Sequence[RowMapping] = [] if query is None else connection.execute(query.limit(ROWS)).mappings().all()
-    return [{name: value for name, value in row.items() if value not in (None, "", [], {})} for row in rows]
+def sample_rows(connection: "Connection", content: "ContentStore", kind: Kind, source_id: str) -> list[dict[str, Any]]:
+    """Return a few rows of the source: the values, and as `evidence` the text that proves each."""
+    from ingestion_pipeline.exports.explaining import explain_row
+
+    if kind in _RECORDED:
+        return _recorded_rows(connection, content, kind, source_id)
+    rows: list[dict[str, Any]] = []
+    for name in _row_names(connection, kind, source_id):
+        fields = explain_row(connection, content, name).fields
+        evidence = {field.name: {"missing": field.why} if field.place is None else field.place for field in fields}
+        rows.append({**{field.name: field.value for field in fields}, "evidence": evidence})
+    return rows
 
 
-def _sample_query(kind: Kind, source_id: str) -> Any:  # noqa: ANN401 - a SQL statement of any columns
-    """Return the query of what a person would look at first; None for kinds of other packages."""
+def _row_names(connection: "Connection", kind: Kind, source_id: str) -> list[str]:
+    """Return the names of the first rows, as `ingest explain` takes them."""
     from sqlalchemy import select
 
     from ingestion_pipeline.store import tables as t
 
     match kind:
         case Kind.SERIES:
-            chapter, release = t.chapters.c, t.chapter_sources.c
-            columns = (chapter.number, chapter.title, release.language, chapter.published_at, release.url)
-            joined = t.chapter_sources.join(t.chapters)
-            return select(*columns).select_from(joined).where(release.source_id == source_id).order_by(release.id)
+            table, id_, own = "chapter_sources", t.chapter_sources.c.id, t.chapter_sources.c.source_id
         case Kind.JOB_BOARD:
-            job, link = t.job_listings.c, t.listing_sources.c
-            columns = (job.title, job.company_name, job.location, job.posted_at, link.url)
-            joined = t.listing_sources.join(t.job_listings)
-            return select(*columns).select_from(joined).where(link.source_id == source_id).order_by(link.id)
-        case Kind.WEBSITE:
-            business, analysis = t.businesses.c, t.website_analyses.c
-            columns = (business.name, business.industry, business.location, business.description, business.url)
-            joined = t.website_analyses.join(t.businesses)
-            return select(*columns).select_from(joined).where(analysis.source_id == source_id)
-        case Kind.COMPANY:
-            company = t.companies.c
-            return select(*[c for c in company if c.name in _COMPANY_COLUMNS]).where(company.source_id == source_id)
-        case _:
-            return None
+            table, id_, own = "job_listings", t.listing_sources.c.listing_id, t.listing_sources.c.source_id
+        case Kind.CATALOG:
+            table, id_, own = "data_items", t.data_items.c.id, t.datasets.c.source_id
+        case _:  # a kind of another package
+            return []
+    query = select(id_).where(own == source_id).order_by(id_).limit(ROWS)
+    if kind is Kind.CATALOG:
+        query = query.join(t.datasets, t.datasets.c.id == t.data_items.c.dataset_id)
+    return [f"{table}:{row_id}" for row_id in connection.execute(query).scalars()]
 
 
-_COMPANY_COLUMNS = ("name", "website", "about", "industry", "headquarters", "size", "founded", "score", "tier")
+# Kinds whose single row has the evidence of each field beside it, and the columns that are shown.
+_RECORDED: Mapping[Kind, tuple[str, ...]] = {
+    Kind.WEBSITE: ("name", "industry", "location", "description"),
+    Kind.COMPANY: ("name", "about", "industry", "headquarters", "size", "founded", "score", "tier"),
+}
 
 
-def _sample_items(connection: "Connection", source_id: str) -> list[dict[str, Any]]:
+def _recorded_rows(
+    connection: "Connection", content: "ContentStore", kind: Kind, source_id: str
+) -> list[dict[str, Any]]:
     from sqlalchemy import select
 
-    from ingestion_pipeline.store.tables import data_items, datasets
+    from ingestion_pipeline.store import tables as t
 
-    query = (
-        select(data_items.c.data, data_items.c.grounding)
-        .join(datasets, datasets.c.id == data_items.c.dataset_id)
-        .where(datasets.c.source_id == source_id)
-        .order_by(data_items.c.id)
-        .limit(ROWS)
-    )
-    return [
-        {**{name: value for name, value in data.items() if value is not None}, "evidence": _statuses(grounding)}
-        for data, grounding in connection.execute(query)
-    ]
-
-
-def _statuses(grounding: Mapping[str, Mapping[str, object]] | None) -> dict[str, str]:
-    return {name: str(proof.get("status")) for name, proof in (grounding or {}).items()}
-
-
-def _schedule(kind: Kind, settings: "Settings") -> dict[str, int]:
-    from ingestion_pipeline.sources.source import Tier
-
-    return {tier.value: int(settings.interval_seconds(kind.value, tier.value)) for tier in Tier}
+    query = select(t.companies).where(t.companies.c.source_id == source_id)
+    if kind is Kind.WEBSITE:
+        analyses = t.website_analyses.c
+        joined = t.businesses.join(t.website_analyses, analyses.business_id == t.businesses.c.id)
+        query = select(t.businesses).select_from(joined).where(analyses.source_id == source_id)
+    rows: list[dict[str, Any]] = []
+    for row in connection.execute(query.limit(ROWS)).mappings():
+        values = {name: row[name] for name in _RECORDED[kind] if row[name] not in (None, "")}
+        proofs: dict[str, dict[str, Any]] = row["evidence"] or {}
+        evidence = {
+            name: _proof(connection, content, source_id, proofs[name], value)
+            for name, value in values.items()
+            if name in proofs
+        }
+        if evidence:
+            rows.append({**values, "evidence": evidence})
+    return rows
 
 
-def _cost(connection: "Connection") -> str:
+def _proof(
+    connection: "Connection", content: "ContentStore", source_id: str, proof: Mapping[str, Any], value: object
+) -> dict[str, Any]:
+    """Return the evidence with the quote: the span of the stored page, or the value if the page has it literally."""
+    from sqlalchemy import select
+
+    from ingestion_pipeline.engine.lineage import text_of_snapshot
+    from ingestion_pipeline.store.tables import snapshots
+
+    query = select(snapshots).where(snapshots.c.source_id == source_id, snapshots.c.url == proof.get("page"))
+    row = connection.execute(query.order_by(snapshots.c.id.desc()).limit(1)).mappings().first()
+    text, start = text_of_snapshot(content, row), proof.get("start")
+    if text is not None and start is not None:
+        return {**proof, "quote": text[start : proof["end"]]}
+    return {**proof, "quote": str(value)} if proof.get("status") == "exact" else dict(proof)
+
+
+def _schedule(connection: "Connection", tried: Trial, source: "Source") -> dict[str, Any]:
+    """Return the tier of the source, the time until its next poll, and why then."""
+    from ingestion_pipeline.sources.scheduling.tiers import current_budget, expectation
+
+    now = tried.store.clock.now(connection)
+    seconds = tried.settings.interval_seconds(source.kind.value, source.tier.value)
+    if source.next_check_at is not None and source.next_check_at > now:
+        seconds = (source.next_check_at - now).total_seconds()
+    budget = current_budget(connection, tried.settings)
+    why = expectation(source, budget, now=now)["checked_when"]
+    return {"tier": source.tier.value, "interval_seconds": round(seconds), "why": why}
+
+
+def _cost(connection: "Connection", tried: Trial, source: "Source", interval_seconds: float) -> dict[str, Any]:
+    """Return what the trial's model calls cost, and at most what a month of polls would.
+
+    Unchanged pages and repeated questions cost nothing, so that a month is usually far cheaper.
+    """
     from sqlalchemy import func, select
 
-    from ingestion_pipeline.store.tables import model_calls
+    from ingestion_pipeline.store.tables import extractions, model_calls, snapshots
 
-    return str(connection.scalar(select(func.coalesce(func.sum(model_calls.c.cost_usd), 0))))
+    calls, usd = connection.execute(
+        select(func.count(), func.coalesce(func.sum(model_calls.c.cost_usd), 0)).where(model_calls.c.status != "cached")
+    ).one()
+    own = extractions.c.source_id == source.id
+    counts = select(func.max(extractions.c.page_count), func.max(extractions.c.over_budget)).where(own)
+    crawled, left = connection.execute(counts).one()
+    fetched = connection.scalar(select(func.count()).where(snapshots.c.source_id == source.id)) or 1
+    pages = crawled or fetched
+    share = Decimal(pages + (left or 0)) / pages * Decimal(MONTH_SECONDS) / Decimal(max(interval_seconds, 1))
+    return {
+        "has_model": tried.settings.has_model,
+        "pages": pages,
+        "pages_left": left or 0,
+        "calls": calls,
+        "usd": Decimal(usd),
+        "month_calls": round(calls * share),
+        "month_usd": round(Decimal(usd) * share, 2),
+    }
 
 
-def _print_trial(facts: Mapping[str, Any], kind: Kind, pages: int) -> None:
+def _print_trial(facts: Mapping[str, Any]) -> None:
     import yaml
 
     raw = facts["source"]
     echo(f"kind: {raw['kind']}, platform: {raw.get('platform', 'by kind')} (recognised {facts['recognised']})")
     echo(f"result: {facts['result']}")
     for row in facts["rows"]:
-        evidence = row.get("evidence", {})
         echo("")
         for name, value in row.items():
             if name != "evidence":
-                proof = f"  [{evidence[name]}]" if name in evidence else ""
-                echo(f"  {name}: {shortened(str(cell(value)), EVIDENCE_CHARACTERS)}{proof}")
+                _print_field(name, value, row["evidence"].get(name))
     if not facts["rows"]:
         echo("no rows were found; `ingest read` shows what a reader makes of a saved page", is_error=True)
         return
-    hours = {tier: f"{seconds / 3600:g} h" for tier, seconds in facts["schedule"].items()}
-    echo("\nschedule: " + ", ".join(f"{tier} every {span}" for tier, span in hours.items()))
-    model = f"{facts['cost_usd']} USD for up to {pages} pages" if facts["has_model"] else "none: rules only, no model"
-    echo(f"cost of models: {model}")
+    schedule = facts["schedule"]
+    echo("")
+    wait = span(schedule["interval_seconds"])
+    _print_folded(f"schedule: tier {schedule['tier'].upper()}, next poll in {wait}: {schedule['why']}")
+    _print_folded(f"cost: {_cost_text(facts['cost'])}")
     echo("\n" + yaml.safe_dump({"sources": [raw]}, sort_keys=False).rstrip())
-    echo(f"\npaste it into a file of your sources folder, or: ingest try {raw['url']} --kind {kind} --add")
+
+
+def _print_field(name: str, value: object, proof: Mapping[str, Any] | None) -> None:
+    """Print a value and the text that proves it, on one line if both fit."""
+    line = f"  {name}: {shortened(cell(value), page_width() - len(name) - 4)}"
+    shown = "" if proof is None else f"<- {_proof_text(proof)}"
+    if len(line) + len(shown) + 1 <= page_width():
+        echo(f"{line} {shown}".rstrip())
+        return
+    echo(line)
+    _print_folded(f"    {shown}")
+
+
+def _proof_text(proof: Mapping[str, Any]) -> str:
+    if "missing" in proof:
+        return f"not located: {proof['missing']}"
+    span_in_text = f"{proof['start']}-{proof['end']}" if proof.get("start") is not None else None
+    place = proof.get("path") or proof.get("page") or span_in_text
+    quote = f'"{shortened(proof["quote"], page_width() // 2)}"' if proof.get("quote") else proof.get("method", "")
+    return f"{quote} at {place}" if place else str(quote)
+
+
+def _print_folded(text: str) -> None:
+    for line in folded(text, page_width()):
+        echo(line)
+
+
+def _cost_text(cost: Mapping[str, Any]) -> str:
+    if not cost["has_model"]:
+        return "0 USD, no model is configured"
+    if not cost["calls"]:
+        return f"0 USD, rules read all {counted(cost['pages'], 'page')}"
+    trial_cost = f"{counted(cost['calls'], 'model call')} for {counted(cost['pages'], 'page')}, {cost['usd']:.4f} USD"
+    left = f" and {cost['pages_left']} pages not read" if cost["pages_left"] else ""
+    month = f"at most {cost['month_calls']} calls and {cost['month_usd']} USD a month"
+    return f"{trial_cost}{left}; {month} if every poll finds all pages changed"

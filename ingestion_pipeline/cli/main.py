@@ -62,7 +62,7 @@ COMMANDS = {
     "profile": "listings:profile",
     "read": "read",
     "recipients": "recipients",
-    "run": "first_look:run",
+    "run": "run",
     "series": "series",
     "settings": "settings",
     "sources": "sources",

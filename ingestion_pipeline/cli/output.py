@@ -176,7 +176,7 @@ def _character_width(character: str) -> int:
 
 Item = TypeVar("Item")
 
-WIDTH = 100  # without a terminal
+WIDTH = 80  # without a terminal
 
 
 def page_width() -> int:
@@ -383,10 +383,11 @@ def distance(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "-"
     seconds = (moment - now).total_seconds()
-    return f"in {_span(seconds)}" if seconds > 0 else f"{_span(abs(seconds))} ago"
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(abs(seconds))} ago"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Format a duration: `12m`, `3h`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * size or (unit == "m" and seconds >= size):
             return f"{seconds / size:.0f}{unit}"

@@ -391,9 +391,9 @@ def claim_polls(
 
 
 def complete_crawl(
-    connection: Connection, source_id: str, *, outcome: str, records: int, has_news: bool, now: datetime
+    connection: Connection, source_id: str, *, outcome: str, records: int | None, has_news: bool, now: datetime
 ) -> None:
-    """Record a completed crawl: close the breaker, and store its record count and changes."""
+    """Record a completed crawl: close the breaker, and store its changes and its record count, unless it is None."""
     news = now if has_news else null()
     change_model = _updated_change_model(connection, source_id, now=now) if has_news else sources.c.change_model
     is_disabled = sources.c.status == SourceStatus.DISABLED.value
@@ -412,7 +412,7 @@ def complete_crawl(
             synced_at=func.coalesce(sources.c.synced_at, now),
             last_outcome=outcome,
             last_error_class=None,
-            record_count=records,
+            record_count=sources.c.record_count if records is None else records,
             change_model=change_model,
             updated_at=now,
         )

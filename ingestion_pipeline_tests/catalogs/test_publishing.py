@@ -157,6 +157,20 @@ def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarnes
     assert [row.status for row in catalog.rows(datasets)] == ["published", "quarantined"]
 
 
+def test_a_source_counts_the_records_of_its_published_dataset(catalog: CatalogHarness) -> None:
+    publish_first_version(catalog, items=10)
+    second = catalog.start_extraction({"/c/1": "SUCCESS"})
+    catalog.add_items(second, {"/c/1": ["a"]})
+
+    catalog.finish(second)
+    [held_back] = catalog.rows(sources)
+    catalog.apply_action(extraction_control.publish, second)
+    [published] = catalog.rows(sources)
+
+    assert held_back.last_outcome.endswith("; version 2 is quarantined")
+    assert (held_back.record_count, published.record_count) == (10, 1)
+
+
 def test_a_quarantined_dataset_can_be_published_by_an_operator(catalog: CatalogHarness) -> None:
     publish_first_version(catalog, items=10)
     second = catalog.start_extraction({"/c/1": "SUCCESS"})

@@ -1,6 +1,12 @@
 """`ingest try` and `ingest run` on the demo's site, and how a kind is recognised."""
 
-from collections.abc import Iterator
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -9,9 +15,15 @@ import yaml
 from ingestion_pipeline.cli.first_look import recognised_by_body, recognised_by_url
 from ingestion_pipeline.cli.output import CommandRefused
 from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.pages.politeness.hosts import lease_hosts
+from ingestion_pipeline.reading.llm import Usage
+from ingestion_pipeline.reading.llm.ledger import Billing, Ledger, NewCall, Reserved, book_calls
 from ingestion_pipeline.registry import definition_check
+from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.declarations import definition_of
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import hosts, model_calls, model_spending
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 JOB = '<script type="application/ld+json">{"@type": "JobPosting", "title": "Baker"}</script>'
@@ -19,6 +31,29 @@ COURSES = "".join(
     f"<article><h3>CHM 10{n} Chemistry {n} (3 credits)</h3><p>Reactions, bonds and the lab work for them.</p></article>"
     for n in range(4)
 )
+
+
+@contextmanager
+def serving(pages: Mapping[str, tuple[int, str, bytes]]) -> Iterator[tuple[str, list[str]]]:
+    """Serve the pages on loopback; yield the address and the paths that are requested."""
+    requested: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requested.append(self.path)
+            status, content_type, body = pages.get(self.path, (404, "text/plain", b""))
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", requested
+        server.shutdown()
 
 
 @pytest.fixture
@@ -63,9 +98,7 @@ def test_json_of_unknown_meaning_is_refused_with_the_options_to_add() -> None:
 
 
 @pytest.mark.slow
-def test_a_url_is_tried_with_rows_and_evidence_and_its_declaration_is_valid(
-    ingest: Ingest, site: DemoSite, home: Path
-) -> None:
+def test_a_url_is_tried_with_the_text_that_proves_each_value(ingest: Ingest, site: DemoSite, home: Path) -> None:
     shown = ingest.json("try", "http://catalog.demo.test/courses")
 
     definition, problems = definition_of(shown["source"], check=definition_check(home / "sources"))
@@ -73,14 +106,103 @@ def test_a_url_is_tried_with_rows_and_evidence_and_its_declaration_is_valid(
     assert shown["source"]["kind"] == "catalog"
     assert len(shown["rows"]) == 5
     for row in shown["rows"]:
-        assert row["evidence"]["course_name"] in {"exact", "source"}
-    assert set(shown["schedule"]) == {"hot", "warm", "cold"}
+        assert row["evidence"]["course_name"]["quote"] == row["course_name"]
     assert ingest.json("sources", "list") == []
+
+
+@pytest.mark.slow
+def test_a_tried_source_shows_its_next_poll_and_that_rules_cost_nothing(ingest: Ingest, site: DemoSite) -> None:
+    shown = ingest.json("try", "http://feeds.demo.test/lighthouse.xml")
+
+    assert shown["schedule"]["tier"] in {"hot", "warm", "cold"}
+    assert shown["schedule"]["interval_seconds"] > 0
+    assert shown["schedule"]["why"]
+    assert (shown["cost"]["calls"], shown["cost"]["month_usd"]) == (0, "0.00")
+
+
+BOARD = ("https://boards.greenhouse.io/driftwood", "--config", '{"api_base": "http://boards.demo.test"}')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "field", "proof"),
+    [
+        (BOARD, "title", "quote"),
+        (("http://driftwood.demo.test/", "--kind", "company"), "about", "quote"),
+        (("http://saltmarsh.demo.test/",), "name", "page"),
+    ],
+    ids=["board", "company", "website"],
+)
+def test_a_row_of_each_kind_has_its_proof(
+    ingest: Ingest, site: DemoSite, arguments: tuple[str, ...], field: str, proof: str
+) -> None:
+    shown = ingest.json("try", *arguments)
+
+    row = shown["rows"][0]
+    assert row[field]
+    assert row["evidence"][field][proof]
+
+
+@pytest.mark.slow
+def test_a_url_that_robots_txt_answers_with_a_failure_is_not_fetched(ingest: Ingest, home: Path) -> None:
+    pages = {"/robots.txt": (503, "text/plain", b""), "/": (200, "text/html", b"<p>Welcome</p>")}
+    with serving(pages) as (address, requested):
+        result = ingest("try", f"{address}/", INGESTION_ALLOW_HOSTS=address.removeprefix("http://"))
+
+    assert (result.exit_code, "error: robots_unavailable: " in result.stderr) == (1, True)
+    assert requested == ["/robots.txt"]
+
+
+def test_a_host_that_a_run_holds_is_not_tried(ingest: Ingest, home_store: Store) -> None:
+    with home_store.begin() as connection:
+        now = home_store.clock.now(connection)
+        lease_hosts(connection, ["college.example"], owner="a run", now=now, lease=timedelta(minutes=1))
+
+    result = ingest("try", "https://college.example/courses")
+
+    assert (result.exit_code, result.stderr.startswith("error: host_busy: college.example ")) == (1, True)
+
+
+def test_the_host_is_free_after_a_trial_that_failed(ingest: Ingest, home_store: Store) -> None:
+    ingest("try", "https://name.invalid/courses")
+
+    with home_store.read() as connection:
+        [row] = connection.execute(hosts.select()).all()
+    assert (row.host, row.lease_owner) == ("name.invalid", None)
+
+
+def test_model_calls_of_a_trial_count_in_the_ledger_and_the_budgets(tmp_path: Path, home_store: Store) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path / 'trial.db'}")) as trial_store:
+        settings = load_settings({"INGESTION_MODEL_BUDGET_MONTH_USD": "50"})
+        call = NewCall(
+            billing=Billing(call_site="course", source_id="catalog:x", extraction_id=7),
+            provider="http://models.test",
+            model="gpt-5",
+            format="json_schema",
+            cache_key="k",
+            prompt_version="1",
+            estimate=Usage(input_tokens=1_000, output_tokens=100),
+        )
+        for store in (home_store, trial_store):
+            ledger = Ledger(store, settings)
+            reserved = ledger.reserve(call)
+            assert isinstance(reserved, Reserved)
+            ledger.settle(reserved, Usage(input_tokens=1_000_000), "answered", latency_ms=1)  # 1.25 dollars
+
+        with trial_store.read() as source, home_store.begin() as target:
+            book_calls(source, target, before={})
+
+    with home_store.read() as connection:
+        calls = connection.execute(model_calls.select()).all()
+        held = {row.scope.partition(":")[0]: row.held_usd for row in connection.execute(model_spending.select())}
+    assert [(row.extraction_id, row.cost_usd) for row in calls] == [(7, Decimal("1.25")), (None, Decimal("1.25"))]
+    assert held == {"extraction": Decimal("1.25"), "day": Decimal("2.5"), "month": Decimal("2.5")}
 
 
 @pytest.mark.slow
 def test_a_tried_feed_is_added_on_request_and_read_to_the_end(ingest: Ingest, site: DemoSite) -> None:
     text = ingest.output("try", "http://feeds.demo.test/lighthouse.xml", "--add")
+    assert "--add" not in text
     [result] = ingest.json("run", "series:feeds.demo.test-lighthouse.xml")
 
     start = text.index("sources:\n")
@@ -100,6 +222,23 @@ def test_a_catalogue_of_a_source_file_is_published_in_one_command(ingest: Ingest
 
     assert result["published"] is True
     assert result["records"] >= 12
+
+
+@pytest.mark.slow
+def test_a_catalogue_whose_dataset_is_quarantined_exits_with_one(ingest: Ingest, folder: Path) -> None:
+    links = "".join(f"<li><a href=/course/{number}>Course {number}</a></li>" for number in range(12))
+    pages = {"/": (200, "text/html", f"<ul>{links}</ul>".encode())}
+    pages |= {f"/course/{number}": (200, "text/html", b"<p>Nothing is offered.</p>") for number in range(12)}
+    with serving(pages) as (address, _):
+        recipe = {"page_type": "DETAIL_LINKS", "link_pattern": "/course/", "links": {"page_type": "DETAIL"}}
+        declared = {"id": "catalog:empty", "kind": "catalog", "url": f"{address}/", "config": {"recipe": recipe}}
+        (folder / "mine.yaml").write_text(yaml.safe_dump({"sources": [declared]}))
+        allowed = {"INGESTION_ALLOW_HOSTS": address.removeprefix("http://")}
+        result = ingest("run", "catalog:empty", "--json", INGESTION_CRAWL__DELAY_SECONDS="0", **allowed)
+
+    [shown] = json.loads(result.stdout)
+    assert (result.exit_code, shown["published"], shown["records"]) == (1, False, 0)
+    assert shown["result"].endswith("version 1 is quarantined")
 
 
 @pytest.mark.slow

@@ -245,6 +245,11 @@ class Ended:
         """Whether the dataset that it built, or confirmed as unchanged, is published."""
         return self.dataset is not None and self.dataset.status is DatasetStatus.PUBLISHED
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the dataset that it built is quarantined: what was published before stays."""
+        return self.dataset is not None and self.dataset.status is DatasetStatus.QUARANTINED
+
 
 COMPLETE = FinishReason(status=ExtractionStatus.COMPLETE)
 
@@ -392,16 +397,23 @@ def _update_source(
         poll_results.fail_crawl(connection, failed_crawl, now=now, settings=settings, random=random)
         return
     new, failed, left = counts
-    fetched = ended.page_count - failed - left
     poll_results.complete_crawl(
         connection,
         ended.source_id,
         outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed"
-        + (f", {left} left" if left else ""),
-        records=fetched if ended.dataset is None else ended.dataset.items,
+        + (f", {left} left" if left else "")
+        + (f"; version {ended.dataset.version} is quarantined" if ended.dataset and ended.is_held_back else ""),
+        records=_published_records(ended, fetched=ended.page_count - failed - left),
         has_news=new > 0,
         now=now,
     )
+
+
+def _published_records(ended: Ended, *, fetched: int) -> int | None:
+    """Return the number of published records: of a crawl without a dataset its pages; None if it is unchanged."""
+    if ended.dataset is None:
+        return fetched
+    return None if ended.is_held_back else ended.dataset.items
 
 
 def _page_counts(connection: Connection, extraction_id: int) -> Row[int, int, int]:

@@ -372,6 +372,27 @@ class Ledger:
         return cost
 
 
+def book_calls(source: Connection, target: Connection, *, before: Mapping[str, Decimal]) -> None:
+    """Copy the calls and answers of another store, and what its counters rose by since `before`.
+
+    Its pages and extractions do not exist here.
+    """
+    nowhere = {"page_id": None, "extraction_id": None}
+    calls = [dict(row) | nowhere for row in source.execute(select(model_calls)).mappings()]
+    if calls:
+        target.execute(insert(model_calls), [{name: call[name] for name in call if name != "id"} for call in calls])
+    for answer in source.execute(select(model_answers)).mappings():
+        known = insert_into(target, model_answers).values(**answer)
+        target.execute(known.on_conflict_do_nothing(index_elements=["cache_key"]))
+    for counter in source.execute(select(spending).order_by(spending.c.scope)):
+        rise = counter.held_usd - before.get(counter.scope, Decimal(0))
+        if rise and not counter.scope.startswith("extraction:"):
+            row = {"scope": counter.scope, "held_usd": Decimal(0), "updated_at": counter.updated_at}
+            target.execute(insert_into(target, spending).values(**row).on_conflict_do_nothing(index_elements=["scope"]))
+            scope = Scope(key=counter.scope, name=counter.scope, limit_usd=None)
+            correct_counters(target, [scope], rise, now=counter.updated_at)
+
+
 def costs(connection: Connection, *, extraction_id: int) -> Sequence[CostLine]:
     """Return what an extraction has cost, by call site and model; `open_usd` is not settled yet."""
     return costs_of(connection, [extraction_id]).get(extraction_id, [])
