@@ -94,7 +94,7 @@ def test_a_quiet_extraction_is_complete_after_five_minutes_and_notified_once(cat
     assert (row.subject_kind, row.subject_id) == ("extraction", str(id_))
     assert row.payload["title"] == f"{CATALOG_ID}: extraction {id_} is complete"
     [source] = catalog.rows(sources)
-    assert source.last_outcome == f"extraction {id_}: 4 pages, 0 new, 1 failed"
+    assert source.last_outcome == f"extraction {id_}: 4 pages, 0 new, 1 failed; version 1 is quarantined"
 
 
 def test_a_change_restarts_the_quiet_time_and_updates_the_summary(catalog: CatalogHarness) -> None:
