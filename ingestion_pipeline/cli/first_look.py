@@ -232,7 +232,7 @@ def _row_names(connection: "Connection", kind: Kind, source_id: str) -> list[str
     return [f"{table}:{row_id}" for row_id in connection.execute(query).scalars()]
 
 
-# Kinds whose single row has the evidence of each field beside it, and the columns that are shown.
+# Kinds whose single row has the evidence of each field beside it, and the columns that are proof_text.
 _RECORDED: Mapping[Kind, tuple[str, ...]] = {
     Kind.WEBSITE: ("name", "industry", "location", "description"),
     Kind.COMPANY: ("name", "about", "industry", "headquarters", "size", "founded", "score", "tier"),
@@ -349,12 +349,12 @@ def _print_trial(facts: Mapping[str, Any]) -> None:
 def _print_field(name: str, value: object, proof: Mapping[str, Any] | None) -> None:
     """Print a value and the text that proves it, on one line if both fit."""
     line = f"  {name}: {shortened(cell(value), page_width() - len(name) - 4)}"
-    shown = "" if proof is None else f"<- {_proof_text(proof)}"
-    if len(line) + len(shown) + 1 <= page_width():
-        echo(f"{line} {shown}".rstrip())
+    proof_text = "" if proof is None else f"<- {_proof_text(proof)}"
+    if len(line) + len(proof_text) + 1 <= page_width():
+        echo(f"{line} {proof_text}".rstrip())
         return
     echo(line)
-    _print_folded(f"    {shown}")
+    _print_folded(f"    {proof_text}")
 
 
 def _proof_text(proof: Mapping[str, Any]) -> str:

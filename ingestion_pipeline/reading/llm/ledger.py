@@ -382,8 +382,8 @@ def book_calls(source: Connection, target: Connection, *, before: Mapping[str, D
     if calls:
         target.execute(insert(model_calls), [{name: call[name] for name in call if name != "id"} for call in calls])
     for answer in source.execute(select(model_answers)).mappings():
-        known = insert_into(target, model_answers).values(**answer)
-        target.execute(known.on_conflict_do_nothing(index_elements=["cache_key"]))
+        statement = insert_into(target, model_answers).values(**answer)
+        target.execute(statement.on_conflict_do_nothing(index_elements=["cache_key"]))
     for counter in source.execute(select(spending).order_by(spending.c.scope)):
         rise = counter.held_usd - before.get(counter.scope, Decimal(0))
         if rise and not counter.scope.startswith("extraction:"):
