@@ -15,12 +15,12 @@ import asyncio
 import logging
 import time
 import traceback
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Generic, ParamSpec, TypeVar, cast
+from typing import Generic, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -40,172 +40,17 @@ from ingestion_pipeline.engine.handler import (
     decided,
     end_tasks,
 )
+from ingestion_pipeline.engine.host_queue import HostQueues
+from ingestion_pipeline.engine.time_budget import TimeBudget
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
-from ingestion_pipeline.pages.http.guard import exempt_only, hosts_and_ports
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, next_allowed_at
-from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT, HostBusy, Network
+from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import LostClaim, Worker
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError, classify
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Transient, WorkError, classify
 from ingestion_pipeline.tasks.task import WORKER_LOST, Suspicion, Task
-
-Queued = TypeVar("Queued")
-
-SLOW_SECONDS = 2.0  # a host that is silent for so long gives its slot to another host
-SLOW_HOSTS = 8  # for each slot: as many silent hosts may be waited for beside it
-
-
-class HostQueues(Generic[Queued]):
-    """Executes each host's queue while this run leases the host; other items are released.
-
-    `execute` processes one item and does not raise; `release` gets each item that is not processed,
-    with the reason. `reason_to_stop` is called before each item.
-    """
-
-    def __init__(
-        self,
-        hosts: LeasedHosts,
-        *,
-        concurrency: int,
-        execute: Callable[[Queued, HostLease], Awaitable[None]],
-        release: Callable[[Queued, WorkError], None],
-        reason_to_stop: Callable[[], WorkError | None],
-    ) -> None:
-        self._hosts = hosts
-        self._execute = execute
-        self._release = release
-        self._reason_to_stop = reason_to_stop
-        self._slots = asyncio.Semaphore(concurrency)
-        self._with_slot: set[str] = set()
-        self._most_slow = SLOW_HOSTS * concurrency
-        self._slow: set[str] = set()
-        self._queues: dict[str, deque[Queued]] = {}
-        self._visits: set[asyncio.Task[None]] = set()
-        self._nudged = asyncio.Event()
-        self._source_of: Callable[[Queued], Source]
-
-    def nudge(self) -> None:
-        """Wake `wait` before a queue is empty."""
-        self._nudged.set()
-
-    def __len__(self) -> int:
-        """Return how many hosts are being processed or wait for a free place."""
-        return len(self._visits)
-
-    def slow_count(self) -> int:
-        """Return how many items wait for hosts that do not answer, without those in flight."""
-        return sum(len(self._queues[host]) for host in self._slow)
-
-    async def assign(self, items: Mapping[str, Sequence[Queued]], source_of: Callable[[Queued], Source]) -> None:
-        """Add each item to its host's queue, leased at its first item's pace; release those that another run has."""
-        by_host = dict(items)
-        self._source_of = source_of
-        # Before the first await: a running queue may end meanwhile.
-        for host in by_host.keys() & self._queues.keys():
-            self._queues[host].extend(by_host.pop(host))
-        for host in list(by_host):
-            if (reason := self._hosts.reason_to_leave(host)) is not None:
-                self._release_all(by_host.pop(host), reason)
-        for host in by_host.keys() & self._hosts.left.keys():
-            # still leased, with a rate limiter that has the last requests
-            self._start(host, by_host.pop(host), self._hosts.left.pop(host))
-        first = {host: source_of(queue[0]) for host, queue in by_host.items()}
-        leases = await asyncio.to_thread(self._hosts.lease, first) if first else {}
-        for host, lease in leases.items():
-            match lease:
-                case HostLease():  # a redirect may have leased it meanwhile
-                    self._start(host, by_host[host], self._hosts.existing_lease(host) or lease)
-                case HostBusy(until=until):
-                    busy = Resource(f"{host} is leased by another run", until=until, code="host_busy")
-                    self._release_all(by_host[host], busy)
-
-    async def wait(self, *, timeout_seconds: float) -> None:
-        """Return when a queue is done or `nudge` is called, at the latest after the timeout."""
-        if not self._visits:
-            return
-        self._free_slow_slots()
-        nudge = asyncio.create_task(self._nudged.wait())
-        try:
-            done, _ = await asyncio.wait(
-                {nudge, *self._visits}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            nudge.cancel()
-        self._nudged.clear()
-        ended = self._visits & done
-        self._visits -= ended
-        for visit in ended:
-            visit.result()
-
-    async def stop(self) -> None:
-        """Cancel every queue; the hosts are left to be released."""
-        for visit in self._visits:
-            visit.cancel()
-        await asyncio.gather(*self._visits, return_exceptions=True)
-        self._hosts.left |= self._hosts.visited
-
-    def _start(self, host: str, items: Sequence[Queued], lease: HostLease) -> None:
-        self._hosts.visited[host] = lease
-        self._hosts.left.pop(host, None)
-        self._queues[host] = deque(items)
-        self._visits.add(asyncio.create_task(self._visit(host)))
-
-    async def _visit(self, host: str) -> None:
-        """Execute the host's queue, with as many requests at a time as its pace has a burst."""
-        await self._slots.acquire()
-        self._with_slot.add(host)
-        try:
-            while self._queues[host]:  # again, for items assigned while the last one ended
-                burst = self._hosts.visited[host].rate_limiter.pace.burst
-                await asyncio.gather(*map(self._execute_queue, [host] * burst))
-        finally:
-            self._slow.discard(host)
-            if host in self._with_slot:
-                self._with_slot.remove(host)
-                self._slots.release()
-        self._hosts.left[host] = self._hosts.visited.pop(host)
-        del self._queues[host]
-
-    def _free_slow_slots(self) -> None:
-        """Take the slots of hosts that do not answer: they are waited for without one."""
-        for host in list(self._with_slot):
-            is_slow = self._hosts.visited[host].rate_limiter.unanswered_seconds() > SLOW_SECONDS
-            if is_slow and len(self._slow) < self._most_slow:
-                self._slow.add(host)
-                self._with_slot.remove(host)
-                self._slots.release()
-
-    async def _execute_queue(self, host: str) -> None:
-        queue, lease = self._queues[host], self._hosts.visited[host]
-        while queue:
-            item = queue.popleft()
-            hosts = self._hosts
-            reason = self._reason_to_stop() or hosts.reason_to_leave(host) or hosts.reason_to_wait(host)
-            if reason is not None:
-                self._release(item, reason)
-            else:
-                with exempt_only(hosts_and_ports(declared_urls(self._source_of(item)))):
-                    await self._execute(item, lease)
-
-    def _release_all(self, items: Sequence[Queued], reason: WorkError) -> None:
-        for item in items:
-            self._release(item, reason)
-
-
-def declared_urls(source: Source) -> Iterator[str]:
-    """Yield the URLs that the source was declared with: its own, and those in its config."""
-    left: list[object] = [source.url, source.config]
-    while left:
-        value = left.pop()
-        if isinstance(value, str) and value.startswith(("http://", "https://")):
-            yield value
-        elif isinstance(value, Mapping):
-            left += cast("Mapping[object, object]", value).values()
-        elif isinstance(value, list | tuple):
-            left += cast("Sequence[object]", value)
-
 
 log = logging.getLogger(__name__)
 
@@ -225,65 +70,6 @@ Entry = TypeVar("Entry")
 Done = TypeVar("Done")
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class TimeBudget:
-    """Starts when it is made; a fatal error, a network outage or an old heartbeat ends it early."""
-
-    def __init__(
-        self,
-        worker: Worker,
-        clock: SteadyClock,
-        *,
-        seconds: float,
-        network: Network | None,
-        may_start: Callable[[], bool],
-    ) -> None:
-        self.fatal: Fatal | None = None
-        self._worker = worker
-        self._clock = clock
-        self._network = network
-        self._may_start = may_start
-        self._ends = time.monotonic() + seconds
-        self._again_at: set[datetime] = set()
-
-    def is_left(self) -> bool:
-        """Return whether anything new may be started."""
-        is_ended = self.fatal is not None or time.monotonic() >= self._ends or self._is_network_down
-        return not is_ended and self._worker.may_start() and self._may_start()
-
-    @property
-    def _is_network_down(self) -> bool:
-        return self._network is not None and self._network.problem is not None
-
-    def reason_to_stop(self) -> Resource | None:
-        """Return the error with which work that was not started is released; None if it may be started."""
-        if self.is_left():
-            return None
-        if self._network is not None and self._is_network_down:
-            return self._network.released(self._clock.now())
-        return Resource("the run's time budget was used up", until=self._clock.now(), code="slice_over")
-
-    def stopped(self) -> Resource:
-        """Return the error with which unfinished work is released when the run ends."""
-        return Resource("the run was stopped", until=self._clock.now(), code="stopped")
-
-    def expect(self, times: Iterable[datetime]) -> None:
-        """Note times at which work of this run is due again."""
-        self._again_at.update(times)
-
-    async def rest(self, longest: timedelta) -> bool:
-        """Wait until expected work is due, if that is soon; return whether it is."""
-        now = self._clock.now()
-        ahead = {at for at in self._again_at if at > now}
-        is_due = len(ahead) < len(self._again_at)  # since the last claim
-        self._again_at = ahead
-        if is_due or not ahead or not self.is_left():
-            return is_due and self.is_left()
-        if min(ahead) - now > longest:
-            return False
-        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
-        return True
 
 
 class WorkerLoop(Generic[Item, Value]):
@@ -494,13 +280,8 @@ class WorkerLoop(Generic[Item, Value]):
         except NotNeeded as error:
             self._end(item, Skipped(task=item.task, item=item, reason=str(error), code=error.code))
         except Exception as error:
-            failure = classify(error)
-            if host is not None:
-                host.note_failure(failure, now=self._clock.now())
-            self._release(item, failure, stack=traceback.format_exc(limit=-20))
+            self._release(item, classify(error), stack=traceback.format_exc(limit=-20))
         else:
-            if host is not None:
-                host.note_success()
             self._waiting_bytes += self._handler.size_bytes(value)
             self._end(item, Completed(task=item.task, item=item, value=value))
 
@@ -536,8 +317,8 @@ class WorkerLoop(Generic[Item, Value]):
     def _must_flush(self) -> bool:
         is_idle = not self._open and not self._queues
         if not self._outcomes:
-            has_left = self._hosts is not None and bool(self._hosts.left)
-            return has_left and (is_idle or self._handler.flush_after == 1 or time.monotonic() >= self._flush_at)
+            has_idle_hosts = self._hosts is not None and bool(self._hosts.idle)
+            return has_idle_hosts and (is_idle or self._handler.flush_after == 1 or time.monotonic() >= self._flush_at)
         is_much = len(self._outcomes) >= self._handler.flush_after or self._waiting_bytes >= FLUSH_BYTES
         return is_much or is_idle or self._is_urgent or time.monotonic() >= self._flush_at
 
@@ -550,9 +331,9 @@ class WorkerLoop(Generic[Item, Value]):
             if outcomes:
                 await self._in_thread(self._writer.write, outcomes)
         else:
-            async with self._hosts.releasing() as left:
-                if outcomes or left:
-                    await self._in_thread(self._writer.write, outcomes, left)
+            async with self._hosts.releasing() as idle:
+                if outcomes or idle:
+                    await self._in_thread(self._writer.write, outcomes, idle)
         self._time.fatal = self._writer.fatal or self._time.fatal
         self._time.expect(self._writer.take_due_times())
         if outcomes and self._handler.flush_after == 1:
@@ -579,9 +360,9 @@ class OutcomeWriter(Generic[Item, Value]):
         taken, self._due_times = self._due_times, []
         return taken
 
-    def write(self, outcomes: Sequence[Outcome[Item, Value]], left: dict[str, HostLease] | None = None) -> None:
-        """Write the outcomes; the first transaction releases the hosts that are left, too."""
-        hosts = dict(left or {})
+    def write(self, outcomes: Sequence[Outcome[Item, Value]], idle: dict[str, HostLease] | None = None) -> None:
+        """Write the outcomes; the first transaction releases the idle hosts, too."""
+        hosts = dict(idle or {})
         prepared, size = self._prepared(outcomes), self._handler.transaction_size
         for start in range(0, len(prepared), size):
             part = prepared[start : start + size]

@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -29,7 +29,7 @@ from ingestion_pipeline.engine.handler import (
     skipped,
 )
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, host_turn
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, paced_request
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -38,7 +38,7 @@ from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import audit_log, dead_letters, hosts, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
-from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Suspicion, Task
 from ingestion_pipeline_tests.builders import a_definition
@@ -64,8 +64,9 @@ class ExampleItem:
 
 @dataclass(kw_only=True)
 class ExampleHandler(TaskHandler[ExampleItem, str]):
-    """Executes an action for each task, and persists a row of the audit log for each result."""
+    """Executes an action for each task, as a request if it has a host; persists an entry of the audit log for each."""
 
+    kind: str = KIND
     action: Action = succeed
     concurrency: int = 4
     policy: Work = field(default_factory=lambda: Work(backoff_base_seconds=0.01))
@@ -79,7 +80,7 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
     batches: list[int] = field(default_factory=list[int])
 
     def claim_requests(self, room: int, held: Sequence[ExampleItem]) -> Sequence[tuple[ClaimFilter, int]]:
-        return [(ClaimFilter(kind=KIND), room)]
+        return [(ClaimFilter(kind=self.kind), room)]
 
     def load(
         self, connection: Connection, tasks: Sequence[Task], *, now: datetime
@@ -96,8 +97,10 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
 
     async def execute(self, item: ExampleItem, host: HostLease | None) -> str:
         assert (host is None) == (item.host is None)
-        self.executed.append(item.task.dedupe_key)
-        return await self.action(item.task)
+        url, clock = item.task.url or "", SteadyClock(item.task.created_at)
+        async with nullcontext() if host is None else paced_request(host, url, clock=clock):
+            self.executed.append(item.task.dedupe_key)
+            return await self.action(item.task)
 
     def persist(
         self, connection: Connection, outcomes: Sequence[Outcome[ExampleItem, str]], *, now: datetime
@@ -119,12 +122,12 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
         return ended
 
 
-def add_tasks(ctx: RunContext, *keys: str, **hosts_by_key: str | None) -> None:
+def add_tasks(ctx: RunContext, *keys: str, kind: str = KIND, **hosts_by_key: str | None) -> None:
     add_sources(ctx.store, a_definition(id=SOURCE, url="http://a.test/solo"))
     now = ctx.store.now()
     new = [
         NewTask(
-            kind=KIND,
+            kind=kind,
             dedupe_key=key,
             not_before=now,
             source_id=SOURCE,
@@ -341,6 +344,57 @@ def test_a_pause_that_a_host_asks_for_is_stored_for_every_process(ctx: RunContex
     assert statuses(ctx) == {"a": "PENDING", "b": "PENDING", "c": "SUCCESS"}
 
 
+@dataclass(kw_only=True)
+class LenientHandler(ExampleHandler):
+    """Makes ten requests for each task, and succeeds whatever becomes of them; `executed` are those that were sent."""
+
+    error: WorkError
+
+    async def execute(self, item: ExampleItem, host: HostLease | None) -> str:
+        assert host is not None
+        for _ in range(10):
+            with suppress(WorkError):
+                async with paced_request(host, item.task.url or "", clock=SteadyClock(item.task.created_at)):
+                    self.executed.append(item.task.dedupe_key)
+                    raise self.error
+        return await succeed(item.task)
+
+
+def test_a_pause_whose_error_was_handled_applies_to_the_next_request_and_to_other_kinds_of_work(
+    ctx: RunContext, web: FakeWeb, now: datetime
+) -> None:
+    add_tasks(ctx, "a")
+    add_tasks(ctx, "b", "c", kind="another", c="other.test")
+    limited = Resource("429", until=now + timedelta(minutes=7), code="rate_limited")
+    handler, other_handler = LenientHandler(error=limited), ExampleHandler(kind="another")
+
+    assert run(ctx, handler, web) == {"completed": 1}
+    run(ctx, other_handler, web)
+
+    assert (handler.executed, other_handler.executed) == (["a"], ["c"])
+
+
+def test_a_503_that_asks_for_a_pause_pauses_the_host_though_its_error_was_handled(
+    ctx: RunContext, web: FakeWeb, now: datetime
+) -> None:
+    add_tasks(ctx, "a")
+    handler = LenientHandler(error=Transient("503", code="http_503", retry_after=timedelta(minutes=7)))
+
+    run(ctx, handler, web)
+
+    assert handler.executed == ["a"]
+    assert [row.next_allowed_at >= now + timedelta(minutes=6, seconds=59) for row in rows(ctx.store, hosts)] == [True]
+
+
+def test_each_failed_request_of_a_task_counts_against_its_host(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, *"abcde")
+    handler = LenientHandler(error=Transient("server error", code="http_500"))
+
+    run(ctx, handler, web)
+
+    assert len(handler.executed) == 28  # those that the error budget of a host allows
+
+
 def test_an_outcome_of_a_claim_that_was_lost_is_not_persisted(ctx: RunContext, web: FakeWeb, clock: FixedClock) -> None:
     add_tasks(ctx, "a", "b")
 
@@ -489,16 +543,6 @@ def test_twenty_kills_lose_no_task_and_dead_letter_none(
     assert effects(ctx) == [f"did {key}" for key in keys]
 
 
-@dataclass(kw_only=True)
-class RequestHandler(ExampleHandler):
-    """Executes each action as a request to its host."""
-
-    async def execute(self, item: ExampleItem, host: HostLease | None) -> str:
-        assert host is not None
-        async with host_turn(host, item.task.url or "", clock=SteadyClock(item.task.created_at)):
-            return await super().execute(item, host)
-
-
 @pytest.mark.slow
 def test_a_host_that_does_not_answer_gives_its_slot_to_another(ctx: RunContext, web: FakeWeb) -> None:
     add_tasks(ctx, "a-slow", "b", "c", **{"a-slow": "slow.test", "b": "b.test", "c": "c.test"})
@@ -513,7 +557,7 @@ def test_a_host_that_does_not_answer_gives_its_slot_to_another(ctx: RunContext, 
             others.release()
         return await succeed(task)
 
-    assert run(ctx, RequestHandler(action=action, concurrency=1), web) == {"completed": 3}
+    assert run(ctx, ExampleHandler(action=action, concurrency=1), web) == {"completed": 3}
 
 
 @pytest.mark.slow
@@ -533,7 +577,7 @@ def test_tasks_of_a_host_that_does_not_answer_take_no_room_from_others(ctx: RunC
                 are_done.set()
         return await succeed(task)
 
-    assert run(ctx, RequestHandler(action=action, concurrency=1, capacity=2), web) == {"completed": 6}
+    assert run(ctx, ExampleHandler(action=action, concurrency=1, capacity=2), web) == {"completed": 6}
 
 
 def test_a_host_whose_requests_keep_failing_is_paused_for_every_process(ctx: RunContext, web: FakeWeb) -> None:

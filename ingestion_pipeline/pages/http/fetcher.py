@@ -273,7 +273,7 @@ _BLOCKED_PAGE_SECONDS = 2.0
 
 T = TypeVar("T")
 Check = Callable[[str], Awaitable[None] | None]
-"""Raises a `WorkError` if a redirect to the URL must not be followed; may wait for its turn."""
+"""Raises a `WorkError` if a redirect to the URL must not be followed; may wait until it may be requested."""
 
 
 MAX_REDIRECTS = 5  # of one page; refreshes of a page count, too
@@ -369,20 +369,19 @@ class HttpFetcher:
 
     async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
         seconds = self._limits.deadline_seconds
-        host = host_of(wire_url(url))
+        requested = [wire_url(url)]
         try:
             async with asyncio.timeout(seconds) as deadline:
-                answer = await self._follow(url, hop, check, deadline, most=most)
+                return await self._follow(requested, hop, check, deadline, most=most)
         except TimeoutError as error:
+            host = host_of(requested[-1])
             self.slow_hosts.add(host)
-            message = f"{without_credentials(url)} did not answer within {seconds:g} seconds"
+            message = f"{without_credentials(requested[-1])} did not answer within {seconds:g} seconds"
             if self._connections.has_connected(host):
                 raise Transient(message, code="timeout") from error
             failure = Unreachable(message, code="timeout")
-            self._note(url, failure)
+            self._note(requested[-1], failure)
             raise failure from error
-        self.slow_hosts.discard(host)
-        return answer
 
     @asynccontextmanager
     async def _answered(self, url: str, exchange: Exchange) -> AsyncGenerator[RawAnswer]:
@@ -402,27 +401,28 @@ class HttpFetcher:
             yield raw
 
     async def _follow(
-        self, requested_url: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
+        self, requested: list[str], hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
     ) -> T:
-        url = wire_url(requested_url)
-        seen = {url}
+        """Request the first URL and what it redirects to, each added to `requested`."""
         for _ in range(most + 1):
+            url = requested[-1]
             try:
                 answer = await hop(url)
             except WorkError as error:
                 self._note(url, error)
                 raise
             self._note(url)
+            self.slow_hosts.discard(host_of(url))
             if not isinstance(answer, _Redirect):
                 return answer
-            url = next_url(url, answer.location)
-            if url in seen:
-                raise _bad_redirect(requested_url, f"in a loop, back to {without_credentials(url)}")
-            if check is not None and (turn := check(url)) is not None:
+            target = next_url(url, answer.location)
+            if target in requested:
+                raise _bad_redirect(requested[0], f"in a loop, back to {without_credentials(target)}")
+            if check is not None and (admission := check(target)) is not None:
                 with _deadline_extended(deadline):
-                    await turn
-            seen.add(url)
-        raise _bad_redirect(requested_url, f"more than {most} times")
+                    await admission
+            requested.append(target)
+        raise _bad_redirect(requested[0], f"more than {most} times")
 
     def _note(self, url: str, error: WorkError | None = None) -> None:
         """Tell the run's network whether the host was reached."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.http.fetcher import Check, HttpFetcher
-from ingestion_pipeline.pages.http.request import Answer, Request
+from ingestion_pipeline.pages.http.request import Answer, Request, Start, status_error
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import (
     LONGEST_WAIT,
@@ -43,7 +43,7 @@ from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.urls import BadUrl, host_of, request_url, without_credentials
 
-LONGEST_TURN = timedelta(seconds=5)  # how long a redirect may wait for another host
+LONGEST_REDIRECT_WAIT = timedelta(seconds=5)  # for the host that it leads to
 YIELD_AFTER = timedelta(minutes=1)  # a host that others wait for for longer is given up
 
 
@@ -68,16 +68,16 @@ class RedirectLeases:
         if honours_robots:
             await lease.robots.admit(url)
         wait = timedelta(seconds=lease.rate_limiter.wait_seconds())
-        if wait > LONGEST_TURN:
+        if wait > LONGEST_REDIRECT_WAIT:
             raise self._later(url, wait)
         try:
-            async with asyncio.timeout(LONGEST_TURN.total_seconds()):
-                await until.enter_async_context(host_turn(lease, url, clock=self.clock))
+            async with asyncio.timeout(LONGEST_REDIRECT_WAIT.total_seconds()):
+                await until.enter_async_context(paced_request(lease, url, clock=self.clock))
         except TimeoutError:
-            raise self._later(url, LONGEST_TURN) from None
+            raise self._later(url, LONGEST_REDIRECT_WAIT) from None
 
     def _later(self, url: str, wait: timedelta) -> Resource:
-        message = f"{host_of(url)}, the target of a redirect, has no free turn in time"
+        message = f"{host_of(url)}, the target of a redirect, may not be requested soon enough"
         return Resource(message, until=self.clock.now() + wait, code="host_busy")
 
     @asynccontextmanager
@@ -85,33 +85,53 @@ class RedirectLeases:
         lease = await self.acquire(host)
         try:
             yield lease
-        except WorkError as error:
-            if (pause := requested_pause(error, self.clock.now())) is not None:
-                lease.rate_limiter.pause(pause.total_seconds())
-            raise
         finally:
             self.release(host)
 
 
 @asynccontextmanager
-async def host_turn(lease: "HostLease", url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
-    """Wait for the host's turn; at most as many requests run at a time as its pace has a burst."""
-    async with lease.slots, _turn(lease.rate_limiter, url, clock=clock):
+async def paced_request(lease: "HostLease", url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+    """Wait until the leased host may be requested, and note how the request inside ends.
+
+    At most as many requests run at a time as the host's pace has a burst.
+    """
+    async with lease.slots, _paced_request(lease.rate_limiter, lease.health, url, clock=clock):
         yield
 
 
 @asynccontextmanager
-async def _turn(rate_limiter: RateLimiter, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
-    if not await rate_limiter.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
+async def _paced_request(
+    rate_limiter: RateLimiter, health: HostHealth, url: str, *, clock: SteadyClock
+) -> AsyncGenerator[None]:
+    if not await rate_limiter.wait_for_slot(patience_seconds=LONGEST_WAIT.total_seconds()):
         until = clock.now() + timedelta(seconds=rate_limiter.wait_seconds())
         raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
     try:
         yield
+    except WorkError as error:
+        _note_failure(rate_limiter, health, error, now=clock.now())
+        raise
+    else:
+        rate_limiter.reset()
+        health.succeeded()
     finally:
         rate_limiter.done()
 
 
-def requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
+def _note_failure(rate_limiter: RateLimiter, health: HostHealth, error: WorkError, *, now: datetime) -> None:
+    """Pause the host if it asked for that, or if too many of its recent requests failed."""
+    is_of_host = error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
+    if (requested := _requested_pause(error, now)) is not None:
+        rate_limiter.pause(requested.total_seconds())
+    elif isinstance(error, Transient) and is_of_host:
+        pause_seconds = health.failed(timed_out_at=now if error.code == "timeout" else None)
+        if pause_seconds is not None:
+            rate_limiter.pause(pause_seconds)
+    elif isinstance(error, Permanent):
+        health.succeeded()
+
+
+def _requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
     """Return how long the host asks everybody to pause; None if it did not."""
     if isinstance(failure, Resource) and failure.code == "rate_limited":
         return failure.until - now
@@ -134,6 +154,7 @@ class HostRobots:
         *,
         fetcher: HttpFetcher,
         rate_limiter: RateLimiter,
+        health: HostHealth,
         redirect_leases: RedirectLeases,
         clock: SteadyClock,
         longest_delay_seconds: float,
@@ -141,6 +162,7 @@ class HostRobots:
         self._agent = fetcher.user_agent
         self._fetcher = fetcher
         self._rate_limiter = rate_limiter
+        self._health = health
         self._redirect_leases = redirect_leases
         self._clock = clock
         self._longest_delay_seconds = longest_delay_seconds
@@ -207,34 +229,45 @@ class HostRobots:
         return min(requested, self._longest_delay_seconds)
 
     async def _fetch_rules(self, origin: str) -> HostRules:
-        async with AsyncExitStack() as until:
-            await until.enter_async_context(_turn(self._rate_limiter, origin, clock=self._clock))
-            rules = await self._request_rules(origin, until)
+        rules: HostRules | None = None
+        try:
+            async with AsyncExitStack() as until:
+                start = await self._request_file(origin, until)
+                now = self._clock.now()
+                rules = rules_of_answer(start.status_code, start.headers, start.body, now=now)
+                refusal = status_error(start.status_code, start.headers, origin, now)
+                if refusal is not None and "retry-after" in start.headers:
+                    raise refusal  # pauses the host that answered, also for sources that ignore its rules
+        except WorkError as error:
+            rules = rules or self._rules_after(error)
         # Rules that expire during the crawl delay they ask for would never admit a page.
         pause = timedelta(seconds=2 * self._delay_seconds(rules))
         return replace(rules, expires_at=max(rules.expires_at, self._clock.now() + pause))
 
-    async def _request_rules(self, origin: str, until: AsyncExitStack) -> HostRules:
+    async def _request_file(self, origin: str, until: AsyncExitStack) -> Start:
         async def follow(url: str) -> None:
-            """Wait for the turn of a redirect's host: a hop is one more request."""
+            """Wait until the redirect's host may be requested: a hop is one more request."""
             if host_of(url) == host_of(origin):
                 await until.aclose()
-                await until.enter_async_context(_turn(self._rate_limiter, url, clock=self._clock))
+                await self._wait(url, until)
             else:
                 await self._redirect_leases.follow(url, honours_robots=False, until=until)
 
-        try:
-            start = await self._fetcher.fetch_start(
-                f"{origin}/robots.txt", max_bytes=MAX_BYTES, max_redirects=MAX_REDIRECTS, check_redirect=follow
-            )
-        except Permanent as error:
-            now = self._clock.now()
-            if error.code in _PAGE_ERROR_CODES:
-                raise
-            if error.code == "redirects":
-                return rules_of_answer(302, {}, b"", now=now)
-            return rules_when_unreachable(str(error), now=now)
-        return rules_of_answer(start.status_code, start.headers, start.body, now=self._clock.now())
+        await self._wait(origin, until)
+        return await self._fetcher.fetch_start(
+            f"{origin}/robots.txt", max_bytes=MAX_BYTES, max_redirects=MAX_REDIRECTS, check_redirect=follow
+        )
+
+    async def _wait(self, url: str, until: AsyncExitStack) -> None:
+        await until.enter_async_context(_paced_request(self._rate_limiter, self._health, url, clock=self._clock))
+
+    def _rules_after(self, error: WorkError) -> HostRules:
+        """Return the rules of a host whose robots.txt cannot be read; raise what its pages would meet as well."""
+        if not isinstance(error, Permanent) or error.code in _PAGE_ERROR_CODES:
+            raise error
+        if error.code == "redirects":
+            return rules_of_answer(302, {}, b"", now=self._clock.now())
+        return rules_when_unreachable(str(error), now=self._clock.now())
 
 
 def origin_of(url: str) -> str:
@@ -256,23 +289,6 @@ class HostLease:
     slots: asyncio.Semaphore
     health: HostHealth
 
-    def note_success(self) -> None:
-        """Note that the host answered what was requested."""
-        self.rate_limiter.reset()
-        self.health.succeeded()
-
-    def note_failure(self, error: WorkError, *, now: datetime) -> None:
-        """Pause the host if it asked for that, or if too many of its recent requests failed."""
-        is_of_host = error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
-        if (requested := requested_pause(error, now)) is not None:
-            self.rate_limiter.pause(requested.total_seconds())
-        elif isinstance(error, Transient) and is_of_host:
-            pause_seconds = self.health.failed(timed_out_at=now if error.code == "timeout" else None)
-            if pause_seconds is not None:
-                self.rate_limiter.pause(pause_seconds)
-        elif isinstance(error, Permanent):
-            self.health.succeeded()
-
 
 class LeaseContext(Protocol):
     """What the host leases need from a run; the engine's `RunContext` is one."""
@@ -285,7 +301,7 @@ class LeaseContext(Protocol):
 
 
 class LeasedHosts:
-    """The hosts that this run uses (`visited`), and those finished but not released (`left`)."""
+    """The hosts that this run uses (`active`), and those finished but not released yet (`idle`)."""
 
     def __init__(self, ctx: LeaseContext, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock) -> None:
         self._ctx = ctx
@@ -296,8 +312,8 @@ class LeasedHosts:
         if fetcher.network is None:
             fetcher.network = Network(ctx.store, canary=ctx.settings.fetch.canary)
         self.network = fetcher.network
-        self.visited: dict[str, HostLease] = {}
-        self.left: dict[str, HostLease] = {}
+        self.active: dict[str, HostLease] = {}
+        self.idle: dict[str, HostLease] = {}
         self._redirect_hosts: dict[str, HostLease] = {}
         self._redirect_users: Counter[str] = Counter()
         self._releasing: set[str] = set()
@@ -309,18 +325,18 @@ class LeasedHosts:
 
         A lease taken meanwhile would start from the old row, and be lost by the release.
         """
-        left, self.left = self.left, {}
-        self._releasing |= left.keys()
+        idle, self.idle = self.idle, {}
+        self._releasing |= idle.keys()
         try:
-            yield left
+            yield idle
         finally:
             async with self._released:
-                self._releasing -= left.keys()
+                self._releasing -= idle.keys()
                 self._released.notify_all()
 
     def existing_lease(self, host: str) -> HostLease | None:
         """Return the lease this run already has of the host: there is one rate limiter for each."""
-        return self.visited.get(host) or self._redirect_hosts.get(host) or self.left.get(host)
+        return self.active.get(host) or self._redirect_hosts.get(host) or self.idle.get(host)
 
     async def _acquire(self, source: Source, host: str) -> HostLease:
         """Lease the host for the time of a redirect; raise `Resource` if it cannot be leased."""
@@ -336,7 +352,7 @@ class LeasedHosts:
                 message = f"{host}, the target of a redirect, is leased by another run"
                 raise Resource(message, until=lease.until, code="host_busy")
             host_lease = self.existing_lease(host) or lease  # another request may have been quicker
-        self.left.pop(host, None)  # or it would be released meanwhile
+        self.idle.pop(host, None)  # or it would be released meanwhile
         self._redirect_hosts[host] = host_lease
         self._redirect_users[host] += 1
         return host_lease
@@ -345,8 +361,8 @@ class LeasedHosts:
         self._redirect_users[host] -= 1
         if not self._redirect_users[host]:
             host_lease = self._redirect_hosts.pop(host)
-            if host not in self.visited:
-                self.left[host] = host_lease
+            if host not in self.active:
+                self.idle[host] = host_lease
 
     def lease(
         self, sources_by_host: Mapping[str, Source], *, is_its_own: bool = True
@@ -378,6 +394,7 @@ class LeasedHosts:
         if not is_its_own:
             pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
         rate_limiter = RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
+        health = HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
         redirect_leases = RedirectLeases(
             acquire=partial(self._acquire, source), release=self._release_redirect, clock=self._clock
         )
@@ -385,6 +402,7 @@ class LeasedHosts:
             lease.robots,
             fetcher=self._fetcher,
             rate_limiter=rate_limiter,
+            health=health,
             redirect_leases=redirect_leases,
             clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
@@ -394,7 +412,7 @@ class LeasedHosts:
             robots=robots,
             redirect_leases=redirect_leases,
             slots=asyncio.Semaphore(pace.burst),
-            health=HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at),
+            health=health,
         )
 
     @property
@@ -406,7 +424,7 @@ class LeasedHosts:
     def renew(self) -> None:
         """Renew the hosts with each heartbeat; give up those that others have waited for long."""
         # Copies: this runs in another thread.
-        mine = dict(self._redirect_hosts) | dict(self.visited)
+        mine = dict(self._redirect_hosts) | dict(self.active)
         with self._ctx.store.begin() as connection:
             now = self._ctx.store.clock.now(connection)
             next_allowed = next_allowed_at(mine, self._ctx.store, connection)
@@ -416,31 +434,30 @@ class LeasedHosts:
                 connection, owner=self._worker.owner, now=now, lease=self._lease, next_allowed=next_allowed
             )
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
-        patience = YIELD_AFTER
-        self._yielding |= {host for host, since in waited_for.items() if now - since > patience}
-        self._yielding |= {host for host in lost if host in self.visited or host in self._redirect_hosts}
+        self._yielding |= {host for host, since in waited_for.items() if now - since > YIELD_AFTER}
+        self._yielding |= {host for host in lost if host in self.active or host in self._redirect_hosts}
 
     def release(
         self,
         connection: Connection,
-        left: Mapping[str, HostLease],
+        idle: Mapping[str, HostLease],
         next_allowed: Mapping[str, datetime],
         *,
         now: datetime,
     ) -> None:
         """Release the hosts and store their robots.txt rules and next allowed times."""
-        hosts.lock_hosts(connection, left)
-        self._store_robots(connection, left, now=now)
-        changed = {host: lease.health for host, lease in left.items() if lease.health.has_changes}
+        hosts.lock_hosts(connection, idle)
+        self._store_robots(connection, idle, now=now)
+        changed = {host: lease.health for host, lease in idle.items() if lease.health.has_changes}
         hosts.store_health(connection, changed, owner=self._worker.owner)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 
-    def release_in_own_transaction(self, left: Mapping[str, HostLease]) -> None:
+    def release_in_own_transaction(self, idle: Mapping[str, HostLease]) -> None:
         """Release the hosts in a separate transaction; if that fails, their leases expire."""
 
         def act(connection: Connection) -> None:
             now = self._ctx.store.clock.now(connection)
-            self.release(connection, left, next_allowed_at(left, self._ctx.store, connection), now=now)
+            self.release(connection, idle, next_allowed_at(idle, self._ctx.store, connection), now=now)
 
         try:
             self._ctx.store.write(act)
@@ -463,7 +480,7 @@ class LeasedHosts:
 
     def reason_to_wait(self, host: str) -> Resource | None:
         """Return why the next request to the host is left to a later run; None if it is not."""
-        lease = self.visited[host]
+        lease = self.active[host]
         wait = timedelta(seconds=lease.rate_limiter.wait_seconds())
         if wait > LONGEST_WAIT:
             until = self._clock.now() + wait
@@ -479,9 +496,9 @@ def next_allowed_at(mine: Mapping[str, HostLease], store: Store, connection: Con
     The time is read afterwards, since the process may be held up in between, and it is the latest
     possible time: a slow answer of the database is old when it arrives.
     """
-    rests = {host: lease.rate_limiter.rest() for host, lease in mine.items()}
+    times = {host: lease.rate_limiter.time_until_next() for host, lease in mine.items()}
     latest = store.clock.latest(connection)
-    return {host: latest + rest for host, rest in rests.items()}
+    return {host: latest + time for host, time in times.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,31 +514,31 @@ class PacedFetch:
     async def __call__(
         self, request: Request, *, now: datetime | None = None, check_redirect: Check | None = None
     ) -> Answer:
-        """Wait for the host's turn and fetch; `check_redirect` may refuse a hop first."""
+        """Fetch as soon as the host may be requested; `check_redirect` may refuse a hop first."""
         async with AsyncExitStack() as until:
             held = host_of(request.url)
             if held == self.own:
-                await self._take_turn(request.url, until)
+                await self._request_own(request.url, until)
             else:
-                await self._leave(request.url, until)
+                await self._request_other(request.url, until)
 
             async def follow(url: str) -> None:
                 nonlocal held
                 if check_redirect is not None and inspect.isawaitable(check := check_redirect(url)):
                     await check
-                if not held == host_of(url) == self.own:  # each host in its own turn
+                if not held == host_of(url) == self.own:  # each host at its own pace
                     held = host_of(url)
-                    await self._leave(url, until)
+                    await self._request_other(url, until)
                 else:  # a hop is one more request of the host
                     await until.aclose()
-                    await self._take_turn(url, until)
+                    await self._request_own(url, until)
 
             return await self.fetcher.fetch(request, now=now or self.clock.now(), check_redirect=follow)
 
-    async def _take_turn(self, url: str, until: AsyncExitStack) -> None:
+    async def _request_own(self, url: str, until: AsyncExitStack) -> None:
         if self.robots is not None:
             await self.robots.admit(url)  # for each hop: another scheme has another robots.txt
-        await until.enter_async_context(host_turn(self.host, url, clock=self.clock))
+        await until.enter_async_context(paced_request(self.host, url, clock=self.clock))
 
-    async def _leave(self, url: str, until: AsyncExitStack) -> None:
+    async def _request_other(self, url: str, until: AsyncExitStack) -> None:
         await self.host.redirect_leases.follow(url, honours_robots=self.robots is not None, until=until)

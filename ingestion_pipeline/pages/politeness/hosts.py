@@ -1,7 +1,8 @@
 """Hosts: their leases in the database, the pace of a leased one, clock steps, and outages of our own network.
 
-One run owns a host for a while, spaces its requests, and hands it on. `hosts.next_allowed_at` outlives the lease: a
-theoretical arrival time that every worker honours. When most hosts of a run fail, it is our network, not the hosts.
+One run owns a host for a while, spaces its requests, and hands it on. `hosts.next_allowed_at` outlives the lease: the
+earliest time of the next request (GCRA); every worker waits for it. When most hosts of a run fail, it is our network,
+not the hosts.
 """
 
 import asyncio
@@ -236,15 +237,15 @@ class RateLimiter:
         self._monotonic = monotonic
         self._sleep = sleep
         wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0
-        self._arrival = monotonic() + max(wait, 0.0)
+        self._next_at = monotonic() + max(wait, 0.0)  # as of GCRA: a burst may be ahead of it
         self._held_until = -math.inf
         self._ended = -math.inf
         self._pauses = 0
         self._requests = 0
         self._last_progress = 0.0
-        self.waited_seconds = 0.0  # for turns, in total
+        self.waited_seconds = 0.0  # for slots, in total
 
-    async def turn(self, *, patience_seconds: float = math.inf) -> bool:
+    async def wait_for_slot(self, *, patience_seconds: float = math.inf) -> bool:
         """Wait for the next request and book it; return False if a pause lasts longer.
 
         A pause that the host asks for meanwhile applies to those who wait already.
@@ -263,8 +264,8 @@ class RateLimiter:
     def _book(self) -> float:
         """Return the time of the next request, and move the one after it."""
         delay = self.pace.delay_seconds
-        earliest = self._arrival - (self.pace.burst - 1) * delay
-        self._arrival = max(self._monotonic(), self._arrival) + delay
+        earliest = self._next_at - (self.pace.burst - 1) * delay
+        self._next_at = max(self._monotonic(), self._next_at) + delay
         return earliest
 
     def done(self) -> None:
@@ -272,7 +273,7 @@ class RateLimiter:
         self._requests -= 1
         self._ended = self._last_progress = self._monotonic()
         if self.pace.burst == 1:
-            self._arrival = max(self._arrival, self._ended + self.pace.delay_seconds)
+            self._next_at = max(self._next_at, self._ended + self.pace.delay_seconds)
 
     def unanswered_seconds(self) -> float:
         """Return for how long the host has answered none of the requests that wait for it."""
@@ -282,7 +283,7 @@ class RateLimiter:
         """Space requests by at least this delay from the last one on, without bursts."""
         if delay_seconds > self.pace.delay_seconds:
             self.pace = Pace(delay_seconds=delay_seconds)
-            self._arrival = max(self._arrival, self._ended + delay_seconds)
+            self._next_at = max(self._next_at, self._ended + delay_seconds)
 
     def pause(self, seconds: float) -> None:
         """Send nothing for so many seconds, as the host asked.
@@ -293,7 +294,7 @@ class RateLimiter:
         seconds = min(seconds * 2**self._pauses, max(seconds, LONGEST_PAUSE_SECONDS))
         self._pauses = min(self._pauses + 1, 30)
         pause = seconds + (self.pace.burst - 1) * self.pace.delay_seconds
-        self._arrival = max(self._arrival, self._monotonic() + pause)
+        self._next_at = max(self._next_at, self._monotonic() + pause)
         self._held_until = max(self._held_until, self._monotonic() + seconds)
 
     def reset(self) -> None:
@@ -303,11 +304,11 @@ class RateLimiter:
     def wait_seconds(self) -> float:
         """Return how long a request would wait now."""
         ahead = (self.pace.burst - 1) * self.pace.delay_seconds
-        return max(self._arrival - ahead - self._monotonic(), 0.0)
+        return max(self._next_at - ahead - self._monotonic(), 0.0)
 
-    def rest(self) -> timedelta:
-        """Return how long it is until the arrival time."""
-        return timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
+    def time_until_next(self) -> timedelta:
+        """Return how long others must wait for their next request, as if this burst were used up."""
+        return timedelta(seconds=max(self._next_at - self._monotonic(), 0.0))
 
 
 log = logging.getLogger(__name__)

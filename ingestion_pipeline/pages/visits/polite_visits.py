@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.http.fetcher import MAX_REDIRECTS, HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch, host_turn
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch, paced_request
 from ingestion_pipeline.pages.visits.page import (
     Content,
     EmptyShell,
@@ -328,7 +328,7 @@ class PoliteVisitor:
 
 @dataclass(frozen=True, slots=True)
 class _PoliteRenderer:
-    """A renderer that opens pages of one host in the host's turn, and of no other host."""
+    """A renderer that opens pages of one host at its pace, and of no other host."""
 
     renderer: Renderer
     own: str
@@ -347,7 +347,7 @@ class _PoliteRenderer:
             if check_url is not None:
                 check_url(document)
 
-        async with host_turn(self.host, url, clock=self.clock):
+        async with paced_request(self.host, url, clock=self.clock):
             return await self.renderer.render(url, rendering, check_url=check)
 
 

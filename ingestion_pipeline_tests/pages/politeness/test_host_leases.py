@@ -23,7 +23,15 @@ from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
 from ingestion_pipeline_tests.pages.politeness.polls import Polls, a_source, host_row, task_state
-from ingestion_pipeline_tests.polling_runs import a_feed, a_fetcher, add_robots, add_sources, task_row, with_settings
+from ingestion_pipeline_tests.polling_runs import (
+    a_feed,
+    a_fetcher,
+    add_robots,
+    add_sources,
+    slow_answer,
+    task_row,
+    with_settings,
+)
 
 pytestmark = pytest.mark.both_databases
 
@@ -42,7 +50,7 @@ class Run:
         self.owner = owner
         lease = leased.lease({"a.test": source})["a.test"]
         assert isinstance(lease, HostLease)
-        self.own = leased.visited["a.test"] = lease
+        self.own = leased.active["a.test"] = lease
 
     async def follow(self, until: AsyncExitStack) -> HostLease:
         """Follow a redirect to b.test and hold its lease until the stack is closed."""
@@ -286,18 +294,53 @@ def test_redirects_from_many_hosts_keep_the_spacing_of_their_target(polls: Polls
 
 
 @ON_SQLITE
-def test_a_pause_of_the_target_host_applies_to_every_source(polls: Polls, clock: FixedClock) -> None:
-    serve_redirect(polls.web, target=Reply(b"", 429, {"Retry-After": "600"}))
+@pytest.mark.parametrize(("status", "code"), [(429, "rate_limited"), (503, "http_503")])
+def test_a_pause_of_the_target_host_applies_to_every_source_of_that_host_alone(
+    polls: Polls, clock: FixedClock, status: int, code: str
+) -> None:
+    serve_redirect(polls.web, target=Reply(b"", status, {"Retry-After": "600"}))
+    polls.web.routes["/two"] = a_feed(1)
     polls.add(a_source("one"))
 
     polls.fetch()
 
-    assert task_row(polls.store, "series:one").error_code == "rate_limited"
+    assert task_row(polls.store, "series:one").error_code == code
     wait = host_row(polls.store, "b.test").next_allowed_at - clock.at
     assert wait == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=5))
-    polls.add(a_source("own", "b.test"))
+    polls.add(a_source("own", "b.test"), a_source("two"))
     polls.fetch()
     assert requested_paths(polls.web, "b.test") == ["/there"]
+    assert requested_paths(polls.web, "a.test") == ["/one", "/two"]
+
+
+@pytest.mark.slow
+@ON_SQLITE
+def test_a_timeout_of_the_target_host_counts_against_that_host_alone(polls: Polls) -> None:
+    serve_redirect(polls.web, target=slow_answer(b"late", 30))
+    polls.add(a_source("one"))
+
+    polls.fetch(fetch__deadline_seconds="0.5")
+
+    assert task_row(polls.store, "series:one").error_code == "timeout"
+    scores = {
+        host: (row.error_score, row.timed_out_at is None) for host in HOSTS if (row := host_row(polls.store, host))
+    }
+    assert scores == {"a.test": (0.0, True), "b.test": (1.0, False)}
+
+
+@ON_SQLITE
+def test_a_robots_txt_that_asks_for_a_pause_pauses_its_host_for_sources_that_ignore_it(
+    polls: Polls, clock: FixedClock
+) -> None:
+    polls.web.routes |= {"a.test/robots.txt": Reply(b"", 503, {"Retry-After": "900"}), "/two": a_feed(1)}
+    polls.add(a_source("one"))
+    polls.fetch()
+    polls.add(a_source("two", config={"ignore_robots": True}))
+
+    polls.fetch()
+
+    assert requested_paths(polls.web, "a.test") == []
+    assert task_row(polls.store, "series:two").error_code == "rate_limited"
 
 
 @ON_SQLITE

@@ -242,7 +242,7 @@ def request_times(rate_limiter: RateLimiter, clock: FakeTime, count: int, *, eac
 
     async def ask() -> None:
         for _ in range(count):
-            assert await rate_limiter.turn()
+            assert await rate_limiter.wait_for_slot()
             times.append(round(clock.seconds - begin, 3))
             clock.seconds += each_takes
             rate_limiter.done()
@@ -279,7 +279,7 @@ def test_an_empty_bucket_stays_empty_in_the_next_run(timer: FakeTime) -> None:
     rate_limiter = timer.rate_limiter(BUCKET)
     request_times(rate_limiter, timer, 10)
 
-    following = timer.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+    following = timer.rate_limiter(BUCKET, NOON + rate_limiter.time_until_next())
 
     assert request_times(following, timer, 2) == [0.2, 0.4]
 
@@ -298,7 +298,7 @@ def test_a_pause_carries_over_to_the_next_run(timer: FakeTime) -> None:
     rate_limiter = timer.rate_limiter(BUCKET)
     rate_limiter.pause(20)
 
-    following = timer.rate_limiter(BUCKET, NOON + rate_limiter.rest())
+    following = timer.rate_limiter(BUCKET, NOON + rate_limiter.time_until_next())
 
     assert following.wait_seconds() == pytest.approx(20)
 
@@ -344,7 +344,7 @@ def test_a_pause_that_is_too_long_is_not_waited_for(timer: FakeTime) -> None:
     rate_limiter = timer.rate_limiter(BUCKET)
     rate_limiter.pause(3600)
 
-    assert not asyncio.run(rate_limiter.turn(patience_seconds=30))
+    assert not asyncio.run(rate_limiter.wait_for_slot(patience_seconds=30))
 
     assert timer.slept == []
 
@@ -353,7 +353,7 @@ def test_the_hosts_own_spacing_is_always_waited_for(timer: FakeTime) -> None:
     rate_limiter = timer.rate_limiter(Pace(delay_seconds=60))
     request_times(rate_limiter, timer, 1)
 
-    assert asyncio.run(rate_limiter.turn(patience_seconds=30))
+    assert asyncio.run(rate_limiter.wait_for_slot(patience_seconds=30))
 
     assert timer.slept == [60]
 
