@@ -28,6 +28,7 @@ from ingestion_pipeline.reading.llm.ledger import (
     Reserved,
     cost_usd,
     estimated_usage,
+    finish_in_thread,
 )
 from ingestion_pipeline.reading.llm.question import OverBudget, Usage
 from ingestion_pipeline.reading.llm.wire import (
@@ -282,13 +283,13 @@ class _Member:
         if not isinstance(outcome, ServerReply):
             is_charged = isinstance(outcome, ServerBusy | BadModelRequest) and outcome.may_be_charged
             fail = partial(self._ledger.fail, may_be_charged=is_charged, latency_ms=latency_ms)
-            request.pay(await asyncio.to_thread(fail, reserved, outcome.code))
+            request.pay(await finish_in_thread(fail, reserved, outcome.code))
             return outcome
         usage = outcome.usage or _estimated_tokens(reserved.estimate, outcome.text)
         request.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
         reply = self._reply(outcome, usage, request.paid_usd)
         settle = partial(self._ledger.settle, reserved, usage, _reply_code(outcome), latency_ms=latency_ms)
-        await asyncio.to_thread(_settle, settle, reply, request.store_reply)
+        await finish_in_thread(_settle, settle, reply, request.store_reply)
         return reply
 
     async def _reserve(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reserved:

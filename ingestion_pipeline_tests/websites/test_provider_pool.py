@@ -1,5 +1,6 @@
 """Configured providers, and failing ones on loopback: each failure has its code and affects no other provider."""
 
+import asyncio
 import json
 import time
 from datetime import timedelta
@@ -26,13 +27,14 @@ from ingestion_pipeline.settings import (
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.provider_pool import (
     NoReply,
+    ProviderPool,
     Replied,
     configured_providers,
     provider_key,
     providers_for,
 )
 from ingestion_pipeline_tests.fakes import closed_port
-from ingestion_pipeline_tests.reading.llm.model_questions import held_by_scope, model_call_rows
+from ingestion_pipeline_tests.reading.llm.model_questions import HeldReply, held_by_scope, model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
@@ -55,6 +57,24 @@ def test_an_answer_has_its_model_tokens_and_cost(
     assert server.requests[0].headers["authorization"] == "Bearer sk-one-secret"
     (row,) = model_call_rows(store)
     assert (row.call_site, row.status, row.cost_usd) == ("website_answer", "settled", Decimal("0.000009"))
+
+
+def test_an_answer_is_stored_though_its_caller_is_cancelled_before_a_thread_is_free(
+    store: Store, settings: Settings
+) -> None:
+    reply = HeldReply(Say(text="Acme is best."))
+    stored: list[str] = []
+
+    async def ask_and_cancel(provider_settings: Settings) -> None:
+        async with ProviderPool(store, provider_settings, configured_providers(provider_settings)) as pool:
+            asking = pool.ask("one", "Who?", store_reply=lambda _, replied: stored.append(replied.text))
+            await reply.cancel_before_booking(asking)
+
+    with ScriptedModel(reply) as server:
+        asyncio.run(ask_and_cancel(settings_with_providers(settings, {"one": server.base_url})))
+
+    assert stored == ["Acme is best."]
+    assert [(row.status, row.outcome) for row in model_call_rows(store)] == [("settled", "answered")]
 
 
 def test_a_prompt_is_sent_as_a_plain_user_message(store: Store, settings: Settings) -> None:

@@ -27,6 +27,7 @@ from ingestion_pipeline.reading.llm.ledger import (
     cache_answer,
     cached_answers,
     estimated_usage,
+    finish_in_thread,
 )
 from ingestion_pipeline.reading.llm.question import (
     Answer,
@@ -199,7 +200,7 @@ class ModelClient:
         async with self._ledger.settling_if_cancelled(reserved):
             response = await wire.exchange(self._server.client(), answer_format, request, seconds)
         latency_ms = round((time.monotonic() - began) * 1000)
-        return await asyncio.to_thread(self._book, asking, answer_format, reserved, response, latency_ms)
+        return await finish_in_thread(self._book, asking, answer_format, reserved, response, latency_ms)
 
     def _book(
         self, asking: _Asking, answer_format: AnswerFormat, reserved: Reserved, response: Exchange, latency_ms: int

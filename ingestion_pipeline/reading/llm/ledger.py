@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, false, func, insert, or_, select, true, update
 from sqlalchemy.sql.selectable import CTE
@@ -28,6 +28,8 @@ from ingestion_pipeline.store.tables import model_spending as spending
 from ingestion_pipeline.store.types import ExactDecimal
 from ingestion_pipeline.tasks.errors import Resource
 
+P = ParamSpec("P")
+T = TypeVar("T")
 PLACES = 9  # as prices are rounded: sums stay exact where SQLite adds them as doubles
 
 
@@ -238,6 +240,19 @@ class CostLine:
     open_usd: Decimal
 
 
+async def finish_in_thread(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Act in a thread; a caller that is cancelled meanwhile is cancelled once it is done.
+
+    `asyncio.to_thread` drops what still waits for a thread: an answer that was paid for would be lost.
+    """
+    acting = asyncio.get_running_loop().run_in_executor(None, partial(act, *args, **kwargs))
+    try:
+        return await asyncio.shield(acting)
+    except asyncio.CancelledError:
+        await asyncio.wait([acting])  # while the claim that the answer belongs to is still held
+        raise
+
+
 class Ledger:
     """Records calls in the store under the budgets and prices of the settings."""
 
@@ -283,9 +298,9 @@ class Ledger:
             yield
         except asyncio.CancelledError:
             latency_ms = round((time.monotonic() - began) * 1000)
-            fail = partial(self.fail, may_be_charged=True, latency_ms=latency_ms)
-            loop = asyncio.get_running_loop()  # whose end cancels tasks, and waits for threads
-            await asyncio.shield(loop.run_in_executor(None, fail, reserved, "cancelled"))
+            await finish_in_thread(
+                partial(self.fail, may_be_charged=True, latency_ms=latency_ms), reserved, "cancelled"
+            )
             raise
 
     def reserve(self, call: NewCall) -> Reserved | OverBudget | InFlight:

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from sqlalchemy import Row, select
 
-from ingestion_pipeline.demo.model_server import Say
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say
 from ingestion_pipeline.reading.llm import (
     Answer,
     AnswerSchema,
@@ -95,6 +98,53 @@ def ask_in_a_process(database_url: str, home: str, base_url: str) -> None:
     """Ask in a separate process, which may be killed while it waits for the answer."""
     plain = {"INGESTION_DATABASE_URL": database_url, "INGESTION_HOME": home}
     ask(open_store(database_url), settings_with_model(base_url, load_settings(plain)))
+
+
+class _OneThread(ThreadPoolExecutor):
+    """An executor of one thread, which tells when something is to be executed."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+        self.has_more = threading.Event()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        submitted = super().submit(fn, *args, **kwargs)
+        self.has_more.set()
+        return submitted
+
+
+class HeldReply:
+    """A model's script that replies when it is released, and a caller that is cancelled before the reply is booked."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._is_requested, self._is_released = threading.Event(), threading.Event()
+
+    def __call__(self, _: ModelRequest) -> Reply:
+        self._is_requested.set()
+        self._is_released.wait(20)
+        return self._reply
+
+    async def cancel_before_booking(self, asking: Coroutine[Any, Any, Any]) -> None:
+        """Ask; cancel while the booking of the reply waits for a thread."""
+        loop, executor, may_book = asyncio.get_running_loop(), _OneThread(), threading.Event()
+        loop.set_default_executor(executor)
+        task = asyncio.create_task(asking)
+        await _wait_beside(self._is_requested)
+        loop.run_in_executor(None, may_book.wait, 20)
+        executor.has_more.clear()
+        self._is_released.set()
+        await _wait_beside(executor.has_more)
+        task.cancel()
+        loop.call_soon(may_book.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def _wait_beside(event: threading.Event) -> None:
+    """Wait in a thread that is not of the executor."""
+    with ThreadPoolExecutor(max_workers=1) as waiting:
+        assert await asyncio.get_running_loop().run_in_executor(waiting, event.wait, 20)
 
 
 def model_call_rows(store: Store) -> Sequence[Row[Any]]:

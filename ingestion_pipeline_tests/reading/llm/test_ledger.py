@@ -16,6 +16,7 @@ from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.reading.llm.model_questions import (
     BILLING,
     VALID_ANSWER,
+    HeldReply,
     a_call,
     a_question,
     a_reply,
@@ -80,6 +81,25 @@ def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(store:
     assert (row.status, row.outcome) == ("failed", "cancelled")
     assert row.cost_usd == row.reserved_usd > 0
     assert held_by_scope(store)[MONTH] == row.cost_usd
+
+
+def test_an_answer_is_booked_though_its_caller_is_cancelled_before_a_thread_is_free(
+    store: Store, settings: Settings
+) -> None:
+    reply = HeldReply(a_reply())
+
+    async def ask_and_cancel(model_settings: Settings) -> None:
+        async with ModelClient(store, model_settings) as client:
+            await reply.cancel_before_booking(client.ask(a_question(), BILLING))
+
+    with ScriptedModel(reply) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        asyncio.run(ask_and_cancel(model_settings))
+        again = ask(store, model_settings)
+
+    assert isinstance(again, Answered)
+    assert (again.is_cached, len(model.requests)) == (True, 1)
+    assert [row.outcome for row in model_call_rows(store) if row.status == "settled"] == ["answered"]
 
 
 def test_an_extraction_over_its_budget_has_its_own_outcome_and_sends_nothing(store: Store, settings: Settings) -> None:

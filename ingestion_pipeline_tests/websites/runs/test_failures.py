@@ -12,7 +12,7 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.store.tables import dead_letters, model_calls, tasks, website_analyses, website_answers
+from ingestion_pipeline.store.tables import dead_letters, hosts, model_calls, tasks, website_analyses, website_answers
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.websites.phases import run_analyses
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
@@ -27,6 +27,7 @@ from ingestion_pipeline_tests.polling_runs import (
 )
 from ingestion_pipeline_tests.websites.provider_answers import always, always_text
 from ingestion_pipeline_tests.websites.website_runs import (
+    ACME_PAGES,
     FAST_SETTINGS,
     SMALL_PAGE,
     a_website,
@@ -193,6 +194,17 @@ def test_a_failing_provider_is_recorded_and_the_analysis_completes(
     assert analysis.analysis["failures"]["bad"].startswith(f"2 unanswered: {code}")
     by_provider = {(row.provider, row.status) for row in rows(ctx.store, website_answers)}
     assert by_provider == {("good", "answered"), ("bad", "failed")}
+
+
+def test_a_page_that_asks_for_a_pause_is_the_last_that_is_requested(ctx: RunContext, web: FakeWeb) -> None:
+    web.routes |= {path: page.encode() for path, page in ACME_PAGES.items()}
+    web.routes["/about-us"] = Reply(b"", 429, {"Retry-After": "600"})
+
+    analyse(ctx, web, a_website())
+
+    assert web.paths == ["/", "/about-us"]
+    wait = next(row.next_allowed_at for row in rows(ctx.store, hosts) if row.host == "acme.test") - ctx.store.now()
+    assert wait > timedelta(minutes=9)
 
 
 @pytest.mark.slow
