@@ -5,10 +5,10 @@ claim ──> load ──> execute, host by host ──> persist, fenced
   └─ again, as soon as half of the room is free; when nothing is claimable, wait for what is due soon
 ```
 Many hosts are worked on side by side, each at its own pace under its lease. A task whose worker died waits until
-nothing else is executed, then it is executed alone or with few others: if the worker dies again, the cause is found,
-and no other task loses an attempt. A handler brings the work of one kind. The loop owns claims and heartbeat, leases
-and pauses of hosts, the time budget, retries, releases and dead letters, lost workers, and the fatal error that ends a
-run after everything else is recorded.
+nothing else is executed, then it is loaded and executed alone or with few others: if the worker dies again, the cause
+is found, and no other task loses an attempt. A handler brings the work of one kind. The loop owns claims and
+heartbeat, leases and pauses of hosts, the time budget, retries, releases and dead letters, lost workers, and the fatal
+error that ends a run after everything else is recorded.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class WorkerLoop(Generic[Item, Value]):
         self._waiting_bytes = 0
         self._is_urgent = False
         self._open: dict[int, Item] = {}
-        self._suspects: list[Item] = []
+        self._suspects: list[Task] = []
         self._refill_at = 0  # items held
         self._claim_at = self._flush_at = time.monotonic()
         self._wake = asyncio.Event()
@@ -156,8 +156,10 @@ class WorkerLoop(Generic[Item, Value]):
         for running in self._running:
             running.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for item in [*self._open.values(), *self._suspects]:
+        for item in list(self._open.values()):
             self._release(item, self._time.stopped())
+        for task in self._suspects:
+            self._add_outcome(Failed(task=task, error=self._time.stopped()))
         await self._flush()
 
     async def _wait(self) -> None:
@@ -196,18 +198,11 @@ class WorkerLoop(Generic[Item, Value]):
         return self._handler.capacity - self._held_count()
 
     async def _claim_more(self) -> int:
-        """Claim, load and start some tasks; return how many were claimed."""
+        """Claim some tasks and start those that are not suspected; return how many were claimed."""
         # A copy, since items end while another thread claims.
         tasks = await self._in_thread(self._claim, list(self._open.values()), self._room_left())
-        unsuspected: list[Item] = []
-        for loaded in await self._in_thread(self._load, tasks) if tasks else ():
-            if isinstance(loaded, Completed | Skipped | Failed):
-                self._add_outcome(loaded)
-            elif loaded.task.suspicion >= Suspicion.ALONE:
-                self._end(loaded, _worker_lost(loaded))
-            else:
-                (self._suspects if loaded.task.suspicion else unsuspected).append(loaded)
-        await self._start(unsuspected)
+        self._suspects += [task for task in tasks if task.suspicion]
+        await self._load_and_start([task for task in tasks if not task.suspicion])
         self._refill_at = int(self._held_count() * self._handler.refill_share) if tasks else -1
         self._claim_at = time.monotonic() + CLAIM_SECONDS
         return len(tasks)
@@ -231,19 +226,45 @@ class WorkerLoop(Generic[Item, Value]):
     # --- executing
 
     async def _start_suspects(self) -> None:
-        """Start a few tasks whose worker died, or one, while nothing else is executed."""
+        """Load and start a few tasks whose worker died, or one, while nothing else is executed."""
         # In random order: workers that are killed from outside do not die over the same task again and again.
         random = self._ctx.random.random
-        self._suspects.sort(key=lambda item: (item.task.suspicion, item.task.attempts, random()))
-        is_group = len(self._suspects) > SINGLES and self._suspects[SINGLES].task.suspicion < Suspicion.GROUP
+        self._suspects.sort(
+            key=lambda task: (task.suspicion < Suspicion.ALONE, task.suspicion, task.attempts, random())
+        )
+        if self._suspects[0].suspicion >= Suspicion.ALONE:
+            await self._end_lost(self._suspects.pop(0))
+            return
+        is_group = len(self._suspects) > SINGLES and self._suspects[SINGLES].suspicion < Suspicion.GROUP
         size, suspicion = (GROUP_SIZE, Suspicion.GROUP) if is_group else (1, Suspicion.ALONE)
         started, self._suspects = self._suspects[:size], self._suspects[size:]
         await asyncio.to_thread(self._set_suspicion, started, suspicion)
-        await self._start(started)
+        await self._load_and_start(started)
 
-    def _set_suspicion(self, items: Sequence[Item], suspicion: Suspicion) -> None:
+    async def _end_lost(self, task: Task) -> None:
+        """Fail a task whose worker died over it alone; its item is not loaded if that may be what kills."""
+        # The claim that finds this out is no attempt. Loading gets one more than execution, for the dead letter.
+        lost = replace(task, attempts=task.attempts - 1)
+        error = Transient(f"worker lost {lost.attempts} times on {task.url or task.dedupe_key}", code=WORKER_LOST)
+        if lost.attempts > self._handler.policy.max_attempts:
+            self._add_outcome(Failed(task=lost, error=error))
+            return
+        for loaded in await self._in_thread(self._load, [task]):
+            is_ended = isinstance(loaded, Completed | Skipped | Failed)
+            self._add_outcome(loaded if is_ended else Failed(task=lost, item=loaded, error=error))
+
+    def _set_suspicion(self, tasks: Sequence[Task], suspicion: Suspicion) -> None:
         with self._ctx.store.begin() as connection:
-            claims.set_suspicion(connection, [(item.task.id, item.task.fence) for item in items], suspicion)
+            claims.set_suspicion(connection, [(task.id, task.fence) for task in tasks], suspicion)
+
+    async def _load_and_start(self, tasks: Sequence[Task]) -> None:
+        items: list[Item] = []
+        for loaded in await self._in_thread(self._load, tasks) if tasks else ():
+            if isinstance(loaded, Completed | Skipped | Failed):
+                self._add_outcome(loaded)
+            else:
+                items.append(loaded)
+        await self._start(items)
 
     async def _start(self, items: Sequence[Item]) -> None:
         by_host: dict[str, list[Item]] = {}
@@ -253,6 +274,8 @@ class WorkerLoop(Generic[Item, Value]):
                 running = asyncio.create_task(self._execute_without_host(item))
                 self._running.add(running)
                 running.add_done_callback(self._running.discard)
+            elif self._queues is None:
+                raise ValueError(f"task {item.task.id} requests {item.host}, but this loop was given no fetcher")
             else:
                 by_host.setdefault(item.host, []).append(item)
         if self._queues is not None:
@@ -448,10 +471,3 @@ def _source_of(item: LoadedItem) -> Source:
     if item.source is None:
         raise ValueError(f"task {item.task.id} has a host and no source, whose pace applies")
     return item.source
-
-
-def _worker_lost(item: Item) -> Failed[Item]:
-    """Return the failure of a task whose worker died over it alone; the claim that finds this out is no attempt."""
-    task = replace(item.task, attempts=item.task.attempts - 1)
-    error = Transient(f"worker lost {task.attempts} times on {task.url or task.dedupe_key}", code=WORKER_LOST)
-    return Failed(task=task, item=item, error=error)

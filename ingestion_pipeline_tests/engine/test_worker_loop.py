@@ -74,6 +74,7 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
     capacity: int = 10
     flush_after: int = 1
     not_loaded: Sequence[str] = ()
+    kills_while_loaded: Sequence[str] = ()
     not_needed: Sequence[str] = ()
     not_persisted: Sequence[str] = ()
     executed: list[str] = field(default_factory=list[str])
@@ -86,6 +87,8 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
         self, connection: Connection, tasks: Sequence[Task], *, now: datetime
     ) -> Sequence[ExampleItem | Skipped[ExampleItem] | Failed[ExampleItem]]:
         source = sources_by_id(connection, [SOURCE])[SOURCE]
+        if any(task.dedupe_key in self.kills_while_loaded for task in tasks):
+            os.kill(os.getpid(), signal.SIGKILL)
         if any(task.dedupe_key in self.not_loaded for task in tasks):
             raise Permanent("it cannot be loaded", code="bad_task")
         return [
@@ -122,7 +125,11 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
         return ended
 
 
-def add_tasks(ctx: RunContext, *keys: str, kind: str = KIND, **hosts_by_key: str | None) -> None:
+def add_tasks(ctx: RunContext, *keys: str, **hosts_by_key: str | None) -> None:
+    add_tasks_of_kind(ctx, KIND, *keys, **hosts_by_key)
+
+
+def add_tasks_of_kind(ctx: RunContext, kind: str, *keys: str, **hosts_by_key: str | None) -> None:
     add_sources(ctx.store, a_definition(id=SOURCE, url="http://a.test/solo"))
     now = ctx.store.now()
     new = [
@@ -308,6 +315,16 @@ def test_a_task_that_cannot_be_loaded_fails_alone(ctx: RunContext, web: FakeWeb)
     assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["bad_task"]
 
 
+def test_a_task_with_a_host_needs_a_loop_with_a_fetcher(ctx: RunContext) -> None:
+    add_tasks(ctx, "a")
+    worker, clock = Worker(ctx.store, lease_seconds=60), SteadyClock(ctx.store.now())
+
+    with pytest.raises(ValueError, match=r"requests a\.test, but this loop was given no fetcher"):
+        asyncio.run(WorkerLoop(ctx, worker, None, ExampleHandler(), clock=clock).run())
+
+    assert statuses(ctx) == {"a": "PENDING"}
+
+
 def test_a_task_that_is_not_needed_is_skipped(ctx: RunContext, web: FakeWeb) -> None:
     add_tasks(ctx, "a", "b")
     handler = ExampleHandler(not_needed=["b"])
@@ -364,7 +381,7 @@ def test_a_pause_whose_error_was_handled_applies_to_the_next_request_and_to_othe
     ctx: RunContext, web: FakeWeb, now: datetime
 ) -> None:
     add_tasks(ctx, "a")
-    add_tasks(ctx, "b", "c", kind="another", c="other.test")
+    add_tasks_of_kind(ctx, "another", "b", "c", c="other.test")
     limited = Resource("429", until=now + timedelta(minutes=7), code="rate_limited")
     handler, other_handler = LenientHandler(error=limited), ExampleHandler(kind="another")
 
@@ -472,7 +489,9 @@ def test_suspects_that_a_stopped_run_has_not_started_are_released(
     assert ended == [("PENDING", 0, Suspicion.CROWD)] * 2
 
 
-def work_until_done(url: str, home: str, *, poison: str | None, seconds: float) -> dict[str, int]:
+def work_until_done(
+    url: str, home: str, *, seconds: float, poison: str | None = None, loading_kills: Sequence[str] = ()
+) -> dict[str, int]:
     """Execute tasks without a host in this process; a poison task kills it."""
 
     async def action(task: Task) -> str:
@@ -482,7 +501,9 @@ def work_until_done(url: str, home: str, *, poison: str | None, seconds: float) 
         return await succeed(task)
 
     async def work(ctx: RunContext) -> dict[str, int]:
-        handler = ExampleHandler(action=action, capacity=50, concurrency=20, flush_after=5)
+        handler = ExampleHandler(
+            action=action, capacity=50, concurrency=20, flush_after=5, kills_while_loaded=loading_kills
+        )
         worker = Worker(ctx.store, lease_seconds=60)
         return dict(await WorkerLoop(ctx, worker, None, handler, clock=SteadyClock(ctx.store.now())).run())
 
@@ -503,17 +524,23 @@ def real_time_ctx(store: Store, database_url: str, tmp_path: Path) -> Iterator[R
         yield a_run_context(real_store, fast_settings(tmp_path / "home", database_url))
 
 
+def work_despite_deaths(ctx: RunContext, work: Callable[[str, str], object], url: str, home: Path) -> int:
+    """Start workers until nothing is left to do; return how many were killed."""
+    deaths = 0
+    while {"PENDING", "PROCESSING"} & set(statuses(ctx).values()):
+        deaths += Child(work, url, str(home)).wait() == -signal.SIGKILL
+        expire_leases(ctx.store)
+    return deaths
+
+
 @pytest.mark.slow
 def test_a_task_that_kills_its_worker_is_dead_lettered_and_no_other_task_loses_an_attempt(
     real_time_ctx: RunContext, database_url: str, tmp_path: Path
 ) -> None:
     ctx, keys = real_time_ctx, [f"t{n:02}" for n in range(45)]
     add_tasks(ctx, *keys, **dict.fromkeys(keys))
-    deaths = 0
-    while "PENDING" in statuses(ctx).values() or "PROCESSING" in statuses(ctx).values():
-        child = Child(partial(work_until_done, poison="t07", seconds=0.01), database_url, str(tmp_path))
-        deaths += child.wait() == -signal.SIGKILL
-        expire_leases(ctx.store)
+
+    deaths = work_despite_deaths(ctx, partial(work_until_done, poison="t07", seconds=0.01), database_url, tmp_path)
 
     assert deaths == 5  # among all, in a group, and three times alone
     assert [(row.payload["url"], row.error_code) for row in rows(ctx.store, dead_letters)] == [
@@ -525,12 +552,30 @@ def test_a_task_that_kills_its_worker_is_dead_lettered_and_no_other_task_loses_a
 
 
 @pytest.mark.slow
+def test_a_task_whose_loading_kills_its_worker_is_dead_lettered_alone(
+    real_time_ctx: RunContext, database_url: str, tmp_path: Path
+) -> None:
+    ctx, keys = real_time_ctx, [f"t{n:02}" for n in range(30)]
+    add_tasks(ctx, *keys, **dict.fromkeys(keys))
+    work = partial(work_until_done, loading_kills=["t07"], seconds=0.01)
+
+    deaths = work_despite_deaths(ctx, work, database_url, tmp_path)
+
+    assert deaths == 6  # among all, in a group, three times alone, and once more for the dead letter
+    assert [(row.payload["url"], row.error_code) for row in rows(ctx.store, dead_letters)] == [
+        ("http://a.test/t07", "worker_lost")
+    ]
+    assert effects(ctx) == [f"did {key}" for key in keys if key != "t07"]
+    assert {row.attempts for row in rows(ctx.store, tasks) if row.status == "SUCCESS"} == {1}
+
+
+@pytest.mark.slow
 def test_twenty_kills_lose_no_task_and_dead_letter_none(
     real_time_ctx: RunContext, database_url: str, tmp_path: Path
 ) -> None:
     ctx, keys, random = real_time_ctx, [f"t{n:03}" for n in range(300)], Random(7)
     add_tasks(ctx, *keys, **dict.fromkeys(keys))
-    work = partial(work_until_done, poison=None, seconds=0.02)
+    work = partial(work_until_done, seconds=0.02)
     for _ in range(20):
         child = Child(work, database_url, str(tmp_path))
         time.sleep(0.2 + random.random() / 3)

@@ -301,7 +301,6 @@ hosts = Table(
     optional("crawl_delay_seconds", Float, "crawl delay of robots.txt; null: none stated"),
     optional("robots_fetched_at", UtcDateTime, "when robots.txt was last fetched, UTC"),
     optional("robots", Json, "by origin: robots.txt rules and when they expire"),
-    optional("blocked_reason", Text, "why the host is blocked; null: it is not"),
 )
 
 snapshots = Table(

@@ -56,7 +56,7 @@ CREATE TABLE export_cursors (
 CREATE TABLE hosts (
     host TEXT NOT NULL, next_allowed_at UTC_TIME, lease_owner VARCHAR(36), lease_until UTC_TIME, leased_at UTC_TIME,
     requested_at UTC_TIME, error_score FLOAT DEFAULT '0' NOT NULL, timed_out_at UTC_TIME, crawl_delay_seconds FLOAT,
-    robots_fetched_at UTC_TIME, robots JSON, blocked_reason TEXT,
+    robots_fetched_at UTC_TIME, robots JSON,
     CONSTRAINT pk_hosts PRIMARY KEY (host)
 );
 
