@@ -88,6 +88,8 @@ def names_of(spec: SystemSpec) -> set[str]:
         "table": [table.name for table in spec.tables],
         "sweep": spec.sweeps,
         "task": spec.requeue,
+        "work": [work.name for work in spec.work],
+        "job": [work.job.name for work in spec.work if work.job is not None],
         "notice": spec.notices,
     }
     return {f"{noun} {name}" for noun, owned in names.items() for name in owned}

@@ -61,6 +61,7 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, poll, fast_settings
 from ingestion_pipeline.sources.poll_tasks import make_due
 
+LISTED = [job_listings.c[name] for name in ("title", "location", "requisition")]
 home = Path(sys.argv[1])
 url = f"sqlite:///{home / 'ingestion.db'}"
 store = open_store(url)
@@ -70,13 +71,16 @@ declared = [
     {"id": "series:solo", "kind": "series", "url": "http://a.test/solo", "platform": "lines"},
     {"id": "rates:bank", "kind": "rates", "url": "http://b.test/today", "platform": "rates"},
     {"id": "job_board:acme", "kind": "job_board", "url": "http://c.test/acme", "platform": "greenhouse"},
+    {"id": "job_board:shop", "kind": "job_board", "url": "https://jobs.openings.test/shop"},
 ]
+declared[3]["config"] = {"api_base": "http://d.test"}
 declared[2]["config"] = {"api_base": "http://c.test", "board_token": "acme"}
 add_sources(store, *(definition_of(entry)[0] for entry in declared))
 pages = {"/solo": b"12.5|The end|/read/12-5\\n12|Before|/read/12\\n"}
 job = {"id": 7, "title": "Engineer", "absolute_url": "http://c.test/7", "requisition_id": "R-7"}
 board = {"jobs": [job], "meta": {"total": 1}}
 pages["/v1/boards/acme/jobs?content=true&pay_transparency=true"] = json.dumps(board).encode()
+pages["/boards/shop"] = json.dumps({"jobs": [{"id": 1, "name": "Baker", "link": "http://d.test/1", "city": "Ghent"}]})
 outcomes = []
 with FakeWeb(pages) as web:
     for body in (b"EUR 1.08\\nGBP 1.25\\n", b"EUR 1.09\\nGBP 1.25\\n", b"closed today"):
@@ -120,7 +124,7 @@ with store.read() as connection:
         "chapters": [str(number) for number in connection.execute(select(chapters.c.number)).scalars()],
         "urls": sorted(connection.execute(select(chapter_sources.c.url)).scalars()),
         "rates": {row.currency: str(row.rate) for row in connection.execute(select(rates))},
-        "requisitions": list(connection.execute(select(job_listings.c.requisition)).scalars()),
+        "listings": [list(row) for row in connection.execute(select(*LISTED).order_by(job_listings.c.title))],
         "failed": result.counts.failed,
         "outcomes": outcomes,
     }
@@ -129,7 +133,7 @@ print(json.dumps(summary))
 
 
 @pytest.mark.slow
-def test_the_platform_the_system_and_the_column_of_the_docs_are_polled_and_the_asset_is_materialized(
+def test_the_platforms_the_system_and_the_column_of_the_docs_are_polled_and_the_asset_is_materialized(
     tmp_path: Path, sqlite_template: Path
 ) -> None:
     home = tmp_path / "home"
@@ -152,7 +156,7 @@ def test_the_platform_the_system_and_the_column_of_the_docs_are_polled_and_the_a
     assert result["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
     assert result["outcomes"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
     assert result["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # without the unreadable body
-    assert result["requisitions"] == ["R-7"]
+    assert result["listings"] == [["Baker", "Ghent", None], ["Engineer", None, "R-7"]]
     assert result["failed"] == 1
     assert result["asset"] == {
         "total": 1,

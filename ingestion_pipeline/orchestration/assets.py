@@ -503,7 +503,7 @@ def _work_assets(system: str, spec: WorkSpec) -> dg.AssetsDefinition:
     kind = Kind(spec.kind)
 
     @dg.multi_asset(
-        name=f"{spec.name}_{spec.kind}",
+        name=f"{spec.name}_partitions",
         specs=[_asset_spec(system, asset, spec.job) for asset in spec.assets],
         partitions_def=SETS[kind],
         backfill_policy=MANY,
