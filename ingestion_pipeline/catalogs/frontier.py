@@ -23,7 +23,6 @@ from sqlalchemy import (
     exists,
     func,
     literal,
-    or_,
     select,
     update,
 )
@@ -58,8 +57,9 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.statements import audit, insert_for, insert_into, row_document, row_source, row_table
 from ingestion_pipeline.store.tables import CRAWLING, FRONTIER, crawl_steps, datasets, extractions, pages, tasks
 from ingestion_pipeline.store.types import Id, UtcDateTime
+from ingestion_pipeline.tasks.claims import is_free
 from ingestion_pipeline.tasks.queue import SpawnRequest, spawn_all
-from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
+from ingestion_pipeline.tasks.task import NewTask, Task
 from ingestion_pipeline.urls import host_of
 
 log = logging.getLogger(__name__)
@@ -133,16 +133,12 @@ def waiting_sources(
     kinds: Sequence[str] = (FETCH_PAGE,),
 ) -> list[Source]:
     """Return enabled sources with a claimable task of these kinds, least recently updated first."""
-    is_claimable = or_(
-        tasks.c.status == TaskStatus.PENDING.value,
-        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
-    )
     has_work = exists().where(
         FRONTIER,
         tasks.c.kind.in_(kinds),
         tasks.c.source_id == extractions.c.source_id,
         tasks.c.not_before <= now,
-        is_claimable,
+        is_free(now),
     )
     query = select(extractions.c.source_id).where(CRAWLING, has_work)
     if crawl_filter.source_ids is not None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, or_, select, update
 
 from ingestion_pipeline.companies.analysis import company_pages
 from ingestion_pipeline.companies.analysis.company_analysis import (
@@ -92,8 +92,8 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
 from ingestion_pipeline.store.database import SteadyClock
-from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, is_any_claimable
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished
@@ -432,9 +432,7 @@ async def run_companies(
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a company, a board or a rotation can be claimed now."""
-    claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
-    query = select(exists().where(ACTIVE, tasks.c.kind.in_((*KINDS, SCRAPE)), tasks.c.not_before <= now, claimable))
-    return bool(connection.execute(query).scalar_one())
+    return is_any_claimable(connection, *KINDS, SCRAPE, now=now)
 
 
 async def _analyze(run: WorkRun) -> WorkReport:

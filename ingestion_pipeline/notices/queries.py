@@ -37,6 +37,7 @@ from ingestion_pipeline.store.tables import (
     recipients,
     tasks,
 )
+from ingestion_pipeline.tasks.claims import is_free
 from ingestion_pipeline.tasks.ended_tasks import lock_dead_letters
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
@@ -404,9 +405,7 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     unhandled = select(outbox.c.id).where(
         UNHANDLED, or_(has_followers, and_(_KIND.not_in(CHAPTER_KINDS), has_recipients))
     )
-    is_lost = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now)
-    is_claimable = or_(tasks.c.status == TaskStatus.PENDING.value, is_lost)
-    due = select(tasks.c.id).where(_IS_DELIVERY, tasks.c.not_before <= now, is_claimable)
+    due = select(tasks.c.id).where(_IS_DELIVERY, tasks.c.not_before <= now, is_free(now))
     forgotten = select(recipients.c.id).where(_HAS_NEWS, _HAS_NO_TASK)
     queries = (unhandled, due, forgotten)
     return any(connection.execute(query.limit(1)).first() is not None for query in queries)

@@ -7,6 +7,8 @@ is `group.name`; its variable is `INGESTION_GROUP__NAME` (the model provider's t
 reads it.
 """
 
+# pyright: reportUnusedImport=false
+
 from ingestion_pipeline.settings.groups import (
     Models,
     Notices,
@@ -31,26 +33,3 @@ from ingestion_pipeline.settings.loading import (
     value_type,
     variables,
 )
-
-__all__ = [
-    "BadSetting",
-    "Models",
-    "Notices",
-    "Price",
-    "Provider",
-    "Settings",
-    "Website",
-    "Work",
-    "check_override",
-    "is_provider_list",
-    "limit_usd",
-    "load_settings",
-    "price_table",
-    "provider_list",
-    "providers_of",
-    "secret_variable",
-    "setting_fields",
-    "unknown_variables",
-    "value_type",
-    "variables",
-]

@@ -31,6 +31,7 @@ from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.statements import lock_rows, one_of
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, batch_items, sources, tasks
 from ingestion_pipeline.store.types import Json
+from ingestion_pipeline.tasks.claims import is_free
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.task import ASKED, TaskStatus
 
@@ -239,9 +240,7 @@ def source_counts(connection: Connection) -> tuple[int, int, datetime | None]:
 
 
 def _is_due(now: datetime) -> ColumnElement[bool]:
-    is_lost = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now)
-    is_claimable = or_(tasks.c.status == TaskStatus.PENDING.value, is_lost)
-    return and_(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, is_claimable)
+    return and_(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, is_free(now))
 
 
 def _shards(connection: Connection, query: Select[Any, Any]) -> list[tuple[Tier, int]]:

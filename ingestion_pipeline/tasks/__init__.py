@@ -4,23 +4,8 @@ New tasks come from sources and from other tasks. Finished tasks are written in 
 a task means does not belong here and is not known here: each system brings its own work.
 """
 
+# pyright: reportUnusedImport=false
+
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
 from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Resource, Transient, WorkError, classify
 from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus
-
-__all__ = [
-    "ClaimFilter",
-    "ErrorClass",
-    "Fatal",
-    "LostClaim",
-    "Move",
-    "NewTask",
-    "Permanent",
-    "Resource",
-    "Task",
-    "TaskStatus",
-    "Transient",
-    "WorkError",
-    "Worker",
-    "classify",
-]

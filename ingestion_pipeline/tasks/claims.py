@@ -22,7 +22,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, Integer, TextClause, Update, and_, bindparam, case, func, or_, select, true, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.dml import ReturningUpdate
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.elements import BindParameter, ColumnElement
 from sqlalchemy.sql.selectable import CTE, FromClause
 
 from ingestion_pipeline.store import Store
@@ -86,6 +86,18 @@ def _filter_parameters(claim_filter: ClaimFilter) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if value is not None}
 
 
+def is_free(now: datetime | BindParameter[datetime]) -> ColumnElement[bool]:
+    """Select tasks that no worker holds: pending ones, and those whose lease has expired."""
+    is_lost = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now)
+    return or_(tasks.c.status == TaskStatus.PENDING.value, is_lost)
+
+
+def is_any_claimable(connection: Connection, *kinds: str, now: datetime) -> bool:
+    """Return whether a task of these kinds can be claimed now: one indexed query."""
+    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind.in_(kinds), tasks.c.not_before <= now, is_free(now))
+    return connection.execute(query.limit(1)).first() is not None
+
+
 _MOMENT = bindparam("moment", type_=UtcDateTime())
 _FILTER_CONDITIONS: dict[str, ColumnElement[bool]] = {
     "wanted_sources": tasks.c.source_id.in_(bindparam("wanted_sources", expanding=True)),
@@ -105,10 +117,7 @@ def _claim_statement(dialect: str, *filters: str) -> Update:
         .where(
             ACTIVE,
             tasks.c.kind == bindparam("wanted_kind"),
-            or_(
-                tasks.c.status == TaskStatus.PENDING.value,
-                and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < _MOMENT),
-            ),
+            is_free(_MOMENT),
             *(_FILTER_CONDITIONS[name] for name in filters if name in _FILTER_CONDITIONS),
             *([] if "wanted_sources" in filters else [tasks.c.not_before <= _MOMENT]),
         )

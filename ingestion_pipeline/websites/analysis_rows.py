@@ -34,7 +34,7 @@ from ingestion_pipeline.store.tables import (
     website_rankings,
 )
 from ingestion_pipeline.store.types import Json, Moment
-from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.claims import ClaimFilter, is_any_claimable
 from ingestion_pipeline.tasks.ended_tasks import requeue_task
 from ingestion_pipeline.tasks.errors import Resource, storable
 from ingestion_pipeline.tasks.queue import Refusal, insert_tasks
@@ -197,9 +197,7 @@ def make_due(connection: Connection, those: ColumnElement[bool], *, now: datetim
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a phase of an analysis can be claimed now."""
-    claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
-    query = select(exists().where(ACTIVE, tasks.c.kind.in_(KINDS), tasks.c.not_before <= now, claimable))
-    return bool(connection.execute(query).scalar_one())
+    return is_any_claimable(connection, *KINDS, now=now)
 
 
 def requeue_phase(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:

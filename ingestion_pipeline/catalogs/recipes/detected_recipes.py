@@ -19,15 +19,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, literal, null, or_, select, update
+from sqlalchemy import Connection, case, literal, null, select, update
 
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.store.statements import insert_into, lock_rows, row_source
-from ingestion_pipeline.store.tables import ACTIVE, recipes, tasks
+from ingestion_pipeline.store.tables import recipes
+from ingestion_pipeline.tasks.claims import is_any_claimable
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.queue import insert_tasks
-from ingestion_pipeline.tasks.task import NewTask, TaskStatus
+from ingestion_pipeline.tasks.task import NewTask
 
 DETECT = "detect_recipe"
 BY_HAND = "recipe"  # its key in a source's configuration
@@ -215,13 +216,8 @@ def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) ->
 
 
 def has_waiting_detection(connection: Connection, *, now: datetime) -> bool:
-    """Whether a detection can be claimed: one indexed query."""
-    is_claimable = or_(
-        tasks.c.status == TaskStatus.PENDING.value,
-        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
-    )
-    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DETECT, tasks.c.not_before <= now, is_claimable)
-    return connection.execute(query.limit(1)).first() is not None
+    """Whether a detection can be claimed."""
+    return is_any_claimable(connection, DETECT, now=now)
 
 
 def mark_recipes(

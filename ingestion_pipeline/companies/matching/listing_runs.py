@@ -88,8 +88,8 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store.database import SteadyClock
-from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
-from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
+from ingestion_pipeline.store.tables import FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
+from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, is_any_claimable
 from ingestion_pipeline.tasks.ended_tasks import requeue_task
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.tasks.queue import insert_tasks
@@ -169,15 +169,7 @@ def _has_other_rules(rules: Rules) -> ColumnElement[bool]:
 
 def is_work_waiting(connection: Connection, rules: Rules | None, *, now: datetime) -> bool:
     """Return whether a listing is due, waits for a profile, or has outdated rules."""
-    is_due = select(tasks.c.id).where(
-        ACTIVE,
-        tasks.c.kind == JOB,
-        or_(
-            (tasks.c.status == TaskStatus.PENDING.value) & (tasks.c.not_before <= now),
-            (tasks.c.status == TaskStatus.PROCESSING.value) & (tasks.c.lease_until < now),
-        ),
-    )
-    if connection.execute(is_due.limit(1)).first() is not None:
+    if is_any_claimable(connection, JOB, now=now):
         return True
     if rules is None:
         return False

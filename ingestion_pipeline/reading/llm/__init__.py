@@ -4,6 +4,8 @@ The configured model is called only if no answer is cached, under budgets, and w
 the ledger. Grounding the values of an answer, and using them, does not belong here.
 """
 
+# pyright: reportUnusedImport=false
+
 from ingestion_pipeline.reading.llm.client import BOTH, ModelClient, ModelTier
 from ingestion_pipeline.reading.llm.ledger import Billing
 from ingestion_pipeline.reading.llm.question import (
@@ -20,22 +22,3 @@ from ingestion_pipeline.reading.llm.question import (
     Unanswered,
     Usage,
 )
-
-__all__ = [
-    "BOTH",
-    "Answer",
-    "AnswerSchema",
-    "Answered",
-    "BadSchema",
-    "Billing",
-    "Fault",
-    "ModelClient",
-    "ModelTier",
-    "NoAnswer",
-    "OverBudget",
-    "PageText",
-    "Prompt",
-    "Question",
-    "Unanswered",
-    "Usage",
-]

@@ -3,6 +3,8 @@
 Columns, keys and indexes are stated here; statements on them do not belong here.
 """
 
+# pyright: reportUnusedImport=false
+
 from ingestion_pipeline.store.tables.catalogs import (
     CRAWLING,
     crawl_steps,
@@ -68,63 +70,5 @@ from ingestion_pipeline.store.tables.sources_and_tasks import (
     task_totals,
     tasks,
 )
-
-__all__ = [
-    "ACTIVE",
-    "CRAWLING",
-    "ENDED",
-    "FRONTIER",
-    "GIVEN_UP",
-    "LISTED",
-    "OPEN",
-    "SPAWNED",
-    "UNFINISHED",
-    "UNHANDLED",
-    "UNSENT",
-    "audit_log",
-    "batch_items",
-    "businesses",
-    "chapter_sources",
-    "chapters",
-    "companies",
-    "crawl_steps",
-    "data_items",
-    "datasets",
-    "dead_letters",
-    "export_cursors",
-    "extractions",
-    "follows",
-    "hosts",
-    "ingestions",
-    "job_listings",
-    "job_matches",
-    "learned_selectors",
-    "listing_sources",
-    "measurements",
-    "metadata",
-    "model_answers",
-    "model_calls",
-    "model_endpoints",
-    "model_spending",
-    "notices",
-    "observed_health",
-    "outbox",
-    "pages",
-    "recipes",
-    "recipients",
-    "runs",
-    "series",
-    "service_heartbeats",
-    "settings",
-    "snapshots",
-    "source_health",
-    "source_versions",
-    "sources",
-    "task_totals",
-    "tasks",
-    "website_analyses",
-    "website_answers",
-    "website_rankings",
-]
 
 comment_shared_columns()
