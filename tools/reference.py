@@ -309,7 +309,73 @@ def errors_page() -> str:
         "the records that could be read. `…` stands for a value. [Troubleshooting](../troubleshooting.md) has cures. "
         "An exception without a code of its own is transient, with its class name as the code."
     )
-    return page("Error codes", intro, table(["code", "class", "message", "module"], rows))
+    commands = (
+        "A command that refuses its input exits with 2, one that fails with 1; standard error then has `error: CODE: "
+        "MESSAGE`. A command may also show a code of the table above: that of the failed fetch or delivery."
+    )
+    codes = [(_code(code), text) for code, text in sorted(command_codes().items())]
+    return page(
+        "Error codes",
+        intro,
+        table(["code", "class", "message", "module"], rows),
+        "## Errors of commands",
+        commands,
+        table(["code", "meaning or message"], codes),
+    )
+
+
+COMMAND_ERRORS = {"CommandRefused", "CommandFailed", "Interrupted"}
+# Of codes whose messages are made elsewhere.
+MEANINGS = {
+    "bad_profile": "the profile of job matching has mistakes; each is listed",
+    "bad_recipient": "a field of the recipient is wrong; each is listed",
+    "bad_setting": "a setting does not exist, or its value is not allowed",
+    "bad_source": "a field of the source is wrong; each is listed",
+    "database_unavailable": "the database cannot be opened; the message says why",
+    "delivery_failed": "the test message was not accepted",
+    "interrupted": "stopped by Ctrl-C; exit code 130",
+    "missing_extra": "the command needs an optional dependency; the message says how to install it",
+    "no_reason": "discarding needs a reason",
+    "not_polled": "a named board is disabled or does not exist",
+    "os": "the operating system refused a file operation",
+    "schema_mismatch": "the schema of the database is older or newer than the program",
+    "sources_unwell": "`ingest status --fail-on sources`: a source is degraded or worse",
+    "usage": "unknown command or option, or a value that does not fit it",
+}
+INPUT_ERRORS = (ValueError, LookupError)
+
+
+@cache
+def command_codes() -> dict[str, str]:
+    """Return the codes of `ingest`: those its commands state, and our classes of bad input by their name."""
+    from ingestion_pipeline.cli.main import error_code
+
+    codes = dict(MEANINGS)
+    for path in [*sorted((PACKAGE / "cli").glob("*.py")), PACKAGE / "demo" / "commands.py"]:
+        for function, call in _calls(ast.parse(path.read_text())):
+            name = call.func.id if isinstance(call.func, ast.Name) else ""
+            stated = next((word.value for word in call.keywords if word.arg == "code"), None)
+            is_super = path.name == "output.py" and isinstance(call.func, ast.Attribute)
+            if (name in COMMAND_ERRORS or is_super) and isinstance(stated, ast.Constant):
+                if message := _message(call, function):
+                    codes.setdefault(str(stated.value), message)
+                codes.setdefault(str(stated.value), "")
+    for kind in sorted(_all_subclasses(INPUT_ERRORS), key=lambda kind: kind.__name__):
+        code, meaning = error_code(kind), (kind.__doc__ or "").partition("\n")[0]
+        if not code.startswith("_") and not codes.get(code):
+            codes[code] = meaning
+    return codes
+
+
+def _all_subclasses(kinds: Iterable[type]) -> Iterator[type[Exception]]:
+    """Yield our exceptions that a command shows as bad input; importing the definitions has loaded them."""
+    import ingestion_pipeline.definitions  # noqa: F401 - loads every module
+
+    for kind in kinds:
+        for subclass in kind.__subclasses__():
+            if subclass.__module__.startswith("ingestion_pipeline."):
+                yield subclass
+            yield from _all_subclasses([subclass])
 
 
 FEW_WORDS = 5  # a shorter message says less than the others

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, false, func, or_, select
@@ -13,7 +13,19 @@ from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, DatasetStatus, PageStatus
 from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, preview_table, rounded_usd
 from ingestion_pipeline.reading.evidence.grounding import PROVED
-from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    hosts,
+    pages,
+    snapshots,
+    sources,
+)
+from ingestion_pipeline.urls import host_of
 
 HOSTS_SHOWN = 20
 TIMED_PAGES = 10_000  # the newest; enough for a percentile, whatever the size of the catalogue
@@ -60,6 +72,51 @@ def crawl_facts(connection: Connection, source_id: str) -> dict[str, object]:
     if last is None:
         return {}
     return {"extraction": last.id, "extraction_status": last.status, "pages": _pages_by_status(connection, last.id)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedPublication:
+    """A running extraction: its pages, those left, and when the last one is expected at the pace of its host."""
+
+    extraction_id: int
+    source_id: str
+    pages: int
+    pages_left: int
+    last_page_at: datetime
+
+
+def expected_publications(connection: Connection, *, settings: Settings, now: datetime) -> list[ExpectedPublication]:
+    """Return the running extractions with the expected time of their last page; they are published soon after it."""
+    to_fetch = func.count().filter(pages.c.status.in_(OPEN_PAGES))
+    query = (
+        select(extractions.c.id, extractions.c.source_id, extractions.c.page_count, sources.c.url)
+        .add_columns(func.count(pages.c.id).label("left"), to_fetch.label("to_fetch"))
+        .join(sources, sources.c.id == extractions.c.source_id)
+        .outerjoin(pages, and_(pages.c.extraction_id == extractions.c.id, pages.c.status.in_(UNFINISHED_PAGES)))
+        .where(extractions.c.id.in_(select(extractions.c.id).where(CRAWLING)))
+        .group_by(extractions.c.id, extractions.c.source_id, extractions.c.page_count, sources.c.url)
+        .order_by(extractions.c.id)
+    )
+    rows = connection.execute(query).all()
+    delays = _crawl_delays(connection, {host_of(row.url) for row in rows})
+    least = settings.crawl.delay_seconds
+    return [
+        ExpectedPublication(
+            extraction_id=row.id,
+            source_id=row.source_id,
+            pages=row.page_count,
+            pages_left=row.left,
+            last_page_at=now + timedelta(seconds=row.to_fetch * max(delays.get(host_of(row.url), 0.0), least)),
+        )
+        for row in rows
+    ]
+
+
+def _crawl_delays(connection: Connection, names: Collection[str]) -> dict[str, float]:
+    """Return the crawl delays that robots.txt of these hosts asks for."""
+    query = select(hosts.c.host, hosts.c.crawl_delay_seconds)
+    query = query.where(hosts.c.host.in_(list(names)), hosts.c.crawl_delay_seconds.is_not(None))
+    return {row.host: row.crawl_delay_seconds for row in connection.execute(query)}
 
 
 def crawled_since(

@@ -60,7 +60,7 @@ def list_(*, error_class: str | None, source_id: str | None, grouped: bool, deci
     from ingestion_pipeline.tasks.ended_tasks import dead_letter_groups, list_dead_letters
 
     if grouped and decided:
-        raise CommandRefused("--grouped shows open dead letters only; leave out --decided")
+        raise CommandRefused("--grouped shows open dead letters only; leave out --decided", code="conflicting_options")
     with reading() as (_, connection, _):
         chosen = _chosen(connection, error_class, source_id)
         if grouped:
@@ -117,7 +117,7 @@ def show(*, dead_letter_id: int, body: bool) -> None:
     with reading() as (settings, connection, _):
         dead_letter = find_dead_letter(connection, dead_letter_id)
         if dead_letter is None:
-            raise CommandRefused(str(UnknownDeadLetter([dead_letter_id])))
+            raise UnknownDeadLetter([dead_letter_id])
         snapshots = dead_letter_snapshots(connection, dead_letter)
     if body:
         _print_body(settings, dead_letter_id, snapshots)
@@ -145,11 +145,13 @@ def _print_body(settings: Settings, dead_letter_id: int, snapshots: Sequence[Row
 
     if not snapshots:
         problem = f"no response of dead letter {dead_letter_id} is stored, or it was deleted"
-        raise CommandFailed(f"{problem}; `ingest dead-letters show {dead_letter_id}` shows its URL")
+        raise CommandFailed(
+            f"{problem}; `ingest dead-letters show {dead_letter_id}` shows its URL", code="unreadable_body"
+        )
     try:
         served = ContentStore(settings.home / "content").get(snapshots[0]["body_hash"])
     except WorkError as error:
-        raise CommandFailed(f"snapshot {snapshots[0]['id']} cannot be read: {error}") from error
+        raise CommandFailed(f"snapshot {snapshots[0]['id']} cannot be read: {error}", code="unreadable_body") from error
     if sys.stdout.isatty():
         echo(decode(served, snapshots[0]["content_type"]))  # a page may hold commands for terminals
     else:
@@ -207,7 +209,7 @@ def discard(
             try:
                 closed = letters.discard(connection, chosen, reason=reason, actor=actor(), now=now)
             except ValueError as error:
-                raise CommandRefused(str(error)) from error
+                raise CommandRefused(str(error), code="no_reason") from error
             if dry_run:
                 connection.rollback()
     left = len(set(chosen)) - len(closed)
@@ -217,17 +219,14 @@ def discard(
 
 def _ids(store: Store, dead_letter_ids: Sequence[int], error_class: str | None, source_id: str | None) -> Sequence[int]:
     """Return the dead letters the command selects; each exists."""
-    from ingestion_pipeline.tasks.ended_tasks import UnknownDeadLetter, check_dead_letters, open_ids
+    from ingestion_pipeline.tasks.ended_tasks import check_dead_letters, open_ids
 
     if bool(dead_letter_ids) == bool(error_class or source_id):
-        raise CommandRefused("select dead letters: either ids, or --class and/or --source")
+        raise CommandRefused("select dead letters: either ids, or --class and/or --source", code="no_selection")
     with store.read() as connection:
         chosen = _chosen(connection, error_class, source_id)
         ids = dead_letter_ids or open_ids(connection, chosen)
-        try:
-            check_dead_letters(connection, ids)
-        except UnknownDeadLetter as error:
-            raise CommandRefused(f"{error}; nothing was changed") from error
+        check_dead_letters(connection, ids)
     return ids
 
 

@@ -232,7 +232,7 @@ def _row_names(connection: "Connection", kind: Kind, source_id: str) -> list[str
     return [f"{table}:{row_id}" for row_id in connection.execute(query).scalars()]
 
 
-# Kinds whose single row has the evidence of each field beside it, and the columns that are proof_text.
+# Kinds whose single row has the evidence of each field beside it, and the columns that are shown.
 _RECORDED: Mapping[Kind, tuple[str, ...]] = {
     Kind.WEBSITE: ("name", "industry", "location", "description"),
     Kind.COMPANY: ("name", "about", "industry", "headquarters", "size", "founded", "score", "tier"),

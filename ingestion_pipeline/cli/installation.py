@@ -129,14 +129,14 @@ def dev(*, port: int) -> None:
     from ingestion_pipeline.settings import load_settings
 
     if not is_installed("dagster_webserver"):
-        raise CommandRefused(how_to_install("dagster_webserver"))
+        raise CommandRefused(how_to_install("dagster_webserver"), code="missing_extra")
     variables = with_dagster_home(environment(), load_settings(environment()).home)
     echo(f"Dagster's UI: http://localhost:{port} (ready in about ten seconds; Ctrl-C stops it)")
     try:
         with _raised_signals():
             code = _serve(port, variables)
     except _Stopped:
-        raise Interrupted from None
+        raise Interrupted("stopped by Ctrl-C: `ingest dev` starts it again") from None
     raise SystemExit(code)
 
 

@@ -161,7 +161,7 @@ def check() -> None:
             raise click.exceptions.Exit(2)
         return
     if isinstance(profile_found, BadProfile | NoProfile):
-        raise CommandRefused(str(profile_found))
+        raise CommandRefused(str(profile_found), code="bad_profile")
     echo(f"{path} is valid: {len(profile_found.skills)} skills")
 
 

@@ -149,7 +149,7 @@ def explain(error: Exception) -> click.ClickException | None:
     from ingestion_pipeline.store import SchemaMismatch
 
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
-        return CommandRefused(str(error), code=_code(error))
+        return CommandRefused(str(error), code=error_code(type(error)))
     if (cure := missing_extra(error)) is not None:
         return CommandRefused(cure, code="missing_extra")
     if isinstance(error, DBAPIError):
@@ -162,9 +162,9 @@ def explain(error: Exception) -> click.ClickException | None:
     return None
 
 
-def _code(error: Exception) -> str:
-    """Return the stable code of an error: the name of its class in words, `unknown_source`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
+def error_code(kind: type[Exception]) -> str:
+    """Return the stable code of a class of errors: its name in words, `unknown_source`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def _is_bad_input(error: Exception) -> bool:

@@ -188,11 +188,11 @@ def page_width() -> int:
 
 
 class CommandRefused(click.ClickException):
-    """Bad input: the message names the thing and the cure; exit code 2."""
+    """Bad input: the message names the thing and the cure, the code is stable; exit code 2."""
 
     exit_code = 2
 
-    def __init__(self, message: str, *, code: str = "refused") -> None:
+    def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -210,17 +210,15 @@ class CommandFailed(CommandRefused):
 
     exit_code = 1
 
-    def __init__(self, message: str, *, code: str = "failed") -> None:
-        super().__init__(message, code=code)
-
 
 class Interrupted(CommandFailed):
     """An interruption by Ctrl-C; exit code 130, as shells have it."""
 
     exit_code = 130
 
-    def __init__(self) -> None:
-        message = "stopped by Ctrl-C: no partial result was written; run the command again to continue"
+    def __init__(
+        self, message: str = "stopped by Ctrl-C: no partial result was written; run the command again to continue"
+    ) -> None:
         super().__init__(message, code="interrupted")
 
     def show(self, file: IO[Any] | None = None) -> None:

@@ -66,7 +66,7 @@ def read(
         kind = Kind.JOB_BOARD.value
     record_kind = kind_for(platform, Kind(kind) if kind else None)
     if entity is not None and record_kind is not Kind.CATALOG:
-        raise CommandRefused(f"--entity belongs to catalogues; this is {record_kind}")
+        raise CommandRefused(f"--entity belongs to catalogues; this is {record_kind}", code="conflicting_options")
     saved = SavedBody(body=body, url=url, fetched_at=fetched_at or _written_at(file))
     result = _reader(platform, record_kind, entity)(platform, record_kind, saved, config or {})
     if is_json():
@@ -88,11 +88,11 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     kinds = [candidate for candidate, names in readers if platform in names]
     if not kinds:
         names_known = sorted({name for _, names in readers for name in names})
-        raise CommandRefused(f"no reader for {platform!r}; available: {', '.join(names_known)}")
+        raise CommandRefused(f"no reader for {platform!r}; available: {', '.join(names_known)}", code="no_reader")
     if kind is None and platform in FORMATS:
-        raise CommandRefused(f"{platform} fits several kinds: add --kind {'|'.join(kinds)}")
+        raise CommandRefused(f"{platform} fits several kinds: add --kind {'|'.join(kinds)}", code="no_reader")
     if kind is not None and kind not in kinds:
-        raise CommandRefused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}")
+        raise CommandRefused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}", code="no_reader")
     return kind or kinds[0]
 
 
@@ -112,7 +112,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> "Reader":
         from ingestion_pipeline.pages.visits.polite_visits import read_saved as read_saved_page
 
         return read_saved_page
-    raise CommandRefused(f"no reader for a saved {kind} yet")
+    raise CommandRefused(f"no reader for a saved {kind} yet", code="no_reader")
 
 
 def _written_at(file: IO[bytes]) -> datetime:

@@ -79,7 +79,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
         bad = [*bad, *bad_secret(secret)]
     _refuse(bad)
     if secret is not None and not is_webhook(address):
-        raise CommandRefused(f"secret: only webhooks are signed, and {address} is not one")
+        raise CommandRefused(f"secret: only webhooks are signed, and {address} is not one", code="not_signed")
     assert recipient is not None  # noqa: S101 - nothing was bad
     with changing() as (_, connection, now):
         made = subscriptions.add(connection, recipient, actor=actor(), now=now, secret=secret)
@@ -92,7 +92,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **options: Any) 
 
 def _refuse(bad: Sequence[BadField]) -> None:
     if bad:
-        raise CommandRefused("\n".join(f"{problem.field}: {problem.message}" for problem in bad))
+        raise CommandRefused("\n".join(f"{problem.field}: {problem.message}" for problem in bad), code="bad_recipient")
 
 
 def _about_secret(secret: str | None) -> str:
@@ -177,7 +177,7 @@ def test(*, recipient_id: str) -> None:
     try:
         response = asyncio.run(_send_example(settings, to, now))
     except WorkError as error:
-        raise CommandFailed(f"{recipient_id}: {error.text}") from error
+        raise CommandFailed(f"{recipient_id}: {error.text}", code="delivery_failed") from error
     facts = {"recipient": recipient_id, "address": to.address, "response": response}
     print_result(facts, f"{recipient_id}: {to.address} {response}")
 

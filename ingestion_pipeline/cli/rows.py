@@ -99,6 +99,8 @@ def export(
         _print_columns(request)
         return
     chosen = _format(form, out)
+    if out == STANDARD_OUTPUT:
+        _check_standard_output(has_changes=since_last or cursor is not None)
     if since_last or cursor is not None:
         _export_changes(request, chosen, out, since_last=since_last)
         return
@@ -117,6 +119,20 @@ def export(
         _print(exported)
 
 
+def _check_standard_output(*, has_changes: bool) -> None:
+    """Refuse what cannot be written beside the rows, or needs a file."""
+    if has_changes:
+        raise CommandRefused(
+            "--out - writes all rows; changes go to new files: give --out a folder, or leave it out",
+            code="conflicting_options",
+        )
+    if is_json():
+        raise CommandRefused(
+            "--out - writes the rows themselves, so --json has no room for its facts: leave out one of them",
+            code="conflicting_options",
+        )
+
+
 def _print_columns(request: ExportRequest) -> None:
     from ingestion_pipeline.exports.exporting import describe_columns
 
@@ -132,11 +148,17 @@ def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, s
     from ingestion_pipeline.exports.exporting import export_changes
 
     if since_last and request.since is not None:
-        raise CommandRefused("--since-last and --cursor exclude each other: use one of them")
+        raise CommandRefused(
+            "--since-last and --cursor exclude each other: use one of them", code="conflicting_options"
+        )
     if request.version is not None or request.dataset_id is not None:
-        raise CommandRefused("changes of a version cannot be exported: leave out --version and --dataset")
+        raise CommandRefused(
+            "changes of a version cannot be exported: leave out --version and --dataset", code="conflicting_options"
+        )
     if out is not None and not out.is_dir():
-        raise CommandRefused(f"--out {out} is no folder; changes go to new files in one: make it first")
+        raise CommandRefused(
+            f"--out {out} is no folder; changes go to new files in one: make it first", code="no_folder"
+        )
     with opened() as (settings, store):
         folder = out or make_folder(settings.home / "exports")
         done = export_changes(store, request, form, folder, since_last=since_last)
@@ -177,7 +199,9 @@ def make_folder(folder: Path) -> Path:
     try:
         return private_folder(folder)
     except OSError as error:
-        raise CommandRefused(f"cannot create the folder {folder}: {error.strerror}; use --out") from error
+        raise CommandRefused(
+            f"cannot create the folder {folder}: {error.strerror}; use --out", code="no_folder"
+        ) from error
 
 
 def _facts(exported: ExportResult, name: str) -> dict[str, object]:

@@ -69,7 +69,7 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
             settings, store = open_from_environment(environment(), migrate=migrate)
     except BadSetting as error:  # the environment alone is valid, so it is the table
         message = "the settings table holds a bad value; `ingest settings unset KEY` removes it"
-        raise CommandRefused(f"{message}\n{error}") from error
+        raise CommandRefused(f"{message}\n{error}", code="bad_setting") from error
     try:
         yield settings, store
     finally:
@@ -119,7 +119,7 @@ def _explaining(url: str) -> Generator[None]:
     except BadSetting:
         raise
     except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
-        raise CommandRefused(cannot_open(url, error)) from error
+        raise CommandRefused(cannot_open(url, error), code="database_unavailable") from error
 
 
 def cannot_open(url: str, error: Exception) -> str:

@@ -75,7 +75,9 @@ def set_(*, key: str, value: str) -> None:
 
     variable = {key: variable for variable, key in variables().items()}.get(key, "")
     if variable and "." not in key:
-        raise CommandRefused(f"{key} is needed to find the table: set {variable} in the environment")
+        raise CommandRefused(
+            f"{key} is needed to find the table: set {variable} in the environment", code="environment_only"
+        )
     with opened_store() as store, store.begin() as connection:
         set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
     print_result({"setting": key, "value": value}, f"{key} is {value} from the next run on")
@@ -89,12 +91,13 @@ def set_(*, key: str, value: str) -> None:
 def unset(*, key: str) -> None:
     """Restore the default."""
     from ingestion_pipeline.settings import setting_fields
+    from ingestion_pipeline.settings.loading import unknown_setting
     from ingestion_pipeline.store.stored_settings import unset_override
 
     with opened_store() as store, store.begin() as connection:
         gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))
     if not gone and key not in setting_fields():
-        raise CommandRefused(f"{key!r} is not a setting; `ingest settings list` shows all")
+        raise unknown_setting(key)
     is_out = "was removed from the settings table" if gone else "was not in the settings table"
     message = f"{key} {is_out}; the default applies, unless the environment sets it"
     print_result({"setting": key, "was_set": gone}, message)

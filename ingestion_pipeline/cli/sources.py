@@ -88,7 +88,7 @@ def checked(raw: dict[str, Any]) -> Definition:
 
     definition, bad = definition_of(raw, check=definition_check(load_settings().sources))
     if definition is None:
-        raise CommandRefused("\n".join(f"{problem.field}: {problem.message}" for problem in bad))
+        raise CommandRefused("\n".join(f"{problem.field}: {problem.message}" for problem in bad), code="bad_source")
     return definition
 
 
@@ -213,7 +213,9 @@ def import_(*, path: Path | None) -> None:
         echo(str(problem), is_error=True)
     if problems:
         bad = sum(bool(file.problems) for file in files)
-        raise CommandRefused(f"{bad} of {len(files)} files have mistakes; none of these was imported")
+        raise CommandRefused(
+            f"{bad} of {len(files)} files have mistakes; none of these was imported", code="bad_source_files"
+        )
 
 
 @sources.command()
@@ -240,7 +242,9 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
         return files
     if path.exists():
         return [read_file(path, check=definition_check(folder))]
-    raise CommandRefused(f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder")
+    raise CommandRefused(
+        f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder", code="no_source_files"
+    )
 
 
 def _register(store: Store, file: SourceFile) -> str:
@@ -273,7 +277,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
     with changing() as (settings, connection, now):
         before = sources_by_id(connection, [source_id]).get(source_id)
         if before is not None and (bad := approval_problems(before, settings.sources)):
-            raise CommandRefused("\n".join(bad))
+            raise CommandRefused("\n".join(bad), code="bad_source")
         registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
     print_result({"source": source_id, "status": "enabled"}, f"{source_id} is enabled and due now")
     if before is not None and before.status_reason == BY_FILE:
@@ -347,7 +351,9 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **options: Any) -
 
     changes = {key: value for key, value in options.items() if value is not None}
     if not changes and not accept_drop and not detect:
-        raise CommandRefused("nothing to change; `ingest sources update --help` shows the options")
+        raise CommandRefused(
+            "nothing to change; `ingest sources update --help` shows the options", code="nothing_to_change"
+        )
     with changing() as (settings, connection, now):
         source = sources_by_id(connection, [source_id]).get(source_id)
         if source is None:
@@ -374,7 +380,7 @@ def _detect_recipe(connection: Connection, source_id: str, now: datetime, *, aga
         return ["its recipe will be detected again"]
     if again:
         why = "it is not a catalogue, it is disabled, or its config has a recipe: remove that"
-        raise CommandRefused(f"no recipe of {source_id} can be detected: {why}")
+        raise CommandRefused(f"no recipe of {source_id} can be detected: {why}", code="no_recipe")
     return []
 
 
@@ -396,7 +402,9 @@ def refuse_changes_owned_by_file(source: Source, changes: dict[str, Any], *, fol
     owned = [key for key in changes if key != "tier" or _is_tier_pinned_by_file(source, folder)]
     if owned:
         cure = f"change it there, then run `ingest sources import {source.origin}`"
-        raise CommandRefused(f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}")
+        raise CommandRefused(
+            f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}", code="owned_by_file"
+        )
 
 
 def _is_tier_pinned_by_file(source: Source, folder: Path) -> bool:
@@ -424,15 +432,19 @@ def scrape(*, source_ids: tuple[str, ...], target_matches: int | None, max_sourc
     from ingestion_pipeline.tasks.queue import Refusal
 
     if source_ids and (target_matches or max_sources):
-        raise CommandRefused("--target-matches and --max-sources belong to a rotation; name no board")
+        raise CommandRefused(
+            "--target-matches and --max-sources belong to a rotation; name no board", code="conflicting_options"
+        )
     request = ScrapeRequest(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
     with changing() as (_, connection, now):
         try:
             made = request_scrape(connection, request, now=now)
         except NotPolled as error:
-            raise CommandRefused(str(error)) from error
+            raise CommandRefused(str(error), code="not_polled") from error
         if isinstance(made, Refusal):
-            raise CommandRefused(f"not queued again ({made.value}): the same request still waits")
+            raise CommandRefused(
+                f"not queued again ({made.value}): the same request still waits", code="already_queued"
+            )
         audit(
             connection, actor=actor(), action="boards.scrape", subject=f"task:{made}", now=now, detail=request.payload()
         )

@@ -41,8 +41,9 @@ SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have a
 def status(*, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
     """Show every source, worst first, and the pending work.
 
-    With its health and why it was or was not polled. Health is one of open, disabled, degraded,
-    late, unsteady, waiting, healthy, off.
+    Each source has its health and the reason for its last or next poll. Health is one of open,
+    disabled, degraded, late, unsteady, waiting, healthy, off. A running extraction has the time at
+    which its dataset is expected.
     """
     if workers:
         _print_workers()
@@ -57,6 +58,7 @@ def status(*, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
 
 def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
+    from ingestion_pipeline.catalogs.extraction_reports import expected_publications
     from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
     from ingestion_pipeline.operations.metrics import backlog as behind
     from ingestion_pipeline.operations.metrics import queues
@@ -85,6 +87,9 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
             "waiting_hosts": [
                 {"host": host, "wanted_since": since} for host, since in waiting_hosts(connection, now=now)
             ],
+            "extractions": [
+                asdict(expected) for expected in expected_publications(connection, settings=settings, now=now)
+            ],
             "website_phases": [asdict(phase) for phase in phase_metrics(connection, now=now)],
             "daemon": {"last_tick_at": last_tick, "is_silent": is_heartbeat_overdue(last_tick, settings, now=now)},
             "budget": asdict(budget) | {"percent": budget.percent},
@@ -101,6 +106,8 @@ def _print(report: dict[str, Any]) -> None:
     echo(_summary(report))
     if report["polling_paused"]:
         echo(report["polling_paused"])
+    for expected in report["extractions"]:
+        echo(_expected_publication(expected, now))
     for host in report["waiting_hosts"]:
         echo(f"host {host['host']} is in use by another run")
     if report["daemon"]["is_silent"]:
@@ -109,16 +116,25 @@ def _print(report: dict[str, Any]) -> None:
     _print_phases(report["website_phases"])
 
 
+def _expected_publication(expected: dict[str, Any], now: datetime) -> str:
+    extraction = f"extraction {expected['extraction_id']} of {expected['source_id']}"
+    if not expected["pages_left"]:
+        return f"{extraction}: no page left, published within a minute"
+    left = f"{expected['pages_left']} of {expected['pages']} pages left"
+    last = f"the last one {distance(expected['last_page_at'], now)} at the host's pace"
+    return f"{extraction}: {left}, {last}; published within a minute of it"
+
+
 UNWELL = ("open", "disabled", "degraded")
 
 
 def _fail(report: dict[str, Any], fail_on: Sequence[str]) -> None:
     """Raise for the conditions of --fail-on, for cron jobs and probes."""
     if "daemon" in fail_on and report["daemon"]["is_silent"]:
-        raise CommandFailed("daemon not ticking: no polling, delivery or maintenance")
+        raise CommandFailed("daemon not ticking: no polling, delivery or maintenance", code="daemon_silent")
     unwell = {word: report["health"][word] for word in UNWELL if report["health"][word]}
     if "sources" in fail_on and unwell:
-        raise CommandFailed(", ".join(f"{count} {word}" for word, count in unwell.items()))
+        raise CommandFailed(", ".join(f"{count} {word}" for word, count in unwell.items()), code="sources_unwell")
 
 
 def _print_phases(phases: list[dict[str, Any]]) -> None:

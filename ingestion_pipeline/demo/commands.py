@@ -17,7 +17,15 @@ import click
 
 from ingestion_pipeline.cli.installation import with_dagster_home
 from ingestion_pipeline.cli.jobs import running_jobs
-from ingestion_pipeline.cli.output import CommandRefused, echo, is_json, json_option, print_json, print_result
+from ingestion_pipeline.cli.output import (
+    CommandRefused,
+    Interrupted,
+    echo,
+    is_json,
+    json_option,
+    print_json,
+    print_result,
+)
 from ingestion_pipeline.cli.session import environment, opened, reading, variables_set
 from ingestion_pipeline.sources.source import BUNDLED, Kind, SourceStatus
 
@@ -119,10 +127,12 @@ def demo() -> None:
 
 
 @demo.command()
-@click.option("--port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
-@click.option("--if-registered", is_flag=True, help="Only if the demo's sources are registered.")
+@click.option("--port", default=0, type=click.IntRange(0, 65_535), help="Port of the site; 0 chooses a free one.")
+@click.option("--if-registered", is_flag=True, help="Do nothing unless sources of the demo are registered.")
 @click.option("--model", is_flag=True, help="Also run its language models; they need no key.")
-@click.option("--model-port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
+@click.option(
+    "--model-port", default=0, type=click.IntRange(0, 65_535), help="Port of its language models; 0 chooses a free one."
+)
 def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> None:
     """Run the bundled site until Ctrl-C.
 
@@ -135,7 +145,9 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
     if if_registered and not _is_registered():
         return
     if (server := running_server(home)) is not None:
-        raise CommandRefused(f"the demo site of {home} is already running, on port {server.port}")
+        raise CommandRefused(
+            f"the demo site of {home} is already running, on port {server.port}", code="already_running"
+        )
     with opened() as (_, store):
         site = DemoSite(home, port, secret_of=follower_secrets(store))
         _serve(site, bundled_model(model_port) if model or model_port else None)
@@ -162,9 +174,11 @@ def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
                 echo(f"the demo's model listens on {model.base_url}; to use it, set")
                 echo(f"  OPENAI_BASE_URL={model.base_url} OPENAI_API_KEY=demo")
             echo("Ctrl-C stops it")
-            signal.sigwait(stop)
+            received = signal.sigwait(stop)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if received == signal.SIGINT:
+        raise Interrupted("stopped by Ctrl-C: `ingest demo serve` starts it again")
     echo("stopped")
 
 

@@ -224,6 +224,7 @@ def fetch(context: dg.OpExecutionContext, run_context: RunContextParam) -> Batch
     keys = None if runs.TIER in context.run.tags else requested_keys(context, kind.value if kind else "series")
     if keys is None and not runs.is_started_by_ours(context.run):  # no sensor imports them
         runs.import_sources(run_context, context.log)
+        runs.log_polled_tiers(run_context, context.job_name, context.log)
     started_at = run_context.store.now()
     claim_filter = _claim_filter(context, run_context, keys)
     with runs.working(run_context, run_id=context.run_id, job=context.job_name) as worker:
@@ -472,6 +473,8 @@ async def _work(ctx: RunContext, worker: Worker, spec: WorkSpec, scope: WorkScop
 def _draining_job(spec: WorkSpec, job: WorkJob) -> dg.JobDefinition:
     @dg.op(name=spec.name, out=dg.Out(is_required=False))
     def drain(context: dg.OpExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
+        if not runs.is_started_by_ours(context.run):  # no sensor imports them
+            runs.import_sources(run_context, context.log)
         scope = WorkScope(shard=shard_of(context) if job.is_sharded else None)
         report = yield from _run_work(context, run_context, spec, scope)
         yield dg.Output(None, metadata=dict(report.numbers))

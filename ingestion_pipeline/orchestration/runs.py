@@ -41,6 +41,7 @@ from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.files import import_files
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.poll_tasks import tier_counts
 from ingestion_pipeline.sources.scheduling.tiers import REPEATED, PollingBudget, current_budget, expectation
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks import claims
@@ -154,6 +155,15 @@ def import_sources(ctx: RunContext, log: logging.Logger) -> None:
             "source files imported sources_added=%d sources_updated=%d recipients_added=%d recipients_updated=%d",
             *(sources.added, sources.updated, recipients.added, recipients.updated),
         )
+
+
+def log_polled_tiers(ctx: RunContext, job: str, log: logging.Logger) -> None:
+    """Log how many active sources the job polls, and which jobs poll the others."""
+    with ctx.store.read() as connection:
+        counts = tier_counts(connection)
+    by_job = {f"poll_{tier}": f"{count} {tier.upper()}" for tier, count in counts.items()}
+    others = ", ".join(f"{text} by {name}" for name, text in by_job.items() if name != job)
+    log.info("%s polls the due ones of %s sources%s", job, by_job[job], f"; others: {others}")
 
 
 PARTITION = "dagster/partition"

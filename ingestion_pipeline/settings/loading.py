@@ -227,12 +227,17 @@ def check_override(key: str, text: str) -> str:
     """Return `text` if the settings table may hold it under `key`, else raise `BadSetting`."""
     fields = setting_fields()
     if "." not in key or key not in fields:
-        keys = [name for name in fields if "." in name]
-        close = get_close_matches(key, keys, cutoff=0.5) or get_close_matches(key.rpartition(".")[2], keys, cutoff=0.3)
-        cure = f"did you mean {' or '.join(close)}? " if close else ""
-        raise BadSetting(f"{key!r} is not a setting of the table; {cure}`ingest settings list` shows all")
+        raise unknown_setting(key)
     load_settings({}, {key: text})
     return text
+
+
+def unknown_setting(key: str) -> BadSetting:
+    """Return the error for a key that the table cannot hold, with the nearest ones."""
+    keys = [name for name in setting_fields() if "." in name]
+    close = get_close_matches(key, keys, cutoff=0.5) or get_close_matches(key.rpartition(".")[2], keys, cutoff=0.3)
+    cure = f"did you mean {' or '.join(close)}? " if close else ""
+    return BadSetting(f"{key!r} is not a setting of the table; {cure}`ingest settings list` shows all")
 
 
 def value_type(key: str) -> str:

@@ -228,6 +228,13 @@ def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tu
     return _shards(connection, query)
 
 
+def tier_counts(connection: Connection) -> dict[str, int]:
+    """Return the number of active sources in each tier."""
+    query = select(sources.c.tier, func.count()).where(sources.c.status == SourceStatus.ACTIVE.value)
+    counts = dict(connection.execute(query.group_by(sources.c.tier)).tuples().all())
+    return {tier.value: counts.get(tier.value, 0) for tier in Tier}
+
+
 def source_counts(connection: Connection) -> tuple[int, int, datetime | None]:
     """Return the number of sources, of disabled ones, and when the newest was added."""
     query = select(

@@ -172,3 +172,26 @@ def test_an_unwritable_path_is_named_with_the_cure(
     assert result.exit_code == code, result.output
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("dead-letters show 999", "unknown_dead_letter"),
+        ("dead-letters discard 999 --reason old", "unknown_dead_letter"),
+        ("dead-letters list --grouped --decided", "conflicting_options"),
+        ("settings unset crawl.delay_secs", "bad_setting"),
+        ("export chapters --out - --since-last", "conflicting_options"),
+        ("export chapters --out - --json", "conflicting_options"),
+        ("sources update series:x", "nothing_to_change"),
+        ("read no-such-file.xml --platform nonsense", "usage"),
+        ("sources import no-such-folder", "no_source_files"),
+    ],
+)
+def test_a_refusal_has_a_stable_code(ingest: Ingest, line: str, code: str) -> None:
+    assert ingest.refused(*line.split()).startswith(f"error: {code}: ")
+
+
+@pytest.mark.parametrize("command", ["settings set crawl.delay_secs 1", "settings unset crawl.delay_secs"])
+def test_a_misspelt_setting_is_refused_with_the_nearest_names(ingest: Ingest, command: str) -> None:
+    assert "did you mean crawl.delay_seconds" in ingest.refused(*command.split())

@@ -1,6 +1,7 @@
 """`ingest extractions`, and sources that are catalogues."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,19 @@ def test_waiting_pages_are_counted_below_the_table_with_their_reason(ingest: Ing
     output = ingest.output("extractions", "list")
 
     assert "1 catalog:shop  2 pages waiting: no model configured" in output
+
+
+def test_status_states_when_a_running_extraction_is_published(ingest: Ingest, catalog: CatalogHarness) -> None:
+    id_ = catalog.start_extraction(dict.fromkeys((f"/c/{number}" for number in range(5)), "WAITING"))
+
+    shown = ingest.json("status")
+    text = ingest.output("status")
+
+    [expected] = shown["extractions"]
+    wait = datetime.fromisoformat(expected["last_page_at"]) - datetime.fromisoformat(shown["now"])
+    assert (expected["extraction_id"], expected["pages_left"]) == (id_, 5)
+    assert wait == timedelta(seconds=5 * 3)  # crawl.delay_seconds
+    assert "5 of 6 pages left, the last one in 15s at the host's pace; published within a minute of it" in text
 
 
 def test_a_source_that_is_no_catalogue_has_no_extraction(ingest: Ingest) -> None:

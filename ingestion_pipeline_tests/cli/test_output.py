@@ -90,7 +90,7 @@ def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
     print_table(["title"], [[text]])
     print_facts({"title": text})
     print_json({"title": text})
-    CommandRefused(text).show()
+    CommandRefused(text, code="usage").show()
 
     captured = capsys.readouterr()
     assert character not in captured.out + captured.err
