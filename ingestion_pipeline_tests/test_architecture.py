@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.registry import systems
+
 PACKAGE = Path(__file__).parent.parent / "ingestion_pipeline"
 TESTS = Path(__file__).parent
 SYSTEMS = ("series", "catalogs", "companies", "websites")
@@ -137,6 +139,69 @@ def test_the_systems_do_not_import_each_other() -> None:
         return (imported_layers(module) & set(SYSTEMS)) - {layer_of(module)}
 
     assert offenders(lambda module: layer_of(module) in SYSTEMS and others(module)) == {}
+
+
+# Where a system is named beside its own folder, `registry.py`, the tables and the demo, and why.
+NAMED_SYSTEMS = {
+    "bootstrap.py": "the profile of a local server",
+    "cli/companies.py": "commands of one system",
+    "cli/doctor.py": "profile, boards and pages that need a browser: checked before any run",
+    "cli/extractions.py": "commands of one system",
+    "cli/first_look.py": "a first look at an address, by every kind there is",
+    "cli/listings.py": "commands of one system",
+    "cli/read.py": "readers of saved pages, with the columns of each kind",
+    "cli/rows.py": "datasets are exported by entity type",
+    "cli/run.py": "a first run goes through the steps of each kind",
+    "cli/series.py": "commands of one system",
+    "cli/sources.py": "the id of a website is made from its address; removing a board closes its listings",
+    "cli/status.py": "the phases of analyses",
+    "cli/websites.py": "commands of one system",
+    "exports/contracts.py": "items of datasets are checked by their entity type",
+    "exports/export_request.py": "datasets are exported by entity type",
+    "exports/exported_items.py": "datasets are exported by entity type",
+    "exports/exporting.py": "datasets are exported by entity type",
+    "exports/formats.py": "datasets are exported by entity type",
+    "notices/expansion.py": "chapters are announced to the followers of a series",
+    "notices/subscriptions.py": "a series is followed",
+    "operations/metrics.py": "what models cost by the pages of extractions",
+    "orchestration/checks.py": "the contract of datasets covers their items",
+    "orchestration/jobs.py": "operators start and stop extractions; a sensor finishes them",
+    "sources/declarations.py": "what a source file may state of each kind",
+    "sources/lookup.py": "sources of one series",
+    "sources/platforms.py": "platforms are recognised by their URL, without a system",
+    "sources/registry.py": "chapters and listings of a removed source",
+    "sources/scheduling/tiers.py": "the intervals of each kind",
+    "sources/source.py": "the kinds themselves",
+}
+
+
+def named_systems(module: Path) -> set[str]:
+    """Return what the module names of systems: their kinds and tables, and what it imports of their packages."""
+    tables = {table.name for system in systems() for table in system.tables}
+    kinds = {kind.name.upper() for system in systems() for kind in system.kinds}
+    named = set(SYSTEMS) & imported_layers(module)
+    for node in ast.walk(tree(module)):
+        match node:
+            case ast.ImportFrom(module=str(origin), names=names) if origin.startswith(
+                "ingestion_pipeline.store.tables"
+            ):
+                named |= tables & {alias.name for alias in names}
+            case ast.Attribute(value=ast.Name(id="tables"), attr=name):
+                named |= tables & {name}
+            case ast.Attribute(value=ast.Name(id="Kind"), attr=name):
+                named |= kinds & {name}
+            case _:
+                pass
+    return named
+
+
+@pytest.mark.slow
+def test_a_system_is_named_in_its_own_folder_and_in_a_short_list_of_other_places() -> None:
+    outside = [module for module in MODULES if layer_of(module) not in {*SYSTEMS, "registry", "store", "demo"}]
+    naming = {str(module.relative_to(PACKAGE)) for module in outside if named_systems(module)}
+
+    assert naming - NAMED_SYSTEMS.keys() == set()  # put it into the system's `SystemSpec`
+    assert NAMED_SYSTEMS.keys() - naming == set()  # no longer needed
 
 
 @pytest.mark.slow

@@ -110,6 +110,8 @@ with FakeWeb({"/today": b"EUR 1.08\\nGBP 0\\n", "/hook": 200}) as web, dg.Dagste
     ingest("dead-letters", "replay", str(dead_letter["id"]))
     run_job("review_rates", instance)
     seen["command"] = ingest("rates").splitlines()
+    Path("saved.txt").write_text("CHF 1.1")
+    seen["read"] = json.loads(ingest("read", "saved.txt", "--platform", "rates", "--json"))["records"]
     ingest("export", "rate_reviews", "--to", "jsonl", "--out", "reviews.jsonl")
     seen["replayed"] = sorted(json.loads(line)["currency"] for line in Path("reviews.jsonl").read_text().splitlines())
     run_job("deliver_notices", instance)
@@ -196,6 +198,7 @@ def test_an_installed_system_is_polled_worked_on_exported_checked_retained_and_s
         "dead_letter": ["review_rate", "zero_rate"],
         "health": "GBP costs nothing",
         "command": ["EUR 1.08", "GBP 2"],
+        "read": [{"currency": "CHF", "rate": "1.1"}],
         "replayed": ["EUR", "GBP"],
         "announced": ["rate_change", "rate_change"],
         "contract": True,

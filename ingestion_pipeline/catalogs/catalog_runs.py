@@ -9,6 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.catalogs import extraction_control
 from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler, PageDone
 from ingestion_pipeline.catalogs.datasets.finishing import running
 from ingestion_pipeline.catalogs.datasets.publishing import readable_entity_types
@@ -28,6 +29,7 @@ from ingestion_pipeline.catalogs.extraction_reports import (
 from ingestion_pipeline.catalogs.extraction_states import start_extractions, update_extraction_tasks
 from ingestion_pipeline.catalogs.frontier import CrawlFilter, PageWork, waiting_sources
 from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
+from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import (
@@ -326,6 +328,64 @@ def dataset_reports(ctx: RunContext, keys: Collection[str]) -> list[DatasetRepor
 def _crawl_shards(connection: Connection, settings: Settings, now: datetime) -> list[int]:
     crawling = waiting_sources(connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=EXTRACTION_TASKS)
     return sorted({source.shard % settings.polling.shards for source in crawling})
+
+
+def run_action(
+    ctx: RunContext,
+    action: str,
+    *,
+    extraction: int | None,
+    source: str | None,
+    dry_run: bool,
+    publish: bool,
+    actor: str,
+) -> str:
+    """Run an operator's action on an extraction, or start one of a source; return a message about it.
+
+    Raises:
+        LookupError, ValueError: nothing was changed; the message has the cure.
+    """
+    if action == "start":
+        if not source:
+            raise ValueError("start needs `source`, the id of a catalogue")
+        return f"{source}: {start_now(ctx, [source])[source]}"
+    if extraction is None:
+        raise ValueError(f"{action} needs `extraction`, an extraction's id")
+    if action == "rerun" and dry_run:
+        return _predicted(ctx, extraction)
+    with ctx.store.begin() as connection:
+        return _changed(ctx, connection, action, extraction, publish=publish, actor=actor)
+
+
+def _predicted(ctx: RunContext, id_: int) -> str:
+    with ctx.store.read() as connection:
+        prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
+    cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
+    return f"{prediction.pages} pages, {prediction.calls} model calls at most, {cost}. {prediction.note}".strip()
+
+
+def _changed(ctx: RunContext, connection: Connection, action: str, id_: int, *, publish: bool, actor: str) -> str:
+    now = ctx.store.clock.now(connection)
+    match action:
+        case "cancel":
+            ended = extraction_control.cancel(
+                connection, id_, actor=actor, now=now, settings=ctx.settings, random=ctx.random
+            )
+            return f"extraction {ended.id} of {ended.source_id} is cancelled"
+        case "resume" | "retry":
+            act = extraction_control.resume if action == "resume" else extraction_control.retry
+            done = act(connection, id_, actor=actor, now=now)
+            return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
+        case "rerun":
+            made = rerun(connection, id_, actor=actor, now=now, publish=publish)
+            read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
+            return f"{read}, into a new dataset: {made.outlook}"
+        case "publish" | "accept":
+            version = extraction_control.publish(connection, id_, actor=actor, now=now)
+            return f"version {version} of extraction {id_} is published"
+        case other:
+            names = "start, cancel, resume, retry, rerun, publish, accept"
+            raise ValueError(f"action: {other!r} is none; there are: {names}")
 
 
 WORK = (

@@ -81,8 +81,10 @@ def read(
 
 def kind_for(platform: str, kind: Kind | None) -> Kind:
     """Return the kind to parse: the requested one if the platform has it, else its default."""
+    from ingestion_pipeline.registry import systems
     from ingestion_pipeline.sources.platforms import READERS
 
+    systems()  # adds the platforms of installed packages
     polled = [(candidate, names) for candidate, names in READERS.items() if candidate not in SAVED_ONLY]
     readers = [*SAVED_ONLY.items(), *polled]
     kinds = [candidate for candidate, names in readers if platform in names]

@@ -12,16 +12,13 @@ from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, Field
-from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_channels
-from ingestion_pipeline.catalogs import extraction_control
-from ingestion_pipeline.catalogs.catalog_runs import dataset_reports, start_now
+from ingestion_pipeline.catalogs.catalog_runs import dataset_reports, run_action
 from ingestion_pipeline.catalogs.datasets.finishing import Ended, running, update_completions, without_tasks
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
-from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
 from ingestion_pipeline.exports.exporting import ExportResult, export_all_or_changes, export_published
@@ -487,56 +484,11 @@ def control(context: dg.OpExecutionContext, config: Control, run_context: RunCon
     """Run the action, or fail with the reason; nothing is half-done."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         try:
-            outcome = _run_action(run_context, config)
+            outcome = run_action(run_context, **config.model_dump())
         except (LookupError, ValueError) as error:
             raise dg.Failure(f"nothing was changed: {error}", allow_retries=False) from error
     context.log.info("%s", outcome)
     context.add_output_metadata({"done": outcome})
-
-
-def _run_action(ctx: RunContext, config: Control) -> str:
-    """Run the action and return a message about it."""
-    if config.action == "start":
-        if not config.source:
-            raise ValueError("start needs `source`, the id of a catalogue")
-        return f"{config.source}: {start_now(ctx, [config.source])[config.source]}"
-    if config.extraction is None:
-        raise ValueError(f"{config.action} needs `extraction`, an extraction's id")
-    if config.action == "rerun" and config.dry_run:
-        return _predicted(ctx, config.extraction)
-    with ctx.store.begin() as connection:
-        return _changed(ctx, connection, config, config.extraction)
-
-
-def _predicted(ctx: RunContext, id_: int) -> str:
-    with ctx.store.read() as connection:
-        prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
-    cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
-    return f"{prediction.pages} pages, {prediction.calls} model calls at most, {cost}. {prediction.note}".strip()
-
-
-def _changed(ctx: RunContext, connection: Connection, config: Control, id_: int) -> str:
-    now, actor = ctx.store.clock.now(connection), config.actor
-    match config.action:
-        case "cancel":
-            ended = extraction_control.cancel(
-                connection, id_, actor=actor, now=now, settings=ctx.settings, random=ctx.random
-            )
-            return f"extraction {ended.id} of {ended.source_id} is cancelled"
-        case "resume" | "retry":
-            act = extraction_control.resume if config.action == "resume" else extraction_control.retry
-            done = act(connection, id_, actor=actor, now=now)
-            return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
-        case "rerun":
-            made = rerun(connection, id_, actor=actor, now=now, publish=config.publish)
-            read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
-            return f"{read}, into a new dataset: {made.outlook}"
-        case "publish" | "accept":
-            version = extraction_control.publish(connection, id_, actor=actor, now=now)
-            return f"version {version} of extraction {id_} is published"
-        case other:
-            names = "start, cancel, resume, retry, rerun, publish, accept"
-            raise ValueError(f"action: {other!r} is none; there are: {names}")
 
 
 @dg.job(
