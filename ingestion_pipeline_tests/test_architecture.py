@@ -179,7 +179,7 @@ def named_systems(module: Path) -> set[str]:
     """Return what the module names of systems: their kinds and tables, and what it imports of their packages."""
     tables = {table.name for system in systems() for table in system.tables}
     kinds = {kind.name.upper() for system in systems() for kind in system.kinds}
-    named = set(SYSTEMS) & imported_layers(module)
+    named = imported_layers(module) & set(SYSTEMS)
     for node in ast.walk(tree(module)):
         match node:
             case ast.ImportFrom(module=str(origin), names=names) if origin.startswith(
