@@ -114,6 +114,8 @@ def expected_publications(connection: Connection, *, settings: Settings, now: da
 
 def _crawl_delays(connection: Connection, names: Collection[str]) -> dict[str, float]:
     """Return the crawl delays that robots.txt of these hosts asks for."""
+    if not names:
+        return {}
     query = select(hosts.c.host, hosts.c.crawl_delay_seconds)
     query = query.where(hosts.c.host.in_(list(names)), hosts.c.crawl_delay_seconds.is_not(None))
     return {row.host: row.crawl_delay_seconds for row in connection.execute(query)}

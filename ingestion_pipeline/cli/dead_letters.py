@@ -81,7 +81,7 @@ def list_(*, error_class: str | None, source_id: str | None, grouped: bool, deci
         flexible={"error"},
     )
     if rows and not is_json():
-        echo("\n`ingest dead-letters show ID` shows one in full, `replay ID` queues it again (UTC)")
+        echo("\n`ingest dead-letters show ID` shows one, `replay ID` queues it again (UTC)")
     if len(rows) == LISTED:
         echo(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
 

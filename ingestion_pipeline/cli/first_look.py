@@ -14,10 +14,10 @@ from ingestion_pipeline.cli.output import (
     cell,
     counted,
     echo,
-    folded,
     is_json,
     json_option,
     page_width,
+    print_folded,
     print_json,
     shortened,
     span,
@@ -341,8 +341,8 @@ def _print_trial(facts: Mapping[str, Any]) -> None:
     schedule = facts["schedule"]
     echo("")
     wait = span(schedule["interval_seconds"])
-    _print_folded(f"schedule: tier {schedule['tier'].upper()}, next poll in {wait}: {schedule['why']}")
-    _print_folded(f"cost: {_cost_text(facts['cost'])}")
+    print_folded(f"schedule: tier {schedule['tier'].upper()}, next poll in {wait}: {schedule['why']}")
+    print_folded(f"cost: {_cost_text(facts['cost'])}")
     echo("\n" + yaml.safe_dump({"sources": [raw]}, sort_keys=False).rstrip())
 
 
@@ -354,7 +354,7 @@ def _print_field(name: str, value: object, proof: Mapping[str, Any] | None) -> N
         echo(f"{line} {proof_text}".rstrip())
         return
     echo(line)
-    _print_folded(f"    {proof_text}")
+    print_folded(f"    {proof_text}")
 
 
 def _proof_text(proof: Mapping[str, Any]) -> str:
@@ -364,11 +364,6 @@ def _proof_text(proof: Mapping[str, Any]) -> str:
     place = proof.get("path") or proof.get("page") or span_in_text
     quote = f'"{shortened(proof["quote"], page_width() // 2)}"' if proof.get("quote") else proof.get("method", "")
     return f"{quote} at {place}" if place else str(quote)
-
-
-def _print_folded(text: str) -> None:
-    for line in folded(text, page_width()):
-        echo(line)
 
 
 def _cost_text(cost: Mapping[str, Any]) -> str:

@@ -232,6 +232,12 @@ def echo(text: str, *, is_error: bool = False) -> None:
     _write(harmless(text) + "\n", sys.stderr if is_error else sys.stdout)
 
 
+def print_folded(text: str) -> None:
+    """Print the text in lines that fit the page."""
+    for line in folded(text, page_width()):
+        echo(line)
+
+
 AS_JSON = "ingestion_pipeline.as_json"
 
 

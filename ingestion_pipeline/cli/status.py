@@ -14,10 +14,12 @@ from ingestion_pipeline.cli.output import (
     echo,
     is_json,
     json_option,
+    print_folded,
     print_json,
     print_records,
     print_table,
     shortened,
+    span,
 )
 from ingestion_pipeline.cli.session import reading
 
@@ -107,7 +109,7 @@ def _print(report: dict[str, Any]) -> None:
     if report["polling_paused"]:
         echo(report["polling_paused"])
     for expected in report["extractions"]:
-        echo(_expected_publication(expected, now))
+        print_folded(_expected_publication(expected, now))
     for host in report["waiting_hosts"]:
         echo(f"host {host['host']} is in use by another run")
     if report["daemon"]["is_silent"]:
@@ -121,8 +123,9 @@ def _expected_publication(expected: dict[str, Any], now: datetime) -> str:
     if not expected["pages_left"]:
         return f"{extraction}: no page left, published within a minute"
     left = f"{expected['pages_left']} of {expected['pages']} pages left"
-    last = f"the last one {distance(expected['last_page_at'], now)} at the host's pace"
-    return f"{extraction}: {left}, {last}; published within a minute of it"
+    wait = expected["last_page_at"] - now
+    last = f"in {span(wait.total_seconds())} at the host's pace" if wait else "at once"
+    return f"{extraction}: {left}, the last one {last}; published within a minute of it"
 
 
 UNWELL = ("open", "disabled", "degraded")

@@ -145,7 +145,7 @@ def _jobs(facts: Facts) -> tuple[str, list[Any]]:
     rows = facts["boards"]
     sums = {name: sum(row[name] for row in rows) for name in JOB_NUMBERS}
     first = f"{sums['jobs']} jobs on {counted(len(rows), 'board')}: {_results(rows)}; "
-    first += f"{sums['matched']} match, {sums['filtered']} filtered, {sums['skipped']} too low"
+    first += f"{sums['matched']} match, {sums['filtered']} filtered, {sums['skipped']} below the minimum score"
     best = [(str(row["score"]), f"{row['title']}, {row['company']}") for row in facts["matches"][:BEST_SHOWN]]
     return "jobs", [first, *_failures(rows, "board"), *best]
 
@@ -158,7 +158,7 @@ def _websites(facts: Facts) -> tuple[str, list[Any]]:
             lines.append(f"{row['business']}: {named}")
         elif row["failure"]:
             why = ": ".join(row["failure"].split(": ")[:2])
-            lines.append(("failed", f"{row['source']}: {row['provider']} left {why}"))
+            lines.append(("failed", f"{row['source']}: {row['provider']}, {why}"))
     lines += [("failed", f"{row['source']}: {row['reason']}") for row in facts["websites"] if row["reason"]]
     return "websites", lines or ["none analysed"]
 

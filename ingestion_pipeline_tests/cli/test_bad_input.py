@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.cli.output import cell_width
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.processes import Child, run_without_a_reader
 
@@ -139,12 +140,34 @@ def test_a_closed_pipe_is_no_error(home: Path) -> None:
     assert message == b""
 
 
+@pytest.fixture(scope="module")
+def demo_home(tmp_path_factory: pytest.TempPathFactory) -> Ingest:
+    """A home in which the demo has run, so that every table has rows."""
+    folder = tmp_path_factory.mktemp("demo")
+    ingest = Ingest({"INGESTION_HOME": str(folder / "home"), "INGESTION_SOURCES": str(folder)})
+    ingest.output("demo", "run")
+    return ingest
+
+
 LISTINGS = (
     *("status", "status --json", "status --workers", "sources list", "sources list --json"),
     *("settings list", "dead-letters list", "dead-letters list --grouped", "series list"),
     *("companies list", "listings list", "matches list", "notices list", "extractions list"),
     *("websites list", "recipients list", "metrics", "profile example", "--help", "read --help"),
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variables", [{}, {"COLUMNS": "80"}], ids=["piped", "80 columns"])
+def test_every_table_fits_80_columns(demo_home: Ingest, variables: dict[str, str]) -> None:
+    tables = [
+        line for line in LISTINGS if "--" not in line and line.split()[0] not in {"metrics", "profile", "settings"}
+    ]
+    shown = {line: demo_home.with_variables(variables, *line.split()).stdout.splitlines() for line in tables}
+
+    too_wide = {line: [text for text in lines if cell_width(text) > 80] for line, lines in shown.items()}
+    assert {line: texts for line, texts in too_wide.items() if texts} == {}
+    assert all(len(lines) > 2 for line, lines in shown.items() if line != "extractions list")
 
 
 @pytest.mark.slow

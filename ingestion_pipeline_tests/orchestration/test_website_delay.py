@@ -1,7 +1,8 @@
-"""The delay of a website under a running daemon, from its row or its file entry to its ranking."""
+"""Delays under a running daemon: a website from its row or file to its ranking, a catalogue from its last page on."""
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from ingestion_pipeline_tests.websites.website_runs import a_website
 
 MOST_SECONDS = 15
 LINE = 'sources: [{id: "website:radwerft", kind: website, url: "http://radwerft.demo.test/"}]\n'
+CATALOG_LINE = 'sources: [{id: "catalog:meadow", kind: catalog, url: "http://meadow.demo.test/programme"}]\n'
 
 
 @pytest.fixture
@@ -69,3 +71,17 @@ def test_a_website_is_analysed_within_fifteen_seconds_of_being_added(installatio
     by_line = seconds_until_complete(installation, "website:radwerft", began)
 
     assert max(by_row, by_line) < MOST_SECONDS, f"{by_row:.1f} s by a row, {by_line:.1f} by a line"
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("dev")
+def test_a_catalogue_of_a_new_file_is_published_within_a_minute_of_its_last_page(installation: Installation) -> None:
+    def is_published() -> bool:
+        return any(row["status"] == "published" for row in installation.rows("datasets"))
+
+    (installation.sources / "mine.yaml").write_text(CATALOG_LINE)
+
+    assert becomes_true(300, is_published)
+    last_page = max(row["fetched_at"] for row in installation.rows("snapshots"))
+    [dataset] = installation.rows("datasets")
+    assert dataset["published_at"] - last_page < timedelta(minutes=1)
