@@ -163,7 +163,7 @@ async def fetch_first_page(url: str, raw: Mapping[str, Any]) -> "Fetched":
             lease = leases.lease({host: source})[host]
             if not isinstance(lease, HostLease):
                 raise CommandFailed(f"{host} is in use by another run; try again in a minute", code="host_busy")
-            leases.visited[host] = lease
+            leases.active[host] = lease
             try:
                 fetch = PacedFetch(fetcher=fetcher, own=host, host=lease, robots=lease.robots, clock=clock)
                 answer = await fetch(Request(url=url))
@@ -171,7 +171,7 @@ async def fetch_first_page(url: str, raw: Mapping[str, Any]) -> "Fetched":
                 message = f"{url} cannot be fetched: {error}; open it in a browser to check the address"
                 raise CommandFailed(message, code=error.code) from error
             finally:
-                await asyncio.to_thread(leases.release_in_own_transaction, {**leases.left, host: lease})
+                await asyncio.to_thread(leases.release_in_own_transaction, {**leases.idle, host: lease})
     if not isinstance(answer, Fetched):
         raise TypeError(f"an unconditional request of {url} gave {type(answer).__name__}")
     return answer
