@@ -50,7 +50,7 @@ from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm import open_model
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, poll_results
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
@@ -305,10 +305,7 @@ def _nothing_read(reports: Sequence[DatasetReport], keys: Sequence[str]) -> str:
 async def open_reader(ctx: RunContext) -> AsyncGenerator[Reader]:
     """Yield the reader of stored pages: rules, and models if any is configured."""
     clock = SteadyClock(ctx.store.now())
-    if not ctx.settings.has_model:
-        yield PipelineReader(ctx.settings, clock.now)
-        return
-    async with ModelClient(ctx.store, ctx.settings) as client:
+    async with open_model(ctx.store, ctx.settings) as client:
         yield PipelineReader(ctx.settings, clock.now, client)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -85,7 +84,7 @@ from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm import ModelClient, open_model
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -420,9 +419,7 @@ async def run_companies(
     """Run the waiting analyses and discoveries, or those of the requested sources."""
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
-    async with AsyncExitStack() as stack:
-        has_model = ctx.settings.has_model
-        client = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings)) if has_model else None
+    async with open_model(ctx.store, ctx.settings) as client:
         handler = CompanyHandler(
             ctx, fetcher, visitor=visitor, clock=clock, ranks=ranks or {}, client=client, source_ids=source_ids
         )

@@ -45,9 +45,6 @@ _COMPANY_COLUMNS = ("id", "name", "website", "status", "tier", "score", "analyze
 class UnknownCompany(LookupError):
     """No company has this id."""
 
-    def __init__(self, company_id: str) -> None:
-        super().__init__(f"there is no company {company_id!r}; `ingest companies list` shows all")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanyReport:
@@ -94,7 +91,7 @@ def company_report(connection: Connection, company_id: str) -> CompanyReport:
     query = select(companies).where(companies.c.id == company_id)
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
-        raise UnknownCompany(company_id)
+        raise UnknownCompany(f"there is no company {company_id!r}; `ingest companies list` shows all")
     return _company_report(connection, row)
 
 
@@ -290,9 +287,6 @@ WAITING = "waiting"  # for an evaluation
 class UnknownListing(LookupError):
     """No listing has this id."""
 
-    def __init__(self, listing_id: int) -> None:
-        super().__init__(f"there is no listing {listing_id}; `ingest listings list` shows all")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingFilter:
@@ -342,7 +336,7 @@ def listing_details(connection: Connection, listing_id: int) -> Mapping[str, Any
     result = connection.execute(select(job_listings).where(job_listings.c.id == listing_id))
     row = result.mappings().one_or_none()
     if row is None:
-        raise UnknownListing(listing_id)
+        raise UnknownListing(f"there is no listing {listing_id}; `ingest listings list` shows all")
     names = ("source_id", "external_id", "url", "available", "first_seen_at", "last_seen_at")
     links = select(*(listing_sources.c[name] for name in names)).where(listing_sources.c.listing_id == listing_id)
     match = select(job_matches).where(job_matches.c.listing_id == listing_id)

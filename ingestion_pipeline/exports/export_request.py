@@ -1,6 +1,6 @@
 """What an export covers: the published tables of every system, and the datasets and filters of one request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -96,9 +96,6 @@ ITEMS = "data_items"  # of every entity type; an entity type's own name gives it
 class UnknownExport(LookupError):
     """A name that nothing is exported under."""
 
-    def __init__(self, name: str, names: Sequence[str]) -> None:
-        super().__init__(f"there is no export {name!r}; there are: {', '.join(names)}")
-
 
 class BadRequest(ValueError):
     """Options that contradict each other; the message says what to use."""
@@ -133,7 +130,7 @@ class ExportRequest:
         """Raise one of this module's errors if the options are contradictory."""
         names = known_names(self.entities)
         if self.name not in names:
-            raise UnknownExport(self.name, names)
+            raise UnknownExport(f"there is no export {self.name!r}; there are: {', '.join(names)}")
         of_items = (self.version, self.dataset_id, self.evidence or None, self.with_flagged or None)
         if not self.is_items and any(option is not None for option in of_items):
             problem = f"{self.name} has no versions, evidence or flagged rows: only items have"

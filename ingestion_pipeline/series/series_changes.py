@@ -247,9 +247,6 @@ def _assign(connection: Connection, source_ids: Collection[str], new: str, *, no
 class UnknownChapter(LookupError):
     """The series has no such chapter."""
 
-    def __init__(self, series_id: str, label: str) -> None:
-        super().__init__(f"{series_id!r} has no chapter {label!r}; `ingest series show {series_id}` shows what it has")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
@@ -294,7 +291,9 @@ def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple
     columns = (chapters.c.id, chapters.c.key, chapters.c.rejected_at)
     rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
     if not rows:
-        raise UnknownChapter(series_id, label)
+        raise UnknownChapter(
+            f"{series_id!r} has no chapter {label!r}; `ingest series show {series_id}` shows what it has"
+        )
     return tuple(rows[0])
 
 

@@ -327,17 +327,14 @@ def _problem(path: Path, line: int, field: str, message: str) -> FileProblem:
 class SeriesAssigned(ValueError):
     """An operator has assigned the series, and a declaration would not change it."""
 
-    def __init__(self, source_id: str, series_id: str) -> None:
-        cure = f"`ingest series split {series_id} --source {source_id} --into NEW` moves it"
-        super().__init__(f"series: {source_id} is assigned to {series_id!r} by an operator; {cure}")
-
 
 def redeclare(connection: Connection, source: Source, definition: Definition, *, actor: str, now: datetime) -> bool:
     """Update the source to the definition, with an audit line; return False if nothing changed."""
     declared = replace(definition, origin=source.origin)
     home = series_assignments(connection, [source.id])[source.id]
     if declared.series != source.series_id and home.is_assigned:
-        raise SeriesAssigned(source.id, home.series_id)
+        cure = f"`ingest series split {home.series_id} --source {source.id} --into NEW` moves it"
+        raise SeriesAssigned(f"series: {source.id} is assigned to {home.series_id!r} by an operator; {cure}")
     if not register(connection, [declared], now=now, actor=actor).updated:
         return False
     detail = _difference(source, declared)

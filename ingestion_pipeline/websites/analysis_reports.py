@@ -347,9 +347,6 @@ _LAST = ("id", "source_id", "status", "current_step", "progress_percent", "failu
 class UnknownWebsite(LookupError):
     """No website has this id."""
 
-    def __init__(self, source_id: str) -> None:
-        super().__init__(f"there is no website {source_id!r}; `ingest websites list` shows all")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTask:
@@ -401,7 +398,7 @@ def website_report(connection: Connection, source_id: str, *, now: datetime, max
     """Return one website with the reports of its analyses."""
     watched = watched_source(connection, source_id)
     if watched is None or watched.source.kind is not Kind.WEBSITE:
-        raise UnknownWebsite(source_id)
+        raise UnknownWebsite(f"there is no website {source_id!r}; `ingest websites list` shows all")
     last = _last(connection, website_analyses.c.source_id == source_id).get(source_id)
     task = _phase_tasks(connection, tasks.c.source_id == source_id).get(source_id)
     is_charged = (model_calls.c.status == ANSWERED_CALL) | (model_calls.c.cost_usd > 0)

@@ -1,12 +1,6 @@
 """The business of a website, and the states and phases of its analysis, each with the queue that serves it.
 
-The operator's description is in the source's `config` and overrides what is extracted:
-
-```yaml
-config:
-  business: {name: Acme, aliases: [ACME Tools], industry: ..., competitors: [Globex]}
-  prompts: [Which tool is best for ...?]
-```
+The operator's description is in the source's `config` and overrides what is extracted.
 
 The states of an analysis, and the queues:
 

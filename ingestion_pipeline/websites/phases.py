@@ -7,7 +7,6 @@ does is in `information`, `customer_prompts` and `provider_analysis`.
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -32,7 +31,7 @@ from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import NewPage, PageVisit, Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm import ModelClient, open_model
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source, SourceStatus, poll_results
@@ -315,11 +314,7 @@ async def run_analyses(
     if providers:
         await asyncio.to_thread(_wake_waiting, ctx)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
-    async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(ProviderPool(ctx.store, ctx.settings, providers))
-        model = None
-        if ctx.settings.has_model:
-            model = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings))
+    async with ProviderPool(ctx.store, ctx.settings, providers) as pool, open_model(ctx.store, ctx.settings) as model:
         visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
         handler = PhaseHandler(ctx, visitor, pool, clock, model=model, source_ids=source_ids)
         return await WorkerLoop(ctx, worker, fetcher, handler, clock=clock).run()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -45,7 +44,7 @@ from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import NewPage, PageVisit, Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
-from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm import ModelClient, open_model
 from ingestion_pipeline.reading.text.plain_text import decode
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -306,7 +305,7 @@ async def run_detection(
     await asyncio.to_thread(queue_detections)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
-    async with ModelClient(ctx.store, ctx.settings) if ctx.settings.has_model else nullcontext() as client:
+    async with open_model(ctx.store, ctx.settings) as client:
         handler = DetectionHandler(ctx, visitor, client=client, source_ids=source_ids)
         loop: WorkerLoop[DetectionItem, FoundRecipe] = WorkerLoop(ctx, worker, fetcher, handler, clock=clock)
         return DetectionCounts.of(await loop.run())

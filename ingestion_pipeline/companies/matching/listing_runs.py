@@ -9,7 +9,6 @@ marks the first and last words of the description; the text between is cut out o
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -81,6 +80,7 @@ from ingestion_pipeline.reading.llm import (
     PageText,
     Prompt,
     Question,
+    open_model,
 )
 from ingestion_pipeline.reading.text.plain_text import packaged_data
 from ingestion_pipeline.settings import Settings
@@ -534,9 +534,7 @@ async def match_listings(
     rules = Rules(profile=profile, settings=ctx.settings)
     reevaluated = await asyncio.to_thread(_prepare, ctx, rules, source_ids, lacking)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
-    async with AsyncExitStack() as stack:
-        is_asking = lacking is None and ctx.settings.has_model
-        client = await stack.enter_async_context(ModelClient(ctx.store, ctx.settings)) if is_asking else None
+    async with open_model(ctx.store, ctx.settings, is_needed=lacking is None) as client:
         scorer = client and ModelScorer(client, profile)
         handler = ListingHandler(
             ctx,

@@ -6,7 +6,7 @@ the ledger. Grounding the values of an answer, and using them, does not belong h
 
 # pyright: reportUnusedImport=false
 
-from ingestion_pipeline.reading.llm.client import BOTH, ModelClient, ModelTier
+from ingestion_pipeline.reading.llm.client import BOTH, ModelClient, ModelTier, open_model
 from ingestion_pipeline.reading.llm.ledger import Billing
 from ingestion_pipeline.reading.llm.question import (
     Answer,

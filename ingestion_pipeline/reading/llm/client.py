@@ -8,6 +8,7 @@ request is recorded in the ledger before it is sent. What is nobody's fault is r
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -255,6 +256,13 @@ class ModelClient:
 
     def _postponed(self, message: str, code: str) -> Resource:
         return Resource(message, until=self._store.now() + UNCONFIGURED_WAIT, code=code)
+
+
+def open_model(
+    store: Store, settings: Settings, *, is_needed: bool = True
+) -> AbstractAsyncContextManager[ModelClient | None]:
+    """Return the client to enter with `async with`; it is None where no model is configured or needed."""
+    return ModelClient(store, settings) if is_needed and settings.has_model else nullcontext()
 
 
 def classify_reply(
