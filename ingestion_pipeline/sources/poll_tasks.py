@@ -231,7 +231,7 @@ def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tu
 def tier_counts(connection: Connection) -> dict[str, int]:
     """Return the number of active sources in each tier."""
     query = select(sources.c.tier, func.count()).where(sources.c.status == SourceStatus.ACTIVE.value)
-    counts = dict(connection.execute(query.group_by(sources.c.tier)).tuples().all())
+    counts = {row[0]: row[1] for row in connection.execute(query.group_by(sources.c.tier))}
     return {tier.value: counts.get(tier.value, 0) for tier in Tier}
 
 
