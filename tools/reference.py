@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +361,9 @@ def command_codes() -> dict[str, str]:
                 if message := _message(call, function):
                     codes.setdefault(str(stated.value), message)
                 codes.setdefault(str(stated.value), "")
+    for path in sorted(PACKAGE.rglob("*.py")):  # so that every class exists, whatever was imported before
+        if path.name != "__main__.py" and "migrations" not in path.parts:
+            import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
     for kind in sorted(_all_subclasses(INPUT_ERRORS), key=lambda kind: kind.__name__):
         code, meaning = error_code(kind), (kind.__doc__ or "").partition("\n")[0]
         if not code.startswith("_") and not codes.get(code):
@@ -368,9 +372,7 @@ def command_codes() -> dict[str, str]:
 
 
 def _all_subclasses(kinds: Iterable[type]) -> Iterator[type[Exception]]:
-    """Yield our exceptions that a command shows as bad input; importing the definitions has loaded them."""
-    import ingestion_pipeline.definitions  # noqa: F401 - loads every module
-
+    """Yield our exceptions that a command shows as bad input."""
     for kind in kinds:
         for subclass in kind.__subclasses__():
             if subclass.__module__.startswith("ingestion_pipeline."):
