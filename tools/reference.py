@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -343,7 +342,6 @@ MEANINGS = {
     "sources_unwell": "`ingest status --fail-on sources`: a source is degraded or worse",
     "usage": "unknown command or option, or a value that does not fit it",
 }
-INPUT_ERRORS = (ValueError, LookupError)
 
 
 @cache
@@ -361,23 +359,24 @@ def command_codes() -> dict[str, str]:
                 if message := _message(call, function):
                     codes.setdefault(str(stated.value), message)
                 codes.setdefault(str(stated.value), "")
-    for path in sorted(PACKAGE.rglob("*.py")):  # so that every class exists, whatever was imported before
-        if path.name != "__main__.py" and "migrations" not in path.parts:
-            import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
-    for kind in sorted(_all_subclasses(INPUT_ERRORS), key=lambda kind: kind.__name__):
-        code, meaning = error_code(kind), (kind.__doc__ or "").partition("\n")[0]
-        if not code.startswith("_") and not codes.get(code):
+    for name, meaning in sorted(_input_errors().items()):
+        code = error_code(name)
+        if not name.startswith("_") and not codes.get(code):
             codes[code] = meaning
     return codes
 
 
-def _all_subclasses(kinds: Iterable[type]) -> Iterator[type[Exception]]:
-    """Yield our exceptions that a command shows as bad input."""
-    for kind in kinds:
-        for subclass in kind.__subclasses__():
-            if subclass.__module__.startswith("ingestion_pipeline."):
-                yield subclass
-            yield from _all_subclasses([subclass])
+def _input_errors() -> dict[str, str]:
+    """Return our exceptions that a command shows as bad input, each with the first line of its docstring."""
+    trees = [ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    errors = {"ValueError": "", "LookupError": ""}
+    size = 0
+    while size < len(errors):  # until no class is derived from the last ones
+        size = len(errors)
+        derived = [node for node in classes if any(isinstance(b, ast.Name) and b.id in errors for b in node.bases)]
+        errors |= {node.name: (ast.get_docstring(node) or "").partition("\n")[0] for node in derived}
+    return {name: meaning for name, meaning in errors.items() if meaning}
 
 
 FEW_WORDS = 5  # a shorter message says less than the others

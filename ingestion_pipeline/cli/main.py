@@ -149,7 +149,7 @@ def explain(error: Exception) -> click.ClickException | None:
     from ingestion_pipeline.store import SchemaMismatch
 
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
-        return CommandRefused(str(error), code=error_code(type(error)))
+        return CommandRefused(str(error), code=error_code(type(error).__name__))
     if (cure := missing_extra(error)) is not None:
         return CommandRefused(cure, code="missing_extra")
     if isinstance(error, DBAPIError):
@@ -162,9 +162,9 @@ def explain(error: Exception) -> click.ClickException | None:
     return None
 
 
-def error_code(kind: type[Exception]) -> str:
+def error_code(class_name: str) -> str:
     """Return the stable code of a class of errors: its name in words, `unknown_source`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
 def _is_bad_input(error: Exception) -> bool:
