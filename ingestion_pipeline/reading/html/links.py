@@ -203,6 +203,13 @@ _OFFSET = re.compile(
 )
 
 
+# The number at the end of a path: list_70_2.html, forum-3/, index2.html. Beside other clues it tells pages of a list.
+_LAST_NUMBER = re.compile(r"(?:[-_/]|(?<=index))([0-9]{1,5})?(?:\.[a-z]{3,5})?/?$", re.IGNORECASE)
+# A WordPress site's address of any page, not a page of a list.
+_POST = re.compile(r"/\?p=[0-9]+$")
+_DIGITS = re.compile(r"[0-9]+")
+
+
 class Clue(IntEnum):
     """Why a link is taken for a further page; smaller is surer."""
 
@@ -245,15 +252,15 @@ def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
 def next_page(tree: LexborHTMLParser, url: str) -> str | None:
     """Return the page after this one, by a link to it or by its number; None on the last.
 
-    It has a page number in its address, or the address of this page with another query: "next" may
-    lead to any other page, too.
+    It has a page number in its address, the address of this page with another query or number, or one that differs from
+    those of numbered links only in digits: "next" may lead to any other page, too.
     """
     links = [link for link in following_pages(tree, url) if link.clue < Clue.QUERY]
-    here = _value(url)
+    here, numbered = _value(url), {_DIGITS.sub("0", link.url) for link in links if link.clue is Clue.NUMBERED}
     for link in links:
         there = _value(link.url)
         is_later = here is None or there is None or there > here
-        is_of_list = link.pattern is not None or link.url.partition("?")[0] == url.partition("?")[0]
+        is_of_list = link.pattern is not None or _continues(link.url, url) or _DIGITS.sub("0", link.url) in numbered
         if link.clue < Clue.NUMBERED and is_of_list and is_later:
             return link.url
     # Without a number in its address this is the first, which a pager labels 1.
@@ -261,6 +268,17 @@ def next_page(tree: LexborHTMLParser, url: str) -> str | None:
     first = 1 if here is None else here
     later = [(value, address) for value, address in values if value is not None and value > first]
     return min(later)[1] if later else _page_behind(tree, url)
+
+
+def _continues(address: str, url: str) -> bool:
+    """Return whether the address is the page's own with another query or a higher number at its end: list-2.html."""
+    path, own = address.partition("?")[0], url.partition("?")[0]
+    if path == own:
+        return True
+    before, after = _LAST_NUMBER.search(own), _LAST_NUMBER.search(path)
+    if after is None or urlsplit(own).path in {"", "/"} or not path.startswith(_LAST_NUMBER.sub("", own)):
+        return False
+    return int(after[1] or 0) > int(before[1] or 0 if before else 0)
 
 
 def _page_behind(tree: LexborHTMLParser, url: str) -> str | None:
@@ -272,7 +290,7 @@ def _page_behind(tree: LexborHTMLParser, url: str) -> str | None:
     for node in tree.css("a[href]"):
         address = without_session_ids(linked_page(base, node.attrs.get("href")) or "")
         match = _numbered(address)
-        if match is None or not _is_same_host(address, url):
+        if match is None or _POST.search(address) or not _is_same_host(address, url):
             continue
         value, steps = int(match[1]), {1} if _value(url) is not None else {1, 2}
         is_near = value - here in steps or (match.re is _OFFSET and value > here)

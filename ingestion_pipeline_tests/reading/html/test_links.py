@@ -26,6 +26,7 @@ from ingestion_pipeline.reading.html.links import (
     language_of,
     linked_page,
     links_from,
+    next_page,
     page_addresses,
     page_links,
     title_of,
@@ -355,3 +356,25 @@ def test_heads_of_real_pages_are_parsed(name: str, title: str, canonical: str | 
     assert (title_of(tree) or "").startswith(title)
     assert addresses(tree, "https://somewhere.test/page").canonical_url == canonical
     assert addresses(tree, "https://somewhere.test/page").refresh is None
+
+
+@pytest.mark.parametrize(
+    ("url", "links", "following"),
+    [
+        ("https://a.test/forum?s=1", '<a rel=next href="/forum-2.html">&gt;</a>', "https://a.test/forum-2.html"),
+        ("https://a.test/list_7_2.html", '<a href="list_7_3.html">next</a>', "https://a.test/list_7_3.html"),
+        ("https://a.test/b/", '<a href="/b/index2.html">next</a>', "https://a.test/b/index2.html"),
+        (
+            "https://a.test/r-Reviews-Inn.html",
+            '<a rel=next href="/r-Reviews-or10-Inn.html">2</a><p class=pager><a href="/r-Reviews-or20-Inn.html">3</a>',
+            "https://a.test/r-Reviews-or10-Inn.html",
+        ),
+        ("https://a.test/list_7_3.html", '<a href="list_7_2.html">next</a>', None),
+        ("https://a.test/comic/one", '<a href="/comic/two-2">next</a>', None),
+        ("https://a.test/", '<a href="/about-2">next</a><a href="/?p=2">a post</a>', None),
+    ],
+)
+def test_next_leads_to_a_page_of_the_list_and_not_to_any_other_page(
+    url: str, links: str, following: str | None
+) -> None:
+    assert next_page(parse_html(links), url) == following
