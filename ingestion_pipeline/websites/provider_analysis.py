@@ -27,7 +27,7 @@ from ingestion_pipeline.reading.llm import (
     Question,
 )
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
-from ingestion_pipeline.reading.llm.ledger import CheckClaim
+from ingestion_pipeline.reading.llm.ledger import Precondition
 from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
@@ -265,7 +265,7 @@ class Analysis:
     settings: Settings
     model: ModelClient | None = None
     store_answer: StoreAnswer
-    check_claim: CheckClaim | None = None
+    check_claim: Precondition | None = None
     report_progress: ReportProgress | None = None
     _providers: tuple[Provider, ...] = field(init=False)
     _names: Names = field(init=False)

@@ -22,9 +22,9 @@ from sqlalchemy import Connection
 from ingestion_pipeline.reading.llm import wire
 from ingestion_pipeline.reading.llm.ledger import (
     Billing,
-    CheckClaim,
     Ledger,
     NewCall,
+    Precondition,
     Reserved,
     cost_usd,
     estimated_usage,
@@ -158,7 +158,7 @@ class _ProviderRequest:
     source_id: str | None
     until: Deadline
     store_reply: StoreReply | None
-    check_claim: CheckClaim | None = None
+    check_claim: Precondition | None = None
     paid_usd: Decimal | None = None
 
     @property
@@ -189,7 +189,7 @@ class ProviderPool:
         *,
         source_id: str | None = None,
         store_reply: StoreReply | None = None,
-        check_claim: CheckClaim | None = None,
+        check_claim: Precondition | None = None,
     ) -> Reply:
         """Return the provider's reply within its deadline; it is stored with its cost.
 
@@ -220,7 +220,7 @@ class _Member:
             self._client = None
 
     async def ask(
-        self, prompt: str, source_id: str | None, store_reply: StoreReply | None, check_claim: CheckClaim | None
+        self, prompt: str, source_id: str | None, store_reply: StoreReply | None, check_claim: Precondition | None
     ) -> Reply:
         async with self._turns:
             if self._pause_reply is not None and time.monotonic() < self._paused_until:
@@ -312,7 +312,7 @@ class _Member:
             format=answer_format.value,
             cache_key=hashlib.sha256(identity.encode()).hexdigest(),
             prompt_version=PROMPT_VERSION,
-            check_claim=request.check_claim,
+            precondition=request.check_claim,
             estimate=estimated_usage(input_bytes=len(prompt.encode()), output_tokens=ANSWER_TOKENS),
         )
         began = time.monotonic()

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
@@ -90,6 +91,10 @@ class _Asking:
     until: Deadline
 
 
+class _AnsweredMeanwhile(Exception):
+    """Raised before a request whose answer another process has stored since the cache was read."""
+
+
 class ModelClient:
     """A client of the configured model; use it with `async with`, for many questions at a time."""
 
@@ -130,7 +135,11 @@ class ModelClient:
         tries: list[NoAnswer] = []
         for model in models:
             asking = _Asking(question=question, billing=billing, model=model, until=until)
-            if (outcome := await self._ask_model(asking, tries)) is not None:
+            try:
+                outcome = await self._ask_model(asking, tries)
+            except _AnsweredMeanwhile:
+                outcome = await asyncio.to_thread(self._cached, question, billing, [model])
+            if outcome is not None:
                 return outcome
         return Unanswered(tries=tuple(tries))
 
@@ -191,6 +200,7 @@ class ModelClient:
         size = talk.size_bytes + len(question.schema.as_text().encode())
         estimate = estimated_usage(input_bytes=size, output_tokens=question.max_output_tokens)
         call = self._entry(question, asking.billing, asking.model, answer_format.value, estimate)
+        call = replace(call, precondition=partial(_check_unanswered, key=call.cache_key))
         # At most half of the time is spent on the wait: a call without time is paid for nothing.
         reserved = await self._ledger.reserve_in_turn(call, seconds=seconds / 2)
         if isinstance(reserved, OverBudget):
@@ -291,6 +301,11 @@ def classify_reply(
 def _rejected(model: str, message: str) -> NoAnswer:
     """Return the outcome of a request that the server did not accept: too long, say."""
     return NoAnswer(fault=Fault.REJECTED, model=model, usage=Usage(), problems=(message,))
+
+
+def _check_unanswered(connection: Connection, key: str) -> None:
+    if cached_answers(connection, [key]):
+        raise _AnsweredMeanwhile(key)
 
 
 def _checked(outcome: Answered, question: Question, tries: Sequence[NoAnswer]) -> Answered:

@@ -190,12 +190,12 @@ RESERVED_WAIT = timedelta(seconds=10)  # of a task whose call got no turn
 IN_FLIGHT_SLACK_SECONDS = 30  # after its deadline a call that is still reserved has lost its worker
 
 StoreAnswer = Callable[[Connection], None]  # writes an answer with the cost that was paid for it
-CheckClaim = Callable[[Connection], None]  # raises if another worker has claimed the task by now
+Precondition = Callable[[Connection], None]  # raises in the reserving transaction if nothing is to be sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
-    """A request about to be sent; with `check_claim` only while its task is still claimed."""
+    """A request about to be sent, unless `precondition` raises: its task is lost, or its answer is stored by now."""
 
     billing: Billing
     provider: str
@@ -204,7 +204,7 @@ class NewCall:
     cache_key: str
     prompt_version: str
     estimate: Usage
-    check_claim: CheckClaim | None = None
+    precondition: Precondition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,8 +312,8 @@ class Ledger:
         estimate = replace(call.estimate, output_tokens=min(call.estimate.output_tokens, tokens))
         amount = Decimal(0) if price is None else cost_usd(estimate, price)
         with self._store.begin() as connection:
-            if call.check_claim is not None:
-                call.check_claim(connection)
+            if call.precondition is not None:
+                call.precondition(connection)
             now = self._store.clock.now(connection)
             scopes = scopes_of(call.billing, self._settings, now=now)
             overrun = reserve_counters(connection, scopes, amount, now=now)

@@ -287,6 +287,23 @@ def test_the_same_question_is_paid_for_once_and_audited_as_cached(store: Store, 
     assert row.cache_key == model_call_rows(store)[0].cache_key
 
 
+def test_a_request_is_not_repeated_once_another_process_has_stored_its_answer(store: Store, settings: Settings) -> None:
+    def script(_: ModelRequest) -> Reply:
+        if len(model.requests) > 1:
+            return a_reply()
+        ask(store, model_settings)  # another process, while the server is busy for this one
+        return Fail(status=429)
+
+    with ScriptedModel(script) as model:
+        model_settings = settings_with_model(model.base_url, settings)
+        answer = ask(store, model_settings)
+
+    assert len(model.requests) == 2
+    assert isinstance(answer, Answered)
+    assert answer.is_cached
+    assert answer.data == VALID_ANSWER
+
+
 def test_the_strong_models_answer_is_cached_and_the_cheap_model_is_not_called_again(
     store: Store, settings: Settings
 ) -> None:
