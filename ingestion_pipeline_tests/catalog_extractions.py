@@ -231,19 +231,6 @@ def crawl_job(job: WorkerJob, source_ids: Sequence[str]) -> int:
     return fetched
 
 
-def read_job(job: WorkerJob) -> int:
-    """Read in a separate process until no page is open; return the number of items."""
-    deadline = time.monotonic() + 60
-    item_count = 0
-    with job.ctx() as ctx:
-        while time.monotonic() < deadline:
-            item_count += read_pages(ctx).items
-            if not any(row.status in OPEN_STATUSES for row in crawled_pages(ctx.store)):
-                return item_count
-            time.sleep(0.05)
-    return item_count
-
-
 def crawl_memory_kilobytes(job: WorkerJob) -> int:
     """Crawl the catalog and return the peak memory of this process."""
     import resource

@@ -35,7 +35,7 @@ LONGEST = (
     "orchestration/test_ui.py",
     "test_readme.py",
     "cli/test_demo.py",
-    "websites/runs/test_killed_workers.py",
+    "test_kill_loops.py",
     "test_killed_workers.py",
     "tasks/test_races.py",
     "test_end_to_end.py",

@@ -82,15 +82,15 @@ class Child:
                 raise AssertionError(f"the child ended instead: {self.result()}")
 
     def _is_stopped(self) -> bool:
-        state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state == "T"
 
     def resume(self) -> None:
-        os.kill(self._pid, signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     def interrupt(self) -> None:
         """Send SIGTERM, as a service manager does."""
-        os.kill(self._pid, signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """Send SIGKILL and wait."""
@@ -104,7 +104,8 @@ class Child:
         return self._process.exitcode
 
     @property
-    def _pid(self) -> int:
+    def pid(self) -> int:
+        """The id of the process."""
         assert self._process.pid is not None
         return self._process.pid
 
@@ -317,7 +318,7 @@ def claim_with_a_wrong_clock(url: str, days_off: int, lease_seconds: float) -> l
 def stop_outside_a_transaction(child: Child, store: Store) -> None:
     """Send SIGSTOP while the child holds no lock: waiting for its locks is not what is tested."""
     while True:
-        os.kill(child._pid, signal.SIGSTOP)
+        os.kill(child.pid, signal.SIGSTOP)
         time.sleep(0.05)  # the signal takes effect at the next scheduling
         if is_no_write_open(store):
             return

@@ -11,10 +11,10 @@ from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import chapter_sources
 from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.kill_loops import LEASES, add_polled_sources, assert_one_effect_each
 from ingestion_pipeline_tests.polling_runs import WorkerJob, rows, wait_until
 from ingestion_pipeline_tests.postgres import PostgresServer, start_server
 from ingestion_pipeline_tests.processes import Child
-from ingestion_pipeline_tests.test_killed_workers import KILL_LOOP, add_polled_sources, assert_one_effect_each
 
 pytestmark = [pytest.mark.soak, pytest.mark.postgres, pytest.mark.both_databases]
 COUNT, CRASHES = 240, 3
@@ -41,7 +41,7 @@ def test_workers_survive_a_crash_of_the_database(server: PostgresServer, tmp_pat
     with FakeWeb() as web:
         with closing(open_store(url)) as store:
             add_polled_sources(store, web, COUNT, seconds=0.3, hosts=24)
-        job = WorkerJob(url=url, home=tmp_path / "home", port=web.port, changes=KILL_LOOP)
+        job = WorkerJob(url=url, home=tmp_path / "home", port=web.port, changes={**LEASES, "polling__batch_size": "8"})
         workers = [Child(polling_runs.poll_through_outages, job, acknowledged) for _ in range(3)]
         for _ in range(CRASHES):
             before = len(lines(acknowledged))

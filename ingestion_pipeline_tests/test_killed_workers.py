@@ -1,41 +1,44 @@
-"""Whole polls in real processes, some of which die: every source once, every effect once."""
+"""Whole polls in real processes that compete, are suspended or have wrong clocks: every effect once."""
 
-import random
+import asyncio
+import os
+import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.engine.context import IngestResult, PolledFeed
+from ingestion_pipeline.engine.poll_handler import PollCounts
+from ingestion_pipeline.pages.visits.page import StoredPage
+from ingestion_pipeline.series.system import SeriesSystem
+from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import (
-    batch_items,
-    chapter_sources,
-    chapters,
-    dead_letters,
-    metadata,
-    outbox,
-    sources,
-    tasks,
-)
+from ingestion_pipeline.store.tables import dead_letters, metadata, sources, tasks
 from ingestion_pipeline_tests import polling_runs
-from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import WorkerJob, a_feed, add_sources, rows, slow_answer, wait_until
+from ingestion_pipeline_tests.kill_loops import (
+    LEASES,
+    add_polled_sources,
+    assert_one_effect_each,
+    registered_worker,
+    release_runs,
+)
+from ingestion_pipeline_tests.polling_runs import WorkerJob, fetch_async, ingest, rows, wait_until
 from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
 
 pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
-PER_SERIES = 2  # so many sources deliver the same chapter
 
 
 @pytest.fixture
@@ -63,36 +66,6 @@ def a_job(
     return WorkerJob(url=url, home=home, port=web.port, changes=changes, days_off=days_off)
 
 
-def add_polled_sources(store: Store, web: FakeWeb, count: int, *, seconds: float, hosts: int = 12) -> None:
-    """Add sources that were synced long ago, each with one new chapter and a slow response."""
-    definitions = [
-        a_definition(
-            id=f"series:{number}",
-            url=f"http://{number % hosts}.test/{number}",
-            series=f"series-{number // PER_SERIES}",
-            tier=Tier.HOT,
-        )
-        for number in range(count)
-    ]
-    add_sources(store, *definitions)
-    with store.begin() as connection:
-        connection.execute(update(sources).values(synced_at=NOON))
-    web.routes |= {f"/{number}": slow_answer(a_feed(1), seconds) for number in range(count)}
-
-
-def assert_one_effect_each(store: Store, count: int) -> None:
-    assert [row.last_success_at for row in rows(store, sources)].count(None) == 0
-    links = Counter((row.source_id, row.chapter_id) for row in rows(store, chapter_sources))
-    assert Counter(row.source_id for row in rows(store, chapter_sources)) == Counter(
-        f"series:{number}" for number in range(count)
-    )
-    assert set(links.values()) == {1}
-    assert len(rows(store, chapters)) == len(rows(store, outbox)) == count / PER_SERIES
-    assert {(row.status, row.attempts) for row in rows(store, tasks)} == {("PENDING", 0)}
-    assert rows(store, dead_letters) == []
-    assert rows(store, batch_items) == []
-
-
 def all_rows(store: Store) -> Mapping[str, Any]:
     tables = [table for name, table in metadata.tables.items() if name != "hosts"]
     return {table.name: rows(store, table) for table in tables}
@@ -112,17 +85,35 @@ def test_two_concurrent_pollers_fetch_each_source_once(
     assert_one_effect_each(store, 60)
 
 
-def test_the_tasks_of_a_killed_worker_are_finished_by_another(store: Store, web: FakeWeb, job: WorkerJob) -> None:
-    add_polled_sources(store, web, 40, seconds=0.15)
-    victim = Child(polling_runs.poll_until_done, job)
-    wait_until(lambda: len(web.requests) >= 15)
+def poll_for(job: WorkerJob, seconds: float) -> int:
+    """Poll what is due, again and again; return how many sources were ingested."""
+    ends, ingested = time.monotonic() + seconds, 0
+    with job.ctx() as ctx:
+        while time.monotonic() < ends:
+            ingested += polling_runs.poll_once(job, ctx)
+            time.sleep(0.05)
+    return ingested
 
-    victim.kill()
-    in_hand = [row for row in rows(store, tasks) if row.status == "PROCESSING"]
-    ingested = Child(polling_runs.poll_until_done, job).result()
 
-    assert len(in_hand) == ingested == 40
-    assert_one_effect_each(store, 40)
+@pytest.mark.soak
+def test_two_schedulers_poll_no_source_twice_in_an_interval_for_two_minutes(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    count, interval = 60, 5
+    add_polled_sources(store, web, count, seconds=0.02)
+    job = a_job(database_url, tmp_path, web, {**LONGER_LEASES, "interval__series_hot": f"{interval}"})
+
+    pair = [Child(poll_for, job, 120.0) for _ in range(2)]
+    ingested = [child.result(within_seconds=180) for child in pair]
+
+    assert min(ingested) > 0
+    times = {
+        f"/{number}": [request.at for request in web.requests if request.path == f"/{number}"]
+        for number in range(count)
+    }
+    gaps = [after - before for polled_at in times.values() for before, after in pairwise(polled_at)]
+    assert len(gaps) > count * 5
+    assert min(gaps) > interval * 0.85  # the jitter is a tenth
 
 
 @contextmanager
@@ -189,51 +180,51 @@ def test_workers_whose_clocks_are_days_apart_agree_on_what_is_due(
     assert timedelta(0) < first - store.now() < last - store.now() < timedelta(minutes=20)
 
 
-def kill_workers_repeatedly(job: WorkerJob, *, workers: int, every: float, seconds: float) -> int:
-    """Run polling workers, kill and replace a random one repeatedly, then let them finish."""
-    choose, killed = random.Random(11), 0
-    children = [Child(polling_runs.poll_until_done, job) for _ in range(workers)]
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        time.sleep(every)
-        index = choose.randrange(workers)
-        children[index].kill()
-        killed += 1
-        children[index] = Child(polling_runs.poll_until_done, job)
-    for child in children:
-        child.result()
-    return killed
+KILLS_READER, KILLS_WRITER = "series:3", "series:37"
 
 
-def assert_a_kill_loop_loses_nothing(
-    store: Store, web: FakeWeb, job: WorkerJob, *, count: int, workers: int, every: float, seconds: float
+class PoisonedSeries(SeriesSystem):
+    """Kills its process over two feeds: while one is parsed, and while the other is written."""
+
+    def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
+        if source.id == KILLS_READER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(source, pages)
+
+    def ingest(self, connection: Connection, feeds: Sequence[PolledFeed], **more: Any) -> Sequence[IngestResult]:
+        if any(feed.source.id == KILLS_WRITER for feed in feeds):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().ingest(connection, feeds, **more)
+
+
+def poll_poisoned_feeds(job: WorkerJob) -> None:
+    """Poll until no source is due."""
+    with job.ctx() as opened:
+        ctx, is_done = replace(opened, systems={Kind.SERIES: PoisonedSeries()}), False
+        while not is_done:
+            with registered_worker(ctx) as worker:
+                _, fetching = asyncio.run(fetch_async(ctx, job.port, worker=worker))
+                ingest(ctx, worker, fetching)
+            is_done = fetching.counts == PollCounts()
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.soak)])
+def test_a_feed_that_kills_its_worker_does_not_condemn_its_batch(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path, count: int
 ) -> None:
-    add_polled_sources(store, web, count, seconds=0.4)
+    deaths, attempts = 0, set[int]()
+    add_polled_sources(store, web, count, seconds=0, hosts=8)
+    job = a_job(database_url, tmp_path, web, LEASES)
+    while (child := Child(poll_poisoned_feeds, job)).wait():
+        release_runs(store, child)
+        deaths += 1
+        attempts |= {row.attempts for row in rows(store, tasks) if row.source_id not in {KILLS_READER, KILLS_WRITER}}
+        assert deaths < 20
 
-    killed = kill_workers_repeatedly(job, workers=workers, every=every, seconds=seconds)
-
-    assert killed >= seconds / every / 3
-    assert_one_effect_each(store, count)
-
-
-KILL_LOOP = {
-    "work__lease_seconds": "1",
-    "hosts__lease_seconds": "1",
-    "polling__batch_size": "8",
-    "work__max_attempts": "100",  # here every death is ours, not the source's
-}
-
-
-def test_repeatedly_killed_workers_lose_and_duplicate_nothing(
-    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
-) -> None:
-    job = a_job(database_url, tmp_path, web, changes=KILL_LOOP)
-    assert_a_kill_loop_loses_nothing(store, web, job, count=40, workers=3, every=0.5, seconds=6)
-
-
-@pytest.mark.soak
-def test_a_minute_of_kills_loses_and_duplicates_nothing(
-    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
-) -> None:
-    job = a_job(database_url, tmp_path, web, changes=KILL_LOOP)
-    assert_a_kill_loop_loses_nothing(store, web, job, count=500, workers=6, every=0.3, seconds=60)
+    assert deaths == 7  # one in the whole batch, and each of the two three times alone
+    letters = [(row.source_id, row.error_code) for row in rows(store, dead_letters)]
+    assert sorted(letters) == [(KILLS_READER, "worker_lost"), (KILLS_WRITER, "worker_lost")]
+    polled = {row.id for row in rows(store, sources) if row.last_success_at is not None}
+    assert len(polled) == count - 2
+    assert not polled & {KILLS_READER, KILLS_WRITER}
+    assert attempts == {0, 1}

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -11,15 +10,14 @@ from typing import Any
 from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionCounts, run_detection
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
-from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import outbox, recipes, tasks
+from ingestion_pipeline.store.tables import outbox, recipes
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.catalog_extractions import LiveCatalog, a_catalog
-from ingestion_pipeline_tests.polling_runs import WorkerJob, a_fetcher, add_sources, rows
+from ingestion_pipeline_tests.polling_runs import a_fetcher, add_sources, rows
 
 HOME = "http://a.test"
 TOPICS = ("Algebra", "Botany", "Chemistry", "Drawing", "Economics", "French", "Geology", "History")
@@ -332,19 +330,6 @@ async def _detect(ctx: RunContext, port: int) -> DetectionCounts:
     worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds)
     async with a_fetcher(ctx.settings, port) as fetcher:
         return await run_detection(ctx, worker, fetcher)
-
-
-def detect_job(job: WorkerJob) -> None:
-    """Detect in a separate process until no detection is waiting."""
-    deadline = time.monotonic() + 60
-    with job.ctx() as ctx:
-        while time.monotonic() < deadline:
-            asyncio.run(_detect(ctx, job.port))
-            if not any(
-                row.kind == DETECT and row.status in {"PENDING", "PROCESSING"} for row in rows(ctx.store, tasks)
-            ):
-                return
-            time.sleep(0.05)
 
 
 def recipe_row(store: Store) -> Any:
