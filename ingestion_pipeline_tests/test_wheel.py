@@ -137,7 +137,7 @@ def test_the_package_runs_as_a_module(environment: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_the_demo_runs_from_the_wheel_alone(environment: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home = tmp_path / f"a home with spaces {'x' * 120}"
     variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "INGESTION_HOME": str(home)}
     variables |= {"INGESTION_BROWSER": "none"}
 
@@ -153,19 +153,32 @@ def test_the_demo_runs_from_the_wheel_alone(environment: Path, tmp_path: Path) -
         return process.stderr
 
     where = run("python", "-c", f"import {PACKAGE}; print({PACKAGE}.__file__)")
-    report = run("ingest", "demo", "run")
+    report, second_report, checks = run("ingest", "demo", "run"), run("ingest", "demo", "run"), run("ingest", "doctor")
 
     assert Path(where).is_relative_to(environment)
     assert "pip install 'ingestion_pipeline[ui]'" in refused("dev")
     assert "pip install 'ingestion_pipeline[frames]'" in refused("export", "chapters", "--to", "parquet")
     assert "7 feeds: 6 changed, 1 failed; 80 new releases" in report
+    assert "nothing changed: 7 feeds, 7 catalogues, 2 job boards, 2 websites" in second_report
+    assert " 0 failed" in checks
+    assert processes_with(str(home)) == []
     meadow = "SELECT page_count, status FROM extractions WHERE source_id = 'catalog:meadow'"
     with closing(sqlite3.connect(home / "ingestion.db")) as database:
-        assert database.execute(meadow).fetchall() == [(18, "COMPLETE")]
+        assert database.execute(meadow).fetchall() == [(18, "COMPLETE")] * 2
         codes = database.execute("SELECT error_code FROM dead_letters").fetchall()
     # what the demo's site breaks on purpose; nothing of ours
     broken = {"decompression_bomb", "login_wall", "needs_browser", "not_a_feed"}
     assert {code for (code,) in codes} == broken
+
+
+def processes_with(text: str) -> list[str]:
+    """Return the processes that have the text in their environment."""
+    process_ids: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if text.encode() in (folder / "environ").read_bytes():
+                process_ids.append(folder.name)
+    return process_ids
 
 
 # Last: it adds to the environment what the demo has to do without; another one would be compiled for ten seconds.

@@ -287,9 +287,19 @@ def test_every_problem_of_a_recipe_is_reported_with_source_and_field(ingest: Ing
     assert message.count("(catalog:shop)") == 2
 
 
-def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "problem_text"),
+    [
+        pytest.param("(a+", "no RE2 pattern", id="invalid"),
+        pytest.param("/c/(?!x)", "no RE2 pattern at character 4", id="needs backtracking"),
+        pytest.param("(x{1000}){1000}", "no RE2 pattern", id="grows without bound"),
+    ],
+)
+def test_a_file_with_a_bad_or_slow_pattern_is_refused_with_its_source_and_line(
+    tmp_path: Path, pattern: str, problem_text: str
+) -> None:
     entry = {"id": "catalog:x", "kind": "catalog", "platform": "page", "url": "https://a.test/"}
-    recipe = {"page_type": "DETAIL_LINKS", "link_pattern": "(a+"}
+    recipe = {"page_type": "DETAIL_LINKS", "link_pattern": pattern}
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"sources": [{**entry, "config": {"recipe": recipe}}]}))
 
@@ -297,6 +307,7 @@ def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> N
 
     assert (problem.field, problem.line) == ("config", 2)
     assert "catalog:x" in problem.message
+    assert f"recipe.link_pattern: {pattern!r} is {problem_text}" in problem.message
 
 
 def test_the_catalogues_of_the_docs_and_the_example_are_valid(tmp_path: Path) -> None:

@@ -138,24 +138,34 @@ def release_all(store: Store, claimed: list[Task]) -> None:
         claims.apply(connection, moves, now=NOON)
 
 
-@ON_SQLITE
-def test_four_processes_share_one_sqlite_file_while_one_is_killed_inside_a_transaction(database_url: str) -> None:
-    with closing(open_store(database_url)) as store:
-        add_tasks(store, 1_000)
-        victim = Child(processes.stop_inside_a_transaction, database_url)
+def assert_a_file_is_shared(url: str, *, count: int, processes_count: int) -> None:
+    with closing(open_store(url)) as store:
+        add_tasks(store, count)
+        victim = Child(processes.stop_inside_a_transaction, url)
         victim.wait_until_stopped()
-        workers = [Child(processes.work_until_done, database_url, 1.0) for _ in range(4)]
+        workers = [Child(processes.work_until_done, url, 1.0) for _ in range(processes_count)]
         time.sleep(1)  # by now they wait for the victim's lock
 
         victim.kill()
         finished = [worker.result() for worker in workers]
 
-        assert sum(finished) == 1_000
-        assert counts_by_status(store) == {"SUCCESS": 1_000}
-        assert sorted(effects(store)) == sorted(f"{number}" for number in range(1_000))
+        assert sum(finished) == count
+        assert counts_by_status(store) == {"SUCCESS": count}
+        assert sorted(effects(store)) == sorted(f"{number}" for number in range(count))
         with store.read() as connection:
             reclaimed = select(func.count()).select_from(tasks).where(tasks.c.fence > 1)
             assert connection.execute(reclaimed).scalar_one() >= 10
+
+
+@ON_SQLITE
+def test_four_processes_share_one_sqlite_file_while_one_is_killed_inside_a_transaction(database_url: str) -> None:
+    assert_a_file_is_shared(database_url, count=1_000, processes_count=4)
+
+
+@ON_SQLITE
+@pytest.mark.soak
+def test_eight_processes_share_one_sqlite_file_for_a_minute(database_url: str) -> None:
+    assert_a_file_is_shared(database_url, count=20_000, processes_count=8)
 
 
 def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: str) -> None:
