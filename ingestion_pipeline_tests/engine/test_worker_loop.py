@@ -44,7 +44,7 @@ from ingestion_pipeline.tasks.task import NewTask, Suspicion, Task
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import a_fetcher, a_run_context, add_sources, fast_settings, rows
-from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.processes import Child, stop_here
 
 pytestmark = pytest.mark.both_databases
 KIND, SOURCE = "example", "series:solo"
@@ -201,6 +201,48 @@ def test_tasks_without_a_host_run_side_by_side_and_no_more_than_allowed(ctx: Run
 
     assert (counts, most) == ({"completed": 6}, 3)
     assert rows(ctx.store, hosts) == []
+
+
+def test_no_more_tasks_are_held_than_the_handler_has_capacity_for(ctx: RunContext, web: FakeWeb) -> None:
+    add_tasks(ctx, *"abcdefgh", **dict.fromkeys("abcdefgh"))
+    held: list[int] = []
+
+    async def action(task: Task) -> str:
+        held.append(Counter(statuses(ctx).values())["PROCESSING"])
+        return await succeed(task)
+
+    counts = run(ctx, ExampleHandler(action=action, capacity=3), web)
+
+    assert counts == {"completed": 8}
+    assert max(held) <= 3
+
+
+def test_nothing_is_claimed_when_the_time_is_over(ctx: RunContext) -> None:
+    add_tasks(ctx, "a")
+    worker, clock = Worker(ctx.store, lease_seconds=60), SteadyClock(ctx.store.now())
+
+    counts = asyncio.run(WorkerLoop(ctx, worker, None, ExampleHandler(), clock=clock, seconds=0).run())
+
+    assert counts == {}
+    assert [(row.status, row.fence) for row in rows(ctx.store, tasks) if row.kind == KIND] == [("PENDING", 0)]
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_clock_step_during_a_run_loses_no_task_and_repeats_none(
+    ctx: RunContext, web: FakeWeb, clock: FixedClock, days: int
+) -> None:
+    add_tasks(ctx, *"abcdef", b="b.test", c=None, d=None)
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key == "a":
+            clock.advance(days=days)
+        return await succeed(task)
+
+    handler = ExampleHandler(action=action, concurrency=1)
+
+    assert run(ctx, handler, web) == {"completed": 6}
+    assert sorted(handler.executed) == list("abcdef")
+    assert effects(ctx) == [f"did {key}" for key in "abcdef"]
 
 
 def test_a_slow_task_does_not_keep_others_from_being_claimed(ctx: RunContext, web: FakeWeb) -> None:
@@ -511,6 +553,20 @@ def work_until_done(
         return asyncio.run(work(a_run_context(store, fast_settings(Path(home), url))))
 
 
+def work_with_a_stop(url: str, home: str) -> dict[str, int]:
+    """Execute tasks without a host in this process, which stops within the first of them until it is resumed."""
+
+    async def action(task: Task) -> str:
+        if task.dedupe_key == "a":
+            stop_here()
+        return await succeed(task)
+
+    with closing(open_store(url)) as store:
+        ctx, worker = a_run_context(store, fast_settings(Path(home), url)), Worker(store, lease_seconds=60)
+        handler = ExampleHandler(action=action, concurrency=1)
+        return dict(asyncio.run(WorkerLoop(ctx, worker, None, handler, clock=SteadyClock(store.now())).run()))
+
+
 def expire_leases(store: Store) -> None:
     with store.begin() as connection:
         is_claimed = update(tasks).where(tasks.c.status == "PROCESSING")
@@ -567,6 +623,25 @@ def test_a_task_whose_loading_kills_its_worker_is_dead_lettered_alone(
     ]
     assert effects(ctx) == [f"did {key}" for key in keys if key != "t07"]
     assert {row.attempts for row in rows(ctx.store, tasks) if row.status == "SUCCESS"} == {1}
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_stopped_beyond_its_lease_records_nothing_that_another_has_done(
+    real_time_ctx: RunContext, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    ctx = real_time_ctx
+    add_tasks(ctx, *"abc", **dict.fromkeys("abc"))
+    stopped = Child(work_with_a_stop, database_url, str(tmp_path))
+    stopped.wait_until_stopped()
+    expire_leases(ctx.store)
+
+    counts = run(ctx, ExampleHandler(), web)
+    stopped.resume()
+
+    assert counts == {"completed": 3}
+    assert "completed" not in stopped.result()
+    assert effects(ctx) == ["did a", "did b", "did c"]
+    assert {row.attempts for row in rows(ctx.store, tasks) if row.kind == KIND} == {1}
 
 
 @pytest.mark.slow
