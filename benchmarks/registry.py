@@ -92,7 +92,7 @@ ALL = (
         full=scale.measure,
         quick=partial(scale.measure, sizes=scale.Sizes(sources=(200, 1_000, 5_000), with_chapters=(200, 1_000))),
     ),
-    Benchmark(name="slow_hosts", full=slow_hosts.measure, quick=partial(slow_hosts.measure, count=1_500)),
+    Benchmark(name="slow_hosts", full=slow_hosts.measure, quick=partial(slow_hosts.measure, hosts=100)),
 )
 
 

@@ -8,7 +8,7 @@ them: waiting for hanging hosts costs no CPU time, but slots.
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import batch_items, sources
 
 HOSTS = 300
+SOURCES_PER_HOST = 20  # at every size: waiting for a silent host for the first time costs the same however many it has
 LIMIT = 0.7  # of the rate without slow hosts
 TIMEOUT_SECONDS = 600
 PATHS = {0: "hang", 1: "error"}  # of every ten hosts; the others answer
@@ -41,10 +42,11 @@ class HealthyPolls:
         return self.count / self.seconds
 
 
-def measure(database: Database, *, count: int = 6_000) -> Iterator[Line]:
+def measure(database: Database, *, hosts: int = HOSTS) -> Iterator[Line]:
     """Yield one line: the rate of healthy polls beside slow hosts, against the rate without them."""
-    alone = _poll(database, "healthy", [n for n in range(count) if _path(n) == "source"])
-    beside = _poll(database, "mixed", range(count))
+    numbers = range(hosts * SOURCES_PER_HOST)
+    alone = _poll(database, "healthy", [n for n in numbers if _path(n, hosts) == "source"], hosts)
+    beside = _poll(database, "mixed", numbers, hosts)
     yield Line(
         claim=f"{beside.count:,} healthy polls, 10 % of hosts hang, 10 % answer 500",
         database=database.name,
@@ -55,17 +57,17 @@ def measure(database: Database, *, count: int = 6_000) -> Iterator[Line]:
     )
 
 
-def _path(number: int) -> str:
-    return PATHS.get(number % HOSTS % 10, "source")
+def _path(number: int, hosts: int) -> str:
+    return PATHS.get(number % hosts % 10, "source")
 
 
-def _poll(database: Database, name: str, numbers: range | list[int]) -> HealthyPolls:
+def _poll(database: Database, name: str, numbers: Sequence[int], hosts: int) -> HealthyPolls:
     home = database.folder / f"slow-hosts-{name}"
     home.mkdir()
     url = database.another(f"slow-hosts-{name}")
     with closing(open_store(url)) as store, running_site(home):
-        _register(store, numbers)
-        healthy = sum(_path(number) == "source" for number in numbers)
+        _register(store, numbers, hosts)
+        healthy = sum(_path(number, hosts) == "source" for number in numbers)
         started = time.monotonic()
         command = [sys.executable, "-m", "benchmarks.poll_once", "bare"]
         with subprocess.Popen(command, env=environment(home, url)) as worker:
@@ -88,12 +90,12 @@ def _feed_count(store: Store) -> int:
         return connection.execute(select(waiting + ingested)).scalar_one()
 
 
-def _register(store: Store, numbers: range | list[int]) -> None:
+def _register(store: Store, numbers: Sequence[int], hosts: int) -> None:
     definitions = [
         Definition(
             id=f"series:bench-{n}",
             kind=Kind.SERIES,
-            url=f"http://h{n % HOSTS}.demo.test/{_path(n)}/{n}",
+            url=f"http://h{n % hosts}.demo.test/{_path(n, hosts)}/{n}",
             platform="json",
             tier=Tier.HOT,
             config=CONFIG,

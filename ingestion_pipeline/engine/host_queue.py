@@ -16,7 +16,7 @@ from ingestion_pipeline.tasks.errors import Resource, WorkError
 
 Queued = TypeVar("Queued")
 
-SLOW_SECONDS = 2.0  # a host that is silent for so long gives its slot to another host
+SLOW_SECONDS = 1.0  # a host that is silent for so long gives its slot to another host
 SLOW_HOSTS = 8  # for each slot: as many silent hosts may be waited for beside it
 
 

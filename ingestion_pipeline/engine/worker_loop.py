@@ -361,7 +361,10 @@ class WorkerLoop(Generic[Item, Value]):
         except NotNeeded as error:
             self._end(item, Skipped(task=item.task, item=item, reason=str(error), code=error.code))
         except Exception as error:
-            self._release(item, classify(error), stack=traceback.format_exc(limit=-20))
+            failure = classify(error)
+            # For the dead letter alone: formatting it looks at every source file, 6 % of a run beside failing hosts.
+            is_last = isinstance(failure, Permanent) or item.task.attempts >= self._handler.policy.max_attempts
+            self._release(item, failure, stack=traceback.format_exc(limit=-20) if is_last else None)
         else:
             self._waiting_bytes += self._handler.size_bytes(value)
             self._end(item, Completed(task=item.task, item=item, value=value))
