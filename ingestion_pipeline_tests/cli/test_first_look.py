@@ -48,7 +48,7 @@ def serving(pages: Mapping[str, tuple[int, str, bytes]]) -> Iterator[tuple[str, 
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -233,8 +233,8 @@ def test_a_catalogue_whose_dataset_is_quarantined_exits_with_one(ingest: Ingest,
         recipe = {"page_type": "DETAIL_LINKS", "link_pattern": "/course/", "links": {"page_type": "DETAIL"}}
         declared = {"id": "catalog:empty", "kind": "catalog", "url": f"{address}/", "config": {"recipe": recipe}}
         (folder / "mine.yaml").write_text(yaml.safe_dump({"sources": [declared]}))
-        allowed = {"INGESTION_ALLOW_HOSTS": address.removeprefix("http://")}
-        result = ingest("run", "catalog:empty", "--json", INGESTION_CRAWL__DELAY_SECONDS="0", **allowed)
+        allowed = {"INGESTION_ALLOW_HOSTS": address.removeprefix("http://"), "INGESTION_CRAWL__DELAY_SECONDS": "0"}
+        result = ingest.with_variables(allowed, "run", "catalog:empty", "--json")
 
     [shown] = json.loads(result.stdout)
     assert (result.exit_code, shown["published"], shown["records"]) == (1, False, 0)
