@@ -225,7 +225,7 @@ async def _crawl(run: WorkRun) -> WorkReport:
     ]
     return WorkReport(
         numbers=asdict(counts.crawled) | {f"reading_{name}": count for name, count in asdict(counts.read).items()},
-        events=[*events, *(dataset_event(report, is_requested=keys is not None) for report in datasets)],
+        events=[*events, *(dataset_event(report) for report in datasets)],
         written={"pages": ids, "datasets": [report.source_id for report in datasets]},
         failure=_crawl_failure(reports, keys),
         message=_all_fetched(reports) if keys is not None else None,
@@ -284,12 +284,11 @@ async def _read(run: WorkRun) -> WorkReport:
     async with open_reader(run.ctx) as reader:
         counts = await run_extraction(run.ctx, run.worker, CrawlFilter(source_ids=keys), reader=reader)
     reports = dataset_reports(run.ctx, keys)
-    events = [dataset_event(report, is_requested=True) for report in reports]
     return WorkReport(
         numbers=asdict(counts),
-        events=events,
+        events=[dataset_event(report) for report in reports],
         written={"datasets": keys},
-        failure=None if any(event.has_data for event in events) else _nothing_read(reports, keys),
+        failure=None if any(report.metadata["items"] for report in reports) else _nothing_read(reports, keys),
         message="nothing waits: every downloaded page is read" if counts == ReadCounts() else None,
     )
 

@@ -11,7 +11,14 @@ from ingestion_pipeline.catalogs.datasets.dataset_items import UNCHANGED
 from ingestion_pipeline.catalogs.datasets.finishing import Ended, progress
 from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, UNFINISHED_PAGES, DatasetStatus, PageStatus
-from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, preview_table, rounded_usd
+from ingestion_pipeline.engine.system_spec import (
+    AssetEvent,
+    DataTable,
+    EventValue,
+    details_table,
+    preview_table,
+    rounded_usd,
+)
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.tables import (
@@ -163,8 +170,11 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
         "waiting": left,
         "pages": row.page_count,
         "bytes": int(sum(group.bytes for group in ends)),
-        **{f"failed_{name}": count for name, count in failed.items()},
-        **{name: count for name in ("too_deep", "over_budget") if (count := getattr(row, name))},
+        "details": details_table(
+            {f"pages {state.lower()}": count for state, count in _pages_by_status(connection, row.id).items()}
+            | {f"failed: {name}": count for name, count in failed.items()}
+            | {"too deep": row.too_deep, "over budget": row.over_budget}
+        ),
         "extraction": f"{row.id}, {row.status}",
     }
     if hosts := _host_times(connection, row.id, since):
@@ -250,14 +260,18 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
     counts, (carried, by_rules) = progress(connection, [last.id])[last.id], _saved_pages(connection, last.id)
     metadata: dict[str, EventValue] = {
         **_item_counts(connection, own, last),
-        "kept_of_failed_pages": counts.kept_items,
         "cost_usd": rounded_usd(sum(line.cost_usd for line in counts.costs)),
-        "input_tokens": sum(line.input_tokens for line in counts.costs),
-        "output_tokens": sum(line.output_tokens for line in counts.costs),
         "saved_by_cache": counts.saved,
         "saved_by_unchanged": carried,
         "saved_by_rules": by_rules,
-        **{f"pages_{state.lower()}": count for state, count in by_status.items()},
+        "details": details_table(
+            {f"pages {state.lower()}": count for state, count in by_status.items()}
+            | {
+                "items kept of failed pages": counts.kept_items,
+                "input tokens": sum(line.input_tokens for line in counts.costs),
+                "output tokens": sum(line.output_tokens for line in counts.costs),
+            }
+        ),
     }
     if own is not None and (share := _grounded_share(connection, own)) is not None:
         metadata["grounding_rate"] = round(share, 4)
@@ -362,20 +376,14 @@ def _preview(connection: Connection, own: Row[Any]) -> list[Mapping[str, Any]]:
     return list(connection.execute(query).scalars())
 
 
-def dataset_event(
-    report: DatasetReport, more: Mapping[str, EventValue] | None = None, *, is_requested: bool = False
-) -> AssetEvent:
-    """Return the event of the source's dataset; numbers, since Dagster plots them.
-
-    It has data once a dataset is published; if a person requested it, as soon as it has items.
-    """
+def dataset_event(report: DatasetReport, more: Mapping[str, EventValue] | None = None) -> AssetEvent:
+    """Return the event of the source's dataset, which has data once one is published."""
     metadata: dict[str, EventValue] = {"preview": preview_table(report.preview)} if report.preview else {}
     metadata |= {**report.metadata, **(more or {})}
     if report.version is not None:  # the command that exports this very version
         name = report.entity_type or "data_items"
         metadata["export"] = f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
-    has_data = report.is_published or (is_requested and bool(report.metadata["items"]))
-    return AssetEvent(asset="datasets", partition=report.source_id, metadata=metadata, has_data=has_data)
+    return AssetEvent(asset="datasets", partition=report.source_id, metadata=metadata, has_data=report.is_published)
 
 
 def end_metadata(ended: Ended) -> dict[str, EventValue]:
@@ -390,7 +398,6 @@ def end_metadata(ended: Ended) -> dict[str, EventValue]:
             "version": dataset.version,
             "status": dataset.status.value,
             "is_unchanged": dataset.is_confirmed,
-            "kept_of_failed_pages": dataset.kept_items,
         }
         if dataset.findings:
             metadata["findings"] = "\n".join(finding["message"] for finding in dataset.findings)

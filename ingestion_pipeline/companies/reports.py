@@ -18,6 +18,7 @@ from ingestion_pipeline.engine.system_spec import (
     EventValue,
     Markdown,
     Url,
+    details_table,
     moment,
     picture,
     plain,
@@ -167,6 +168,7 @@ class BoardReport:
     duplicate: int = 0
     skipped: int = 0
     matched: int = 0
+    has_jobs: bool = False  # now or earlier
 
     @property
     def waiting(self) -> int:
@@ -194,6 +196,7 @@ def board_reports(connection: Connection, source_ids: Collection[str]) -> list[B
         BoardReport(
             **row,
             **counts.get(row["source_id"], {}),
+            has_jobs=row["source_id"] in counts,
             filtered=reasons.get(row["source_id"], {}),
             newest=newest.get(row["source_id"], []),
         )
@@ -449,6 +452,10 @@ def company_event(report: CompanyReport) -> AssetEvent:
     points: Mapping[str, int] = row["score_parts"] or {}
     metadata: dict[str, EventValue] = {
         "boards": Markdown(_board_table(row["boards"] or [])),
+        "details": details_table(
+            {f"facts by {method}": count for method, count in report.facts_by_method.items()}
+            | {f"points for {part.replace('_', ' ')}": count for part, count in points.items()}
+        ),
         "outcome": str(quality.get("level")),
         "website": Url(row["website"]),
         "score": row["score"] or 0,
@@ -461,9 +468,8 @@ def company_event(report: CompanyReport) -> AssetEvent:
         "cost_usd": rounded_usd(report.cost_usd),
         "refused_spawns": len(report.refusals),
     }
-    metadata |= {f"facts_by_{method}": count for method, count in report.facts_by_method.items()}
-    metadata |= {f"points_{part}": count for part, count in points.items()}
-    return AssetEvent(asset="companies", partition=row["source_id"], metadata=metadata)
+    has_data = bool(row["evidence"] or row["tech_stack"] or row["boards"])
+    return AssetEvent(asset="companies", partition=row["source_id"], metadata=metadata, has_data=has_data)
 
 
 def _board_table(boards: list[dict[str, Any]]) -> str:
@@ -491,23 +497,21 @@ def _board_event(report: BoardReport) -> AssetEvent:
         "polled": report.polls,
         "changed": report.changes,
         **{name: getattr(report, name) for name in ("found", "new", "duplicate", "updated", "closed")},
-        "filtered": sum(report.filtered.values()),
-        "skipped": report.skipped,
-        "matched": report.matched,
         "not_evaluated_yet": report.waiting,
-        "filtered_by_reason": Markdown(reason_table(report.filtered)),
+        "details": details_table(
+            {"filtered": sum(report.filtered.values()), "skipped": report.skipped, "matched": report.matched}
+            | _by_reason(report.filtered)
+        ),
     }
     if report.company:
         metadata["company"] = report.company[:200]
-    return AssetEvent(asset="job_listings", partition=report.source_id, metadata=metadata)
+    return AssetEvent(asset="job_listings", partition=report.source_id, metadata=metadata, has_data=report.has_jobs)
 
 
-def reason_table(reasons: Mapping[str, int]) -> str:
+def _by_reason(reasons: Mapping[str, int]) -> dict[str, int]:
     """Return why jobs were filtered, the commonest reason first."""
-    if not reasons:
-        return "nothing was filtered"
     most_first = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
-    return "\n".join(["| reason | jobs |", "|---|--:|", *(f"| {plain(why)} | {n} |" for why, n in most_first)])
+    return {f"filtered by {reason.replace('_', ' ')}": count for reason, count in most_first}
 
 
 def listing_table(listings: Sequence[RowMapping]) -> str:
@@ -535,12 +539,14 @@ def match_event(report: MatchReport) -> AssetEvent:
         metadata["best_matches"] = preview_table(rows, cell_chars=200)
     metadata |= {
         **{name: getattr(report, name) for name in ("listings", "waiting", "filtered", "skipped", "matched")},
-        **{f"filtered_by_{name}": count for name, count in report.filtered_by.items()},
+        "details": details_table(_by_reason(report.filtered_by)),
     }
     if report.scores:
         image = picture(histogram(report), name="scores")
         metadata |= {"scores": image} if image else {}
-    return AssetEvent(asset="job_matches", partition=report.source_id, metadata=metadata)
+    return AssetEvent(
+        asset="job_matches", partition=report.source_id, metadata=metadata, has_data=bool(report.listings)
+    )
 
 
 def histogram(report: MatchReport) -> bytes:

@@ -135,6 +135,12 @@ def preview_table(rows: Sequence[Mapping[str, Any]], *, cell_chars: int = CELL_C
     return DataTable(columns=dict.fromkeys(columns, "string"), rows=records)
 
 
+def details_table(details: Mapping[str, str | int | float | None]) -> DataTable:
+    """Return what is shown beside the numbers that are worth a plot."""
+    rows = [{"detail": name, "value": value} for name, value in details.items()]
+    return DataTable(columns={"detail": "string", "value": "string"}, rows=rows)
+
+
 def _cell(value: object, most: int) -> str:
     text = "" if value is None else " ".join(str(value).split())
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -234,6 +234,13 @@ def list_notices(
     return list(connection.execute(query).mappings())
 
 
+def newest_notices(connection: Connection, *, limit: int) -> list[dict[str, Any]]:
+    """Return the newest notices with their recipient and status."""
+    names = ("created_at", "recipient", "subject_kind", "subject_id", "status")
+    query = select(*(notices.c[name] for name in names)).order_by(notices.c.id.desc()).limit(limit)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
 def count_notices(connection: Connection) -> dict[str, int]:
     """Return how many notices are pending and how many have failed."""
     states = {"pending": UNSENT, "failed": GIVEN_UP}

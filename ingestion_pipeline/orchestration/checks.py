@@ -16,7 +16,16 @@ from sqlalchemy import Connection
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import AssetCheck, ColumnType, Contract, moment, picture, plain, rounded_usd
+from ingestion_pipeline.engine.system_spec import (
+    AssetCheck,
+    ColumnType,
+    Contract,
+    details_table,
+    moment,
+    picture,
+    plain,
+    rounded_usd,
+)
 from ingestion_pipeline.exports.contracts import (
     CONTRACTS,
     cases_of,
@@ -46,6 +55,7 @@ from ingestion_pipeline.orchestration.runs import (
     PARENTS,
     RunContextParam,
     in_sync,
+    metadata_value,
     register_partition,
     whole_run,
 )
@@ -440,14 +450,28 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
 
 def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
     """Return numbers, table and picture of this moment."""
+    numbers = _numbers(measured.numbers)
+    plots = {name: value for name, value in numbers.items() if name in PLOTTED}
+    details = {name.replace("_", " "): value for name, value in numbers.items() if name not in PLOTTED}
     metadata: dict[str, Any] = {"worst": dg.MetadataValue.md(health_table(measured.worst, of=measured.sources))}
     if measured.grid.names and (drawn := picture(freshness_picture(measured.grid), name="freshness")) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
-    return metadata | {"dagster/row_count": measured.sources} | _numbers(measured.numbers)
+    metadata["details"] = metadata_value(details_table(details))
+    return metadata | {"dagster/row_count": measured.sources} | plots
+
+
+# The numbers of `source_health` that Dagster plots; the others are its details, and metrics.
+PLOTTED = frozenset(
+    {
+        *("sources_open", "sources_disabled", "sources_degraded", "sources_late", "sources_healthy"),
+        *("due", "oldest_due_seconds", "dead_letters_open", "notices_pending"),
+        *("polls", "polls_failed", "cost_30d_usd"),
+    }
+)
 
 
 def _numbers(numbers: Numbers) -> dict[str, int | float]:
-    """Return the numbers that Dagster plots; unknown ones, and those of a system that are 0, are left out."""
+    """Return all numbers; unknown ones, and those of a system that are 0, are left out."""
     use, polls = numbers.models, numbers.polls
     plots: dict[str, int | float] = {
         **{f"sources_{word.value}": numbers.health[word] for word in Health},

@@ -20,11 +20,12 @@ from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, Un
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.system_spec import preview_table
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
 from ingestion_pipeline.exports.exporting import ExportResult, export_all_or_changes, export_published
 from ingestion_pipeline.exports.formats import Format, private_folder
 from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
-from ingestion_pipeline.notices.queries import count_notices
+from ingestion_pipeline.notices.queries import count_notices, newest_notices
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.orchestration.checks import (
@@ -43,6 +44,7 @@ from ingestion_pipeline.orchestration.runs import (
     RunContextParam,
     declared,
     in_sync,
+    metadata_value,
     register_keys,
     set_names,
     whole_run,
@@ -101,6 +103,7 @@ def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
     return runs
 
 
+SHOWN_NOTICES = 10
 NOTICES_SHARD = "notices"  # one delivery run at a time
 
 deliver_notices = dg.define_asset_job(
@@ -242,7 +245,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
         done = asyncio.run(_deliver(run_context, worker))
     runs.end_run(run_context.store, run_id=run.run_id)
     with run_context.store.read() as connection:
-        left = count_notices(connection)
+        left, newest = count_notices(connection), newest_notices(connection, limit=SHOWN_NOTICES)
     context.log.info("delivery finished %s", key_values(asdict(done)))
     counts = {
         "expanded": done.expanded.notices,
@@ -254,9 +257,10 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
         "pending": left["pending"],
         "failed_in_all": left["failed"],
     }
-    metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in counts.items()}
+    metadata: dict[str, Any] = {"newest": metadata_value(preview_table(newest))} if newest else {}
+    metadata |= counts
     if done.delay_seconds is not None:
-        metadata["median_delay_seconds"] = dg.MetadataValue.float(round(done.delay_seconds, 1))
+        metadata["median_delay_seconds"] = round(done.delay_seconds, 1)
     return dg.MaterializeResult(metadata=metadata, tags=in_sync("notices"))
 
 

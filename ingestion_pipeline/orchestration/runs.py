@@ -280,10 +280,23 @@ AnyEvent = dg.AssetMaterialization | dg.AssetObservation
 
 def asset_event(event: AssetEvent) -> AnyEvent:
     """Return the event as Dagster takes it; without data it is an observation, which turns no partition green."""
-    metadata = {name: metadata_value(value) for name, value in event.metadata.items()}
+    metadata = in_order({name: metadata_value(value) for name, value in event.metadata.items()})
     if not event.has_data:
         return dg.AssetObservation(event.asset, partition=event.partition, metadata=metadata)
     return dg.AssetMaterialization(event.asset, partition=event.partition, metadata=metadata, tags=in_sync(event.asset))
+
+
+_PREVIEWS = (dg.TableMetadataValue, dg.MarkdownMetadataValue)
+_NUMBERS = (int, float, dg.IntMetadataValue, dg.FloatMetadataValue)
+
+
+def in_order(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables and pictures first, then the numbers, then the rest."""
+
+    def place(entry: tuple[str, Any]) -> int:
+        return 0 if isinstance(entry[1], _PREVIEWS) else 1 if isinstance(entry[1], _NUMBERS) else 2
+
+    return dict(sorted(metadata.items(), key=place))
 
 
 def metadata_value(value: EventValue) -> EventValue:
@@ -377,7 +390,7 @@ def with_expectations(
     events, prices = list(events), current_budget(connection, settings)
     sources = sources_by_id(connection, [event.partition for event in events])
     return [
-        reported.with_metadata({**reported.metadata, **expected(_facts(source, prices, now))})
+        reported.with_metadata(in_order({**reported.metadata, **expected(_facts(source, prices, now))}))
         if (source := sources.get(event.partition))
         else reported
         for event in events

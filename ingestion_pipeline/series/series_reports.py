@@ -171,6 +171,7 @@ class SourceReport:
     latest_chapter: Decimal | None
     newest: Sequence[ListedChapter]
     delay_minutes: float | None
+    has_chapters: bool = True  # now or earlier
 
 
 def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceReport]:
@@ -237,7 +238,12 @@ def _report(rows: Sequence[RowMapping]) -> SourceReport:
     names = [column.name for column in fields(ListedChapter)]
     newest = [ListedChapter(**{name: row[name] for name in names}) for row in rows if row["available"]]
     facts = {column.name: rows[0][column.name] for column in fields(SourceReport) if column.name in rows[0]}
-    return SourceReport(**facts, newest=newest, delay_minutes=delay_minutes(newest, synced_at=rows[0]["synced_at"]))
+    return SourceReport(
+        **facts,
+        newest=newest,
+        delay_minutes=delay_minutes(newest, synced_at=rows[0]["synced_at"]),
+        has_chapters=rows[0]["available"] is not None,
+    )
 
 
 def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None) -> float | None:
@@ -279,7 +285,7 @@ def chapter_event(report: SourceReport) -> AssetEvent:
         metadata["latest_chapter"] = float(report.latest_chapter)
     if report.delay_minutes is not None:
         metadata["delay_minutes"] = round(report.delay_minutes, 1)
-    return AssetEvent(asset="chapters", partition=report.source_id, metadata=metadata)
+    return AssetEvent(asset="chapters", partition=report.source_id, metadata=metadata, has_data=report.has_chapters)
 
 
 def chapter_table(chapters: Sequence[ListedChapter]) -> str:

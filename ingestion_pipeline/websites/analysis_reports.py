@@ -17,6 +17,7 @@ from ingestion_pipeline.engine.system_spec import (
     Markdown,
     Metric,
     Url,
+    details_table,
     picture,
     plain,
     rounded_usd,
@@ -201,12 +202,12 @@ def analysis_events(report: AnalysisReport) -> Iterator[AssetEvent]:
 def _info(report: AnalysisReport) -> dict[str, EventValue]:
     info = report.info
     texts = ("name", "industry", "description", "location", "language")
-    metadata: dict[str, EventValue] = {name: str(info[name])[:2_000] for name in texts if info.get(name)}
-    return metadata | {
+    facts = {name: str(info[name])[:2_000] for name in texts if info.get(name)}
+    facts |= {name: ", ".join(info[name]) for name in ("keywords", "competitors")}
+    return {
+        "business": details_table(facts),
         "website": Url(report.url),
         "business_confidence": info["confidence"],
-        "keywords": ", ".join(info["keywords"]),
-        "competitors": ", ".join(info["competitors"]),
         "pages": len(info.get("pages", ())),
         "problems": len(info.get("problems", ())),
     }

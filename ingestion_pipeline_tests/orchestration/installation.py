@@ -169,6 +169,25 @@ def materialized(result: dg.ExecuteInProcessResult, asset: str | None = None) ->
     return by_partition
 
 
+def observed(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, dict[str, Any]]:
+    """Return the metadata of each partition that was reported without being materialized."""
+    observations = [
+        event.asset_observation_data.asset_observation
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.ASSET_OBSERVATION
+    ]
+    return {
+        str(observation.partition): {name: value.value for name, value in observation.metadata.items()}
+        for observation in observations
+        if observation.asset_key == dg.AssetKey(asset)
+    }
+
+
+def details(metadata: Mapping[str, Any], name: str = "details") -> dict[str, Any]:
+    """Return the table of details as a dictionary."""
+    return {record.data["detail"]: record.data["value"] for record in metadata[name].records}
+
+
 def check_results(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
     """Return whether each check evaluated by the run passed."""
     return {

@@ -10,7 +10,9 @@ import pytest
 import time_machine
 
 from ingestion_pipeline.bootstrap import open_run_context
+from ingestion_pipeline.catalogs.extraction_reports import DatasetReport, dataset_event
 from ingestion_pipeline.orchestration.jobs import TICK_SECONDS
+from ingestion_pipeline.orchestration.runs import asset_event
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import pages, tasks
 from ingestion_pipeline_tests.builders import NOON
@@ -31,8 +33,10 @@ from ingestion_pipeline_tests.orchestration.installation import (
     SALT,
     Installation,
     check_results,
+    details,
     failure_message,
     materialized,
+    observed,
     source_file,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize, unevaluated_checks
@@ -89,7 +93,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
         "waiting": 0,
         "pages": 3,
     }
-    assert catalog["failed_permanent"] == 1
+    assert details(catalog)["failed: permanent"] == 1
     assert catalog["bytes"] > 0
     assert catalog["slowest_host"] == web.host_port
     [host] = catalog["hosts"].records
@@ -167,18 +171,18 @@ def test_a_crawl_reports_the_items_and_the_saved_model_calls(installation: Insta
 
     crawl_result = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
 
-    dataset = materialized(crawl_result, "datasets")[SHOP]
-    numbers = ("items", "new_items", "flagged", "version", "pages_extracted_no_data")
+    dataset = observed(crawl_result, "datasets")[SHOP]  # nothing is published yet
+    numbers = ("items", "new_items", "flagged", "version")
     assert {name: dataset[name] for name in numbers} == {
         "items": 1,
         "new_items": 1,
         "flagged": 0,
         "version": 1,
-        "pages_extracted_no_data": 1,
     }
+    assert details(dataset)["pages extracted_no_data"] == 1
     assert (dataset["grounding_rate"], dataset["cost_usd"]) == (1.0, 0.0)
     assert (dataset["saved_by_rules"], dataset["saved_by_unchanged"]) == (1, 0)
-    assert (dataset["status"], dataset["input_tokens"]) == ("building", 0)
+    assert (dataset["status"], details(dataset)["input tokens"]) == ("building", 0)
     for event in (dataset, materialized(crawl_result, "pages")[SHOP]):
         assert event["expected_changes_per_day"] == pytest.approx(1 / 30, rel=0.01)
         assert event["change_confidence"] == 0
@@ -202,7 +206,7 @@ def test_downloaded_pages_trigger_the_sensor_and_are_extracted_without_a_request
     result = materialize("datasets", installation.instance, tags={PARTITION: SHOP})
 
     assert request.job_name == "crawl_catalogs"
-    assert materialized(result, "datasets")[SHOP]["items"] == 1
+    assert observed(result, "datasets")[SHOP]["items"] == 1  # not published yet
     assert web.requests == []
 
 
@@ -378,7 +382,7 @@ def test_the_requested_job_finishes_an_extraction_and_materializes_its_dataset(i
     published = materialized(first)[SHOP]
     assert (published["items"], published["version"], published["status"]) == (8, 1, "published")
     assert published["extraction"] == "1, COMPLETE"
-    numbers = {"cost_usd", "saved_by_rules", "saved_by_unchanged", "pages_success"}
+    numbers = {"cost_usd", "saved_by_rules", "saved_by_unchanged", "details"}
     assert {*numbers, "preview", "change_confidence", "checked_when"} <= set(published)
     assert published["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
     quarantined = materialized(second)[SHOP]
@@ -466,6 +470,22 @@ def test_a_source_behind_a_login_is_not_shown_as_materialized(installation: Inst
     assert dg.DagsterEventType.ASSET_OBSERVATION in events
 
 
+def test_a_dataset_that_is_not_published_is_not_shown_as_materialized() -> None:
+    quarantined = DatasetReport(
+        source_id=SHOP,
+        entity_type="course",
+        version=1,
+        read=8,
+        is_published=False,
+        metadata={"items": 8, "status": "quarantined"},
+        preview=[],
+    )
+
+    event = asset_event(dataset_event(quarantined))
+
+    assert isinstance(event, dg.AssetObservation)
+
+
 def test_a_finished_catalogue_is_materialized_again_and_says_that_nothing_waits(
     installation: Installation, web: FakeWeb
 ) -> None:
@@ -474,6 +494,7 @@ def test_a_finished_catalogue_is_materialized_again_and_says_that_nothing_waits(
     assert installation.run_job("ingest_catalog", tags={PARTITION: SHOP}).success
 
     pages_again = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
+    installation.run_job("complete_extractions")
     datasets_again = materialize("datasets", installation.instance, tags={PARTITION: SHOP})
 
     for result, asset in ((pages_again, "pages"), (datasets_again, "datasets")):

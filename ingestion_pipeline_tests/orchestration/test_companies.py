@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.companies.reports import MatchReport, histogram, listing_table, reason_table
+from ingestion_pipeline.companies.reports import MatchReport, histogram, listing_table
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.sources.source import Tier
@@ -23,6 +23,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
     Installation,
     check_results,
+    details,
     failure_message,
     materialized,
     run_job,
@@ -67,10 +68,11 @@ def test_a_company_in_a_file_is_polled_then_analysed_by_the_requested_job(
     assert installation.instance.get_dynamic_partitions("companies") == [ACME_COMPANY]
     company = materialized(result, "companies")[ACME_COMPANY]
     assert (company["outcome"], company["pages"], company["boards_found"]) == ("good", 3, 1)
-    assert (company["points_remote"], company["points_machine_learning"]) == (15, 10)
+    shown = details(company)
+    assert (shown["points for remote"], shown["points for machine learning"]) == (15, 10)
     assert company["technologies"]["languages"] == ["python", "go"]
     assert "high" in company["boards"]
-    assert company["facts_by_text"] >= 3
+    assert shown["facts by text"] >= 3
     assert (company["tier"], company["cost_usd"]) == ("D", 0)
     assert company["checked_when"].endswith(", as every source of its kind")
     assert check_results(result) == {"enough_data": True, "companies_fresh": True, "contract": True}
@@ -97,6 +99,7 @@ def test_an_unreachable_company_fails_its_single_run(installation: Installation,
     failed = installation.run_job("ingest_company", tags={PARTITION: ACME_COMPANY})
 
     assert "http_404" in failure_message(failed)
+    assert materialized(failed, "companies") == {}
 
 
 def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstance) -> None:
@@ -111,6 +114,7 @@ def test_thin_data_fail_a_check(installation: Installation, company_site: FakeWe
     result = installation.run_job("ingest_company", tags={PARTITION: ACME_COMPANY})
 
     assert check_results(result)["enough_data"] is False
+    assert materialized(result, "companies") == {}  # there is no fact to show
 
 
 def test_an_uncertain_board_is_approved_from_the_launchpad(installation: Installation, company_site: FakeWeb) -> None:
@@ -170,7 +174,7 @@ def test_a_poll_run_materializes_series_and_boards(installation: Installation, w
     assert result.success
     assert materialized(result, "chapters").keys() == {LIGHTHOUSE}
     (board,) = materialized(result, "job_listings").values()
-    assert (board["found"], board["new"], board["matched"]) == (2, 2, 0)
+    assert (board["found"], board["new"], details(board)["matched"]) == (2, 2, 0)
     assert board["not_evaluated_yet"] == 2
     assert "Engineer 1" in board["newest"]
     assert installation.instance.get_dynamic_partitions("job_boards") == [ACME]
@@ -223,9 +227,16 @@ def test_text_of_a_page_is_escaped_in_a_table(installation: Installation, web: F
     assert r"\<b\>x\<\/b\> \| \[y\]\(javascript\:z\)" in board["newest"]
 
 
-def test_an_empty_board_and_missing_reasons_have_a_text() -> None:
-    assert (listing_table([]), reason_table({})) == ("no jobs", "nothing was filtered")
-    assert reason_table({"age": 1, "a|b": 2}).splitlines()[2:] == [r"| a\|b | 2 |", "| age | 1 |"]
+def test_an_empty_board_has_a_text() -> None:
+    assert listing_table([]) == "no jobs"
+
+
+def test_a_board_that_was_always_empty_is_not_shown_as_materialized(installation: Installation, web: FakeWeb) -> None:
+    serve_jobs(web, [])
+
+    result = installation.run_job("ingest_job_board", tags={PARTITION: ACME_BOARD})
+
+    assert materialized(result, "job_listings") == {}
 
 
 @pytest.fixture
@@ -267,7 +278,7 @@ def test_the_sensor_requests_the_job_that_evaluates_waiting_listings(installatio
     metadata = materialized(result)[BOARD]
     counts = {name: metadata[name] for name in ("listings", "waiting", "filtered", "matched")}
     assert counts == {"listings": 2, "waiting": 0, "filtered": 1, "matched": 1}
-    assert metadata["filtered_by_seniority"] == 1
+    assert details(metadata)["filtered by seniority"] == 1
     assert metadata["scores"].startswith("![scores](data:image/png;base64,")
     assert requested_jobs(installation.tick_sensor("pending_work")) == []
 

@@ -319,7 +319,7 @@ def replay(installation: Installation, **config: object) -> dg.ExecuteInProcessR
 def numbers(result: dg.ExecuteInProcessResult) -> dict[str, object]:
     [event] = [event for event in result.all_events if event.is_successful_output]
     metadata = event.step_output_data.metadata
-    return {name: value.value for name, value in metadata.items() if name != "letters"}
+    return {name: value.value for name, value in metadata.items() if name != "dead_letters"}
 
 
 def audited_actions(installation: Installation) -> list[str]:

@@ -10,6 +10,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.demo.content import break_site, read_state, write_state
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.engine.system_spec import AssetEvent
 from ingestion_pipeline.orchestration.automation import run_failures
@@ -26,6 +27,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
     check_results,
     failure_message,
     materialized,
+    observed,
     run_job,
     source_file,
 )
@@ -177,6 +179,16 @@ def test_a_single_source_claimed_by_another_run_says_so_instead_of_its_old_outco
 
     assert "another run has it" in failure
     assert "first sync" not in failure
+
+
+def test_a_feed_that_was_always_empty_is_not_shown_as_materialized(installation: Installation, site: DemoSite) -> None:
+    installation.add_demo(SALT)
+    write_state(installation.home, break_site(read_state(installation.home)))
+
+    result = installation.run_job("ingest_series", tags={PARTITION: SALT})
+
+    assert materialized(result, "chapters") == {}
+    assert set(observed(result, "chapters")) == {SALT}
 
 
 def test_a_range_gives_one_event_per_key(installation: Installation, site: DemoSite) -> None:

@@ -188,7 +188,7 @@ def test_a_catalogue_is_crawled_manually_and_shows_numbers_and_a_screenshot(ui: 
     assert becomes_true(PATIENCE_SECONDS, lambda: ui.has_materialized(HARBOUR, asset="pages"))
 
     ui.open(f"/assets/pages?view=partitions&partition={HARBOUR}")
-    ui.expect_text("unchanged", "failed_resource", "p95_ms", "http://catalog.demo.test/courses/art-204")
+    ui.expect_text("unchanged", "failed: resource", "p95_ms", "http://catalog.demo.test/courses/art-204")
     ui.picture("catalogue")
     ui.page.get_by_text("Show Markdown").click()
     image = ui.page.get_by_role("dialog").get_by_role("img", name="screenshot")

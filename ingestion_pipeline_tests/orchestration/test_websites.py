@@ -20,6 +20,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
     PARTITION,
     Installation,
     check_results,
+    details,
     failure_message,
     materialized,
     run_job,
@@ -72,7 +73,7 @@ def test_a_website_in_a_file_is_analysed_by_the_requested_job(
     assert result.success
     assert installation.instance.get_dynamic_partitions("websites") == [ACME]
     business, prompts, visibility = (materialized(result, name)[ACME] for name in ASSETS)
-    assert (business["name"], business["business_confidence"]) == ("Acme Tools", 90)
+    assert (details(business, "business")["name"], business["business_confidence"]) == ("Acme Tools", 90)
     assert business["checked_when"] == "at the interval of HOT, as every source of its kind"
     assert (prompts["prompts"], prompts["by_templates"]) == (7, 7)
     assert (visibility["visibility"], visibility["visibility_one"], visibility["progress"]) == (1.0, 1.0, 100)
@@ -111,6 +112,7 @@ def test_an_unreachable_website_fails_its_single_run(
     failed = installation.run_job("ingest_website", tags={PARTITION: ACME})
 
     assert "404" in failure_message(failed)
+    assert [materialized(failed, asset) for asset in ASSETS] == [{}, {}, {}]
 
 
 def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstance) -> None:
@@ -173,6 +175,9 @@ def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
         [event] = result.get_asset_materialization_events()
         numbers = {name: value.value for name, value in event.materialization.metadata.items()}
         delay = numbers.pop("median_delay_seconds")
+        newest = numbers.pop("newest")
+        assert isinstance(newest, dg.TableMetadataValue)
+        assert [record.data["recipient"] for record in newest.records] == ["dead", "ann"]
         assert 60 <= float(str(delay)) < 120
         assert numbers == {
             "expanded": 2,
