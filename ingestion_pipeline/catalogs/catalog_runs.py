@@ -409,7 +409,7 @@ WORK = (
             WorkAsset(
                 name="pages",
                 description=(
-                    "The pages of a catalogue, one partition a source. Materializing starts an extraction now,"
+                    "The pages of each catalogue, a partition each. Materializing starts an extraction now,"
                     " or continues the running one, and crawls until it is done or the run's time is over."
                 ),
             ),
@@ -421,13 +421,14 @@ WORK = (
         name="read",
         kind="catalog",
         work=_read,
+        after_cancel=_still_running,
         assets=(
             WorkAsset(
                 name="datasets",
                 after="pages",
                 technologies=frozenset({"python", "sql"}),
                 description=(
-                    "The records of a catalogue, one partition a source. Each field has the span of the page"
+                    "The records of each catalogue, a partition each. Each field has the span of the page"
                     " that proves it. Materializing reads what is downloaded and not read yet, without a"
                     " request. Refreshed by the jobs `crawl_catalogs`, which the sensor `pending_work` starts, and"
                     " `complete_extractions`, which the sensor `extraction_completion` starts: it publishes them."

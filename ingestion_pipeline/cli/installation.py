@@ -110,6 +110,13 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What Dagster's processes print beside warnings: lines of runs, and that `dagster.yaml` of the working directory is not
 # the one in use (a new DAGSTER_HOME links to it).
 _NOISE = re.compile(rb" - dagster\S* - (\x1b\[\d+m)?(DEBUG|INFO)\b|Found a dagster instance configuration value")
+
+
+def is_noise(line: bytes) -> bool:
+    """Return whether a line that Dagster prints tells a user nothing."""
+    return _NOISE.search(line) is not None
+
+
 _STDERR = {subprocess.PIPE: subprocess.STDOUT, subprocess.DEVNULL: None}
 
 
@@ -150,7 +157,7 @@ def _serve(port: int, variables: Mapping[str, str]) -> int:
     with site, dagster:
         try:
             for line in dagster.stdout or ():
-                if not _NOISE.search(line):
+                if not is_noise(line):
                     echo(click.unstyle(line.decode(errors="replace").rstrip()), is_error=True)
             return dagster.wait()
         finally:

@@ -522,7 +522,7 @@ WORK = (
             WorkAsset(
                 name="companies",
                 description=(
-                    "Facts from a company's own pages, one partition a company. Materializing fetches its"
+                    "Facts from each company's own pages, a partition each. Materializing fetches its"
                     " pages now, whatever is stored, and discovers its job boards."
                 ),
             ),
@@ -544,7 +544,7 @@ WORK = (
                 after="job_listings",
                 technologies=frozenset({"python", "sql"}),
                 description=(
-                    "Which listings of a board fit the profile, one partition a board. Materializing"
+                    "The listings that fit the profile, a partition a board. Materializing"
                     " evaluates its waiting listings now, and again those evaluated by other rules."
                 ),
             ),

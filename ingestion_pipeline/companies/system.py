@@ -237,7 +237,7 @@ SYSTEM = SystemSpec(
             asset=PolledAsset(
                 name="job_listings",
                 description=(
-                    "The jobs a board lists, one partition a board. Materializing polls the board now, due or"
+                    "The jobs that each board lists, a partition each. Materializing polls the board now, due or"
                     " not. A posting that several boards list is one row."
                 ),
                 events=board_events,

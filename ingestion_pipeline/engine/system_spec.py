@@ -310,13 +310,15 @@ KEY = ContractRule(
 class Contract:
     """The rows of an export that an asset publishes, and the rules of their columns.
 
-    `written` selects the rows that a run wrote of these sources; without it they name no run.
+    `written` selects the rows that a run wrote of these sources; without it they name no run. The asset's page
+    lists the columns `first` before the others.
     """
 
     asset: str
     table: PublishedTable
     rules: Mapping[str, Sequence[ContractRule]] = field(default_factory=dict[str, Sequence[ContractRule]])
     written: Callable[[Sequence[str], str], Written] | None = None
+    first: tuple[str, ...] = ()
 
     @property
     def export(self) -> str:

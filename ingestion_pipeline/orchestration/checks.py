@@ -222,7 +222,7 @@ def column_schema(asset: str) -> dg.TableSchema:
             description=contract.describe(column.name),
             constraints=dg.TableColumnConstraints(unique=column.name == "id"),
         )
-        for column in contract.columns()
+        for column in sorted(contract.columns(), key=lambda column: column.name not in contract.first)
     ]
     return dg.TableSchema(columns=columns)
 

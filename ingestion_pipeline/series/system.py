@@ -195,6 +195,7 @@ _CONTRACT = Contract(
     table=_CHAPTER_SOURCES,
     rules={"chapter_id": [required("the chapter is gone; `ingest series` moves links")], "url": [ADDRESS]},
     written=written_by_polls(chapter_sources),
+    first=("number", "title"),
 )
 
 SYSTEM = SystemSpec(
@@ -207,7 +208,7 @@ SYSTEM = SystemSpec(
             asset=PolledAsset(
                 name="chapters",
                 description=(
-                    "The chapters a series source lists, one partition a source. Materializing polls the"
+                    "The chapters of each series source, a partition each. Materializing polls the"
                     " source now, due or not. Unchanged listings write nothing."
                 ),
                 events=chapter_events,

@@ -516,14 +516,18 @@ def test_a_cancelled_run_leaves_every_check_with_a_result(installation: Installa
     assert unevaluated_checks("pages", installation.instance) == set()
 
 
-def test_a_cancelled_run_says_how_to_cancel_its_extraction(installation: Installation, web: FakeWeb) -> None:
+@pytest.mark.parametrize(("job", "tags"), [("ingest_catalog", {PARTITION: SHOP}), ("crawl_catalogs", {})])
+def test_a_cancelled_run_says_how_to_cancel_its_extraction(
+    installation: Installation, web: FakeWeb, job: str, tags: dict[str, str]
+) -> None:
     async def stop(_: asyncio.StreamWriter) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     web.routes["/"] = stop
     installation.tick_sensor("new_sources")
+    installation.run_job("poll_warm")  # starts the extraction
 
-    result = installation.run_job("ingest_catalog", tags={PARTITION: SHOP})
+    result = installation.run_job(job, tags=tags)
 
     [row] = installation.rows("extractions")
     lines = [entry.user_message for entry in installation.instance.all_logs(result.run_id)]

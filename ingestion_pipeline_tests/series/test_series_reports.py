@@ -88,6 +88,7 @@ def test_a_report_of_a_source_that_was_never_polled_is_empty(harness: SeriesHarn
         latest_chapter=None,
         newest=[],
         delay_minutes=None,
+        has_chapters=False,
         **zero,
     )
 
