@@ -86,6 +86,7 @@ def assert_crashes_of_the_database_change_nothing(
             await_requests(scene, kind, size // 4)
             server.crash()
             server.start_again()
+            scene.store.engine.dispose()  # this process's own connections are gone, too
         broken = [child.result() for child in children]
 
         assert sum(broken) >= 1
