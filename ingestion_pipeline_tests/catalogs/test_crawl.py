@@ -49,7 +49,7 @@ def test_a_catalog_is_crawled_from_its_root_to_its_detail_pages(live: LiveCatalo
     [extraction] = live.rows(extractions)
     assert (extraction.status, extraction.page_count) == ("COMPLETE", 6)
     source = live.source_row()
-    assert source.last_outcome == f"extraction {extraction.id}: 6 pages, 6 new, 0 failed"
+    assert source.last_outcome == f"extraction {extraction.id}: 6 pages, 6 new, 0 failed; version 1 is quarantined"
     assert source.last_success_at is not None
 
 
