@@ -515,8 +515,13 @@ def interrupt_workers(scene: Scene, kind: str, *, kills: int, seed: int) -> int:
         while killed < kills and _await_progress(scene, kind, choose):
             index = choose.randrange(WORKERS)
             if suspended is None:
+                try:
+                    stop_outside_a_transaction(children[index], scene.store)
+                except ProcessLookupError:  # it found nothing to claim beside the other one, and ended
+                    children[index].result()
+                    children[index] = _worker(scene, kind, killed)
+                    continue
                 suspended = children[index]
-                stop_outside_a_transaction(suspended, scene.store)
                 scene.in_flight = len(scene.rows(model_calls, status="reserved"))
             else:
                 children[index].kill()
