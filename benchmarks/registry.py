@@ -81,7 +81,7 @@ ALL = (
     Benchmark(
         name="polling",
         full=delays.measure,
-        quick=partial(delays.measure, sizes=delays.Sizes(sources=2, days=60)),
+        quick=partial(delays.measure, sizes=delays.Sizes(sources=2, days=60, documents=5, document_days=180)),
         databases=(SQLITE,),
         quick_databases=(SQLITE,),
     ),

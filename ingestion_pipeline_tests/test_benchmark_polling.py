@@ -1,20 +1,21 @@
-"""The bound of the polling benchmark: to know every change beforehand."""
+"""What the benchmarks compare: histories and rules of polling, stored chapters, scale."""
 
-from collections.abc import Iterator, Sequence
+import json
 from contextlib import closing
-from itertools import combinations
 from pathlib import Path
 from shutil import copy
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sqlalchemy import func, inspect, select
 
 from benchmarks import history, scale
 from benchmarks.database import Database
 from benchmarks.figure import Meter
-from benchmarks.polling.bound import least_delay
+from benchmarks.polling.comparison import compare
+from benchmarks.polling.families import DAY, START, WEEK, History, recorded_documents, synthetic
+from benchmarks.polling.replay import replay
+from benchmarks.polling.rules import Every
+from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources
@@ -22,52 +23,38 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 
 pytestmark = pytest.mark.both_databases
 
-Changes = list[float]
+
+def test_a_known_process_leads_to_fewer_delays_than_a_known_rate() -> None:
+    histories = synthetic("office", count=2, days=40)
+
+    result = compare(histories, days=40, settings=load_settings({}), rules=("rates known", "process known"), near=0.1)
+
+    assert result["process known"].mean < result["rates known"].mean / 1.5
 
 
-def polling_schedules(changes: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """Yield requests and delay of every schedule that polls after some changes and after the last."""
-    *before, last = sorted(changes)
-    for count in range(len(before) + 1):
-        for chosen in combinations(before, count):
-            polls = [*chosen, last]
-            yield len(polls), sum(min(poll for poll in polls if poll >= at) - at for at in changes)
+def test_only_the_scored_part_of_a_history_counts() -> None:
+    every_day = History([START + (number + 0.5) * DAY for number in range(100)], states_dates=False)
+
+    result = replay([every_day], lambda _: Every(DAY), days=100)
+
+    assert (result.requests, len(result.delays)) == (70, 69)
+    assert result.mean == DAY / 2
 
 
-def best_delay(sources: Sequence[Changes], requests: int) -> float:
-    """The least sum of delays over all ways, by trying them."""
-    best = {0: 0.0}
-    for changes in sources:
-        after: dict[int, float] = {}
-        for spent, delay in best.items():
-            for more, late in polling_schedules(changes):
-                total = spent + more
-                after[total] = min(after.get(total, float("inf")), delay + late)
-        best = after
-    return min(delay for spent, delay in best.items() if spent <= requests)
+def test_a_history_is_moved_by_whole_weeks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tuesday = 1_600_758_000
+    (tmp_path / "change_histories").mkdir()
+    documents = {f"document {number}": [tuesday + day * 86_400 for day in range(8)] for number in range(9)}
+    (tmp_path / "change_histories" / "some.json").write_text(json.dumps(documents))
+    monkeypatch.setenv("INGESTION_SAMPLES", str(tmp_path))
 
+    halves = [recorded_documents(half=half) for half in (0, 1)]
 
-moments = st.lists(st.integers(0, 500).map(float), min_size=1, max_size=5)
-
-
-@pytest.mark.slow
-@given(sources=st.lists(moments, min_size=1, max_size=3), data=st.data())
-def test_no_schedule_is_less_late_than_the_one_that_knows_every_change(
-    sources: list[Changes], data: st.DataObject
-) -> None:
-    total = sum(map(len, sources))
-    requests = data.draw(st.integers(len(sources), total))
-
-    bound = least_delay(sources, requests=requests) * total
-    assert bound == pytest.approx(best_delay(sources, requests), abs=1e-3)
-
-
-def test_with_a_request_for_each_change_nothing_is_late() -> None:
-    assert least_delay([[0, 10, 40], [7]], requests=4) == 0
-    assert least_delay([[0, 10, 40], [7]], requests=3) == pytest.approx(10 / 4)
-    assert least_delay([[0, 10, 40], [], [7]], requests=2) == pytest.approx(70 / 4)
-    with pytest.raises(ValueError, match="2 sources changed; 1 requests"):
-        least_delay([[0, 10], [7]], requests=1)
+    assert [len(half) for half in halves] not in ([0, 9], [9, 0])
+    assert sum(map(len, halves)) == 9
+    for document in halves[0] + halves[1]:
+        assert START <= document.start < START + WEEK
+        assert (document.changes[0] - tuesday) % WEEK == 0
 
 
 @pytest.mark.slow

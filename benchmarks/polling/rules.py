@@ -1,30 +1,29 @@
-"""The rules that are compared. Ours and the tiers are the product's own functions, not a copy."""
+"""The compared rules. Ours and the tiers are the product's own functions, not a copy."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from random import Random
+from math import sqrt
 from statistics import median
 from typing import Any, Protocol
 
-from benchmarks.polling.families import DAY
+from benchmarks.polling.families import DAY, History
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with_changes
-from ingestion_pipeline.sources.scheduling.tiers import SchedulingInputs, after_success, prior_rate
+from ingestion_pipeline.sources.scheduling.simulation import SimulatedSource
+from ingestion_pipeline.sources.scheduling.tiers import prior_rate
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 
 class Rule(Protocol):
-    """When a source is looked at next; one for each source, it remembers what it was told."""
+    """When a source is checked next; one for each source, with what it learned."""
 
     def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """After a poll at `now` that found changes; `since` is when the one before was."""
+        """Return the time of the next poll, after one at `now` that found changes; the last was at `since`."""
         ...
 
 
 def a_source(begun: float) -> Source:
-    """A series that finds its own tier."""
+    """Return a series that finds its own tier."""
     values: dict[str, Any] = dict.fromkeys(Source.__dataclass_fields__) | {
         "id": "series:replayed",
         "kind": Kind.SERIES,
@@ -37,63 +36,71 @@ def a_source(begun: float) -> Source:
     return Source(**values)
 
 
-class Product:
-    """The product's rule: by tiers alone, or with a change_model that is learned and a price.
-
-    With a change_model that is `known` it knows the future: the best that this rule could do.
-    """
-
-    def __init__(
-        self, settings: Settings, begun: float, price: float | None = None, known: ChangeModel | None = None
-    ) -> None:
-        self._settings, self._price = settings, price
-        self._source = a_source(begun)
-        self._last_new = self._source.created_at
-        self._rhythm, self._learns = known or ChangeModel(), known is None
-        self._prior_rate = prior_rate(Kind.SERIES)
-        self._random = Random(7)
-
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """As the poll's success decides it."""
-        at = datetime.fromtimestamp(now, UTC)
-        if found:
-            self._last_new = at
-        habits = None if self._price is None else self._habits(found, since, now)
-        standing = after_success(
-            self._source,
-            last_new_at=self._last_new,
-            now=at,
-            settings=self._settings,
-            random=self._random,
-            inputs=habits,
-        )
-        return standing.next_check_at.timestamp()
-
-    def _habits(self, found: Sequence[float], since: float, now: float) -> SchedulingInputs:
-        if found and self._learns:
-            changes = [(since, now)] if found[0] == now else [(one, one) for one in found]
-            self._rhythm = with_changes(self._rhythm, changes)
-        elif found:
-            self._rhythm = replace(self._rhythm, last_at=found[-1])
-        return SchedulingInputs(change_model=self._rhythm, request_cost=self._price or 0.0, prior_rate=self._prior_rate)
+def product(settings: Settings, begun: float, request_cost: float | None = None) -> SimulatedSource:
+    """Return the product's rule: by tiers alone, or with a change model that it learns and a request cost."""
+    return SimulatedSource(a_source(begun), settings, prior_rate=prior_rate(Kind.SERIES), request_cost=request_cost)
 
 
 class Every:
-    """A constant interval, whatever happens."""
+    """A constant interval."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
 
     def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """Whatever was found."""
+        """Return the end of the interval."""
         del found, since
         return now + self._interval
+
+
+class RateOnly:
+    """The rate of change with a gamma prior, and the root law: what any model must beat."""
+
+    def __init__(self, request_cost: float, begun: float) -> None:
+        self._cost, self._last = request_cost, begun
+        self._changes, self._seconds = 0.5, 0.5 / prior_rate(Kind.SERIES)
+
+    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
+        """Return when the expected delay is worth a request at the learned rate."""
+        del since
+        for at in found:
+            self._changes, self._seconds, self._last = self._changes + 1, self._seconds + at - self._last, at
+        rate = self._changes / (self._seconds + now - self._last)
+        return now + min(max(sqrt(2 * self._cost / rate), LEAST), MOST)
+
+
+LEAST, MOST = 300.0, 2 * DAY  # the bounds of the product's intervals
+STEP = 300.0
+
+
+class KnownProcess:
+    """The optimum of a rule that knows the process of a generated source, though not its next change."""
+
+    def __init__(self, request_cost: float, history: History) -> None:
+        self._cost, self._history = request_cost, history
+        self._found: list[float] = []
+
+    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
+        """Return when as many changes are expected to wait as are optimal at the known rate."""
+        if found:
+            self._found += [at for at in self._history.changes if since < at <= now]
+        assert self._history.rate is not None
+        at, expected = now, 0.0
+        while at < now + MOST:
+            span = STEP - at % STEP
+            rate = self._history.rate(at + span / 2, self._found)
+            worth_a_check = sqrt(2 * self._cost * rate)
+            if expected + rate * span >= worth_a_check:
+                at += max(worth_a_check - expected, 0.0) / rate
+                break
+            expected, at = expected + rate * span, at + span
+        return max(at, now + LEAST)
 
 
 class Mihon:
     """The median gap in days of the last releases, 1 to 28, doubled after ten missed cycles.
 
-    Times `scale`, to meet the budget: as it stands it asks about once a release.
+    Times `scale`, to meet the budget: without it there is about one request a release.
     """
 
     def __init__(self, scale: float, begun: float) -> None:
@@ -102,7 +109,7 @@ class Mihon:
         self._days = 7.0
 
     def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """By the dates of releases, where they are told; else by when they were found."""
+        """Return the next poll by the dates of releases, or by when they were found without dates."""
         del since
         if found:
             self._dates = [*self._dates, *found][-50:]

@@ -65,6 +65,7 @@ COMMANDS = {
     "run": "run",
     "series": "series",
     "settings": "settings",
+    "simulate": "simulate",
     "sources": "sources",
     "status": "status",
     "try": "first_look:try_",

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import sqrt
+from random import Random
 from typing import Any
 
 import pytest
@@ -78,16 +79,53 @@ def test_a_change_between_two_polls_is_spread_over_every_possible_hour() -> None
 
 def test_day_and_hour_are_learned_after_some_weeks_and_not_before() -> None:
     week = regular_model(WEEK).week
-    assert week is not None
     assert week[hour_of_week(START)] == max(week)
     assert week[hour_of_week(START)] > 20
-    assert model_of(0, WEEK).week is None or max(model_of(0, WEEK).week or ()) < max(week)
+    assert max(model_of(0, WEEK).week) < max(week)
+    assert outlook_of(regular_model(WEEK), age=0).week_share > 0.9
 
 
 def test_an_irregular_source_has_no_weekly_profile() -> None:
     irregular = model_of(*(number * 61 * HOUR + number * number * 977 for number in range(30)))
 
-    assert irregular.week is None
+    assert outlook_of(irregular, age=0).week_share < 0.01
+
+
+def test_of_working_hours_the_nights_get_few_checks() -> None:
+    """Eight hours on five days, at a random moment: a quarter of the week must not leave a third to the rest."""
+    random, moments = Random(7), list[float]()
+    for day in range(60):
+        if (NOON + timedelta(days=day)).weekday() < 5:
+            moments += sorted(day * DAY + random.uniform(-3, 5) * HOUR for _ in range(2))
+    change_model, at, checks = model_of(*moments), START + moments[-1], list[float]()
+
+    end = at + WEEK
+    while at < end:
+        ahead = outlook(change_model, now=at, since=START, prior_rate=PRIOR)
+        at = next_check(ahead, now=at, request_cost=REQUEST_COST, least=60, most=DAY).at
+        checks.append(at)
+        change_model = replace(change_model, last_at=at)  # as if the source were as lively as ever
+
+    outside = [at for at in checks if not (hour_of_week(at) < 120 and 9 <= hour_of_week(at) % 24 < 17)]
+    assert len(outside) < len(checks) / 3
+
+
+def test_a_pattern_that_has_predicted_nothing_does_not_count() -> None:
+    """Changes at random moments: their days and hours are uneven by chance, and expected nothing."""
+    random, at, moments = Random(7), 0.0, list[float]()
+    for _ in range(60):
+        at += random.expovariate(1 / DAY)
+        moments.append(at)
+
+    assert outlook_of(model_of(*moments), age=0).week_share < 0.05
+
+
+def test_a_source_that_is_silent_for_much_longer_than_ever_is_expected_to_be_silenced() -> None:
+    daily = regular_model(DAY, 40)
+    rates = [sum(outlook_of(daily, age=age * DAY).even) for age in (2, 4, 10, 30)]
+
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < rates[0] / 5
 
 
 def test_the_wait_grows_the_longer_a_source_does_not_change() -> None:
@@ -101,7 +139,7 @@ def test_the_wait_grows_the_longer_a_source_does_not_change() -> None:
 def test_a_late_release_is_checked_for_more_often_than_on_average() -> None:
     change_model = regular_model(WEEK)
 
-    assert wait_of(change_model, age=WEEK + DAY) < wait_of(change_model, age=3 * DAY) / 2
+    assert wait_of(change_model, age=WEEK + DAY) < wait_of(change_model, age=3 * DAY) * 3 / 4
 
 
 def test_a_weekly_source_is_checked_rarely_before_its_release_and_often_at_its_hour() -> None:
@@ -113,7 +151,9 @@ def test_a_weekly_source_is_checked_rarely_before_its_release_and_often_at_its_h
 
 @pytest.mark.parametrize("rate", [1 / HOUR, 1 / DAY, 1 / WEEK])
 def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_request_cost_by_the_rate(rate: float) -> None:
-    ahead = Outlook(last_at=0.0, per_bin=(rate,) * 19, rate=rate, week=None, quiet_from=0)
+    ahead = Outlook(
+        last_at=0.0, even=(rate,) * 19, weekly=(0.0,) * 19, rate=rate, week=(1.0,) * 168, week_share=0, quiet_from=0
+    )
 
     check = next_check(ahead, now=HOUR, request_cost=REQUEST_COST, least=1, most=WEEK)
 
@@ -141,12 +181,14 @@ def test_a_stored_change_model_is_small_and_survives_serialization(gaps: list[fl
     text = json.dumps(change_model.to_json())
 
     restored = change_model_from_json(json.loads(text))
-    assert len(text) < 450
+    assert len(text) < 400
     assert restored.changes == pytest.approx(change_model.changes, abs=0.1)
     assert restored.last_at == pytest.approx(change_model.last_at, abs=1)
 
 
-@pytest.mark.parametrize("stored", [None, {}, {"last": 1, "gaps": [1], "days": [], "hours": []}])
+@pytest.mark.parametrize(
+    "stored", [None, {}, {"last": 1, "gaps": [1], "days": [], "hours": []}, {"gaps": "1", "scores": ""}]
+)
 def test_a_missing_or_unknown_stored_model_is_an_empty_model(stored: dict[str, object] | None) -> None:
     assert change_model_from_json(stored) == ChangeModel()
 

@@ -21,7 +21,7 @@ from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, with
 from ingestion_pipeline.sources.scheduling.tiers import (
     PollingBudget,
     SchedulingInputs,
-    adjusted_request_cost,
+    Spending,
     after_strike,
     after_success,
     current_budget,
@@ -336,34 +336,66 @@ def test_no_family_is_detected_later_than_by_tiers_at_the_same_cost(family: str)
     assert result["ours"].mean <= 1.05 * result["tiers"].mean
 
 
-@pytest.mark.parametrize(("planned", "direction"), [(200.0, 1), (100.0, 0), (50.0, -1), (0.0, 0)], ids=str)
+@pytest.mark.parametrize(("planned", "direction"), [(200.0, 1), (100.0, 0), (50.0, -1)], ids=str)
 def test_the_request_cost_follows_the_planned_checks(planned: float, direction: int) -> None:
-    cost = adjusted_request_cost(10.0, planned=planned, budget=100.0, sources=10, elapsed=HOUR)
+    cost = Spending().after(HOUR, promised=100.0, planned=planned, cost=10.0).request_cost()
 
-    assert (cost > 10) - (cost < 10) == direction
+    assert (cost > 10.1) - (cost < 9.9) == direction
 
 
-def test_the_request_cost_adjusts_fully_once_every_source_was_planned_again() -> None:
+def test_the_request_cost_is_right_at_once_for_planned_checks_that_stay() -> None:
     """Checks follow the root of the cost: a tenth too many of them is a fifth of the cost."""
-    cost = adjusted_request_cost(10.0, planned=110.0, budget=100.0, sources=10, elapsed=DAY)
+    cost = Spending().after(5 * MINUTE, promised=100.0, planned=110.0, cost=10.0).request_cost()
 
-    assert cost == pytest.approx(12.1)
+    assert cost == pytest.approx(12.1, rel=0.01)
+
+
+def test_a_source_that_turns_hot_does_not_move_the_cost_for_the_others() -> None:
+    """A sum of the moment would be twenty times as much, and the cost four hundred times lower."""
+    quiet = Spending(promised=5.0, effort=5.0 * 10**0.5, days=30.0)
+
+    after_a_day = quiet.after(DAY, promised=5.0 + 90 / 5, planned=5.0, cost=10.0)
+
+    assert 0.6 * 10 < after_a_day.request_cost() < 10
+
+
+def test_checks_that_were_promised_and_not_planned_are_made_later() -> None:
+    """Half of them in the first month; their cost is then lower until all are made."""
+    spending, cost = Spending(), 40.0
+    for _ in range(30):
+        spending = spending.after(DAY, promised=10.0, planned=5.0, cost=cost)
+    made = 30 * 5.0
+    for _ in range(90):
+        cost = spending.request_cost()
+        planned = 5.0 * (40.0 / cost) ** 0.5
+        spending, made = spending.after(DAY, promised=10.0, planned=planned, cost=cost), made + planned
+
+    assert made == pytest.approx(120 * 10.0, rel=0.02)
 
 
 def test_the_request_cost_converges_to_the_budget() -> None:
     """Each source is planned by the request cost, and again only when it is checked."""
-    rates, cost, wait = ([1 / (number * 86_400) for number in range(1, 41)], 500.0, list[float]())
-    due = [0.0] * len(rates)
-    wait = [86_400.0] * len(rates)
-    for minute in range(0, 30 * 24 * 60, 30):
+    rates, cost, spending = [1 / (number * 86_400) for number in range(1, 41)], 500.0, Spending()
+    due, wait = [0.0] * len(rates), [86_400.0] * len(rates)
+    for minute in range(0, 60 * 24 * 60, 30):
         for number, rate in enumerate(rates):
             if due[number] <= minute * 60:
                 wait[number] = (2 * cost / rate) ** 0.5
                 due[number] = minute * 60 + wait[number]
         planned = sum(86_400 / number for number in wait)
-        cost = adjusted_request_cost(cost, planned=planned, budget=800.0, sources=len(rates), elapsed=HOUR / 2)
+        spending = spending.after(HOUR / 2, promised=800.0 / 40, planned=planned / 40, cost=cost)
+        cost = spending.request_cost()
 
     assert sum(86_400 / number for number in wait) == pytest.approx(800, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_small_installation_makes_the_requests_that_its_tiers_promise(count: int) -> None:
+    histories = synthetic("office", count=count, days=120, seed=11)
+    result = compare(histories, days=120, settings=DEFAULTS, rules=("installation",))
+
+    assert result["installation"].requests == pytest.approx(result["tiers"].requests, rel=0.05)
 
 
 @pytest.mark.parametrize(

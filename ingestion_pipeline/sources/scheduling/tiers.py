@@ -14,7 +14,7 @@ somebody enables it. A rate limit is never a strike and is not handled here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from math import sqrt
 from random import Random
@@ -55,8 +55,11 @@ def save_measurements(connection: Connection, values: Mapping[str, float], *, no
 # Expected days between two changes of a source without a history, by kind.
 PRIOR_DAYS = {Kind.SERIES: 7, Kind.JOB_BOARD: 2, Kind.CATALOG: 30, Kind.WEBSITE: 30, Kind.COMPANY: 90}
 OTHER_PRIOR_DAYS = 7  # of kinds of other packages
-PLANS_PER_STEP = 4.0  # a cost adjusts fully in the time in which all checks are planned again
-LARGEST_STEP = 2.0
+ONE_DAY = timedelta(days=1)
+MAINTAINED_EVERY = timedelta(minutes=5)
+AVERAGED_DAYS = 90.0  # longer than bulk uploads and quiet months, which a cost must not follow
+REPAID_DAYS = 30.0  # in which checks promised and not made, or made and not promised, are settled
+MOST_REPAID = 0.25  # share of the checks a day that this adds or takes at most: an outage is not made up for
 ENOUGH = 20  # estimates of a platform that suffice for a prior
 
 
@@ -70,6 +73,10 @@ class PollingBudget:
     def request_cost(self, kind: Kind) -> float:
         """Return the seconds of expected delay that justify one request."""
         return self.values.get(f"request_cost:{kind.value}") or initial_request_cost(kind, self.settings)
+
+    def spending(self, kind: Kind) -> "Spending":
+        """Return what was promised and planned so far."""
+        return Spending(**{name: self.values.get(f"{name}:{kind.value}", 0.0) for name in _SPENDING})
 
     def prior_rate(self, kind: Kind, platform: str | None) -> float:
         """Return changes a second of a new source: its platform's rate, else its kind's."""
@@ -93,14 +100,38 @@ def initial_request_cost(kind: Kind, settings: Settings) -> float:
     return prior_rate(kind) * hot * warm / 2
 
 
-def adjusted_request_cost(cost: float, *, planned: float, budget: float, sources: int, elapsed: timedelta) -> float:
-    """Return the cost moved one step towards where planned checks a day meet the budget."""
-    if planned <= 0 or budget <= 0:
-        return cost
-    mean_wait = sources / planned * DAY
-    part = min(elapsed.total_seconds() / (PLANS_PER_STEP * mean_wait), 1.0)
-    step = (planned / budget) ** (2 * part)
-    return cost * min(max(step, 1 / LARGEST_STEP), LARGEST_STEP)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What the tiers promised and the sources planned, a source and day on average; and the difference so far.
+
+    `effort` is planned checks times the root of the request cost: the checks that a cost of 1 would
+    lead to. It stays the same when the cost changes, so the cost follows without trial and error.
+    """
+
+    promised: float = 0.0
+    effort: float = 0.0
+    owed: float = 0.0  # checks a source: promised and not planned so far
+    days: float = 0.0  # that the averages cover
+
+    def after(self, elapsed: timedelta, *, promised: float, planned: float, cost: float) -> "Spending":
+        """Return the averages with a further time, in which so much was promised and planned."""
+        days = elapsed / ONE_DAY
+        covered = min(self.days + days, AVERAGED_DAYS)
+        share = days / covered if covered else 1.0
+        return Spending(
+            promised=self.promised + share * (promised - self.promised),
+            effort=self.effort + share * (planned * sqrt(cost) - self.effort),
+            owed=self.owed + days * (promised - planned),
+            days=covered,
+        )
+
+    def request_cost(self) -> float:
+        """Return the cost at which the usual effort makes the checks promised, and those owed in time."""
+        owed = min(max(self.owed / REPAID_DAYS, -MOST_REPAID * self.promised), MOST_REPAID * self.promised)
+        return (self.effort / (self.promised + owed)) ** 2
+
+
+_SPENDING = tuple(field.name for field in fields(Spending))
 
 
 def adjust_request_costs(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -118,21 +149,18 @@ def _request_costs(connection: Connection, settings: Settings, now: datetime) ->
     )
     by_kind: dict[Kind, tuple[int, float, float]] = {}
     for kind, tier, count, planned in connection.execute(query):
-        budget = count * DAY / settings.interval_seconds(kind, tier)
+        promised = count * DAY / settings.interval_seconds(kind, tier) * settings.polling.budget_share
         before = by_kind.get(Kind(kind), (0, 0.0, 0.0))
-        by_kind[Kind(kind)] = before[0] + count, before[1] + planned, before[2] + budget
-    moments = _last_times(connection)
-    current = current_budget(connection, settings)
-    return {
-        f"request_cost:{kind.value}": adjusted_request_cost(
-            current.request_cost(kind),
-            planned=planned,
-            budget=budget * settings.polling.budget_share,
-            sources=count,
-            elapsed=now - moments.get(f"request_cost:{kind.value}", now - timedelta(minutes=5)),
-        )
-        for kind, (count, planned, budget) in by_kind.items()
-    }
+        by_kind[Kind(kind)] = before[0] + count, before[1] + planned, before[2] + promised
+    moments, current = _last_times(connection), current_budget(connection, settings)
+    values: dict[str, float] = {}
+    for kind, (count, planned, promised) in by_kind.items():
+        elapsed = min(now - moments.get(f"request_cost:{kind.value}", now - MAINTAINED_EVERY), ONE_DAY)
+        cost = current.request_cost(kind)
+        spending = current.spending(kind).after(elapsed, promised=promised / count, planned=planned / count, cost=cost)
+        values |= {f"{name}:{kind.value}": value for name, value in asdict(spending).items()}
+        values[f"request_cost:{kind.value}"] = spending.request_cost() if spending.effort > 0 else cost
+    return values
 
 
 def _last_times(connection: Connection) -> dict[str, datetime]:
@@ -377,7 +405,7 @@ def explain_next_check(
     if not model.changes:
         parts.append(f"as of others like it, for no two of its own are known in {_span(age)}")
         return _with_request_cost(parts, source, budget)
-    if likely := _likely(model):
+    if likely := _likely(ahead):
         parts.append(f"mostly {likely} UTC")
     if age > ahead.quiet_from:
         parts.append(f"silent for {_span(age)}, longer than ever: checked less and less")
@@ -399,10 +427,10 @@ def _why_not(source: Source, budget: PollingBudget) -> str:
     return "until a few changes of it are known"
 
 
-def _likely(model: ChangeModel) -> str:
-    week = model.week
-    if week is None:
+def _likely(ahead: Outlook) -> str:
+    if ahead.week_share < 1 / 2:
         return ""
+    week = ahead.week
     days = [sum(week[24 * index : 24 * index + 24]) / 24 for index in range(7)]
     hours = [sum(week[index::24]) / 7 for index in range(24)]
     named = [DAYS[index] for index, weight in enumerate(days) if weight >= LIKELY]
