@@ -1,1 +1,1 @@
-"""How late changes are found, by whose rule, at equal requests: a replay of histories."""
+"""How late changes are detected, by whose rule, at equal requests: a replay of histories."""

@@ -37,7 +37,7 @@ class History:
 def poisson(random: Random, days: float) -> tuple[Changes, Rate]:
     """Draw changes without any memory, from three a day to one in three weeks."""
     rate = 3 * 63 ** -random.random() / DAY
-    return _arrivals(random, days, rate), lambda _at, _found: rate
+    return _arrivals(random, days, rate), lambda _at, _detected: rate
 
 
 def weekly(random: Random, days: float) -> tuple[Changes, Rate]:
@@ -49,18 +49,18 @@ def weekly(random: Random, days: float) -> tuple[Changes, Rate]:
         if random.random() > 0.1
     )
     first = START + day * DAY + hour * HOUR
-    return changes, lambda at, found: _weekly_rate(at, found, first, spread * HOUR)
+    return changes, lambda at, detected: _weekly_rate(at, detected, first, spread * HOUR)
 
 
 def _late(random: Random) -> float:
     return random.uniform(0, 2 * DAY) if random.random() < 0.1 else 0.0
 
 
-def _weekly_rate(at: float, found: Sequence[float], first: float, spread: float) -> float:
+def _weekly_rate(at: float, detected: Sequence[float], first: float, spread: float) -> float:
     """Return the hazard of this week's release, which nine in ten weeks have and one in ten of those late."""
     margin = 4 * spread
     slot = first + (at - first + margin) // WEEK * WEEK
-    if any(change >= slot - margin for change in found[-2:]):
+    if any(change >= slot - margin for change in detected[-2:]):
         return FLOOR
     offset = at - slot
     density = 0.81 * exp(-((offset / spread) ** 2) / 2) / (spread * sqrt(2 * 3.14159265))
@@ -86,19 +86,19 @@ def bursty(random: Random, days: float) -> tuple[Changes, Rate]:
         for _ in range(random.randint(FEWEST_IN_BURST, MOST_IN_BURST)):
             changes.append(at)
             at += random.expovariate(1 / BURST_GAP)
-    return sorted(changes), lambda at, found: rate + _burst_rate(at, found)
+    return sorted(changes), lambda at, detected: rate + _burst_rate(at, detected)
 
 
-def _burst_rate(at: float, found: Sequence[float]) -> float:
+def _burst_rate(at: float, detected: Sequence[float]) -> float:
     """Return the hazard of one more change of the burst, by its size and its age."""
-    if not found or at - found[-1] > DAY:
+    if not detected or at - detected[-1] > DAY:
         return 0.0
     size = 1
-    while size < len(found) and size < MOST_IN_BURST and found[-size] - found[-size - 1] < 8 * BURST_GAP:
+    while size < len(detected) and size < MOST_IN_BURST and detected[-size] - detected[-size - 1] < 8 * BURST_GAP:
         size += 1
     left = MOST_IN_BURST - size
     more = 1.0 if size < FEWEST_IN_BURST else left / (left + 1)
-    survived = more * exp(-(at - found[-1]) / BURST_GAP)
+    survived = more * exp(-(at - detected[-1]) / BURST_GAP)
     return survived / (survived + 1 - more + 1e-12) / BURST_GAP
 
 
@@ -109,7 +109,7 @@ def dying(random: Random, days: float) -> tuple[Changes, Rate]:
     """
     end = START + random.uniform(0.2, 0.9) * days * DAY
     alive, rate = random.choice((poisson, weekly, bursty))(random, days)
-    return [at for at in alive if at < end], lambda at, found: rate(at, found) if at < end else FLOOR
+    return [at for at in alive if at < end], lambda at, detected: rate(at, detected) if at < end else FLOOR
 
 
 SEASON, PAUSED = 90, 130  # days from the start of a season
@@ -123,7 +123,7 @@ def seasonal(random: Random, days: float) -> tuple[Changes, Rate]:
     def is_on(at: float) -> bool:
         return ((at - START) / DAY + phase) % PAUSED < SEASON
 
-    return [at for at in changes if is_on(at)], lambda at, found: rate(at, found) if is_on(at) else FLOOR
+    return [at for at in changes if is_on(at)], lambda at, detected: rate(at, detected) if is_on(at) else FLOOR
 
 
 def office(random: Random, days: float) -> tuple[Changes, Rate]:
@@ -132,7 +132,7 @@ def office(random: Random, days: float) -> tuple[Changes, Rate]:
     zone = random.choice((-8, -5, 0, 1, 8))
     drawn = _arrivals(random, days, rate)
     changes = [at for at in drawn if _is_at_work(at + zone * HOUR)]
-    return changes, lambda at, _found: rate if _is_at_work(at + zone * HOUR) else FLOOR
+    return changes, lambda at, _detected: rate if _is_at_work(at + zone * HOUR) else FLOOR
 
 
 def _is_at_work(at: float) -> bool:

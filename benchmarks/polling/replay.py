@@ -35,9 +35,9 @@ class _Replay:
         if now >= self._counted_from:
             result.requests += 1
             result.delays += [now - at for at in new if at >= self._counted_from]
-        found = new if self._history.states_dates or not new else [now]
+        detected = new if self._history.states_dates or not new else [now]
         since, self._since = self._since, now
-        return self.rule.next(found, since=since, now=now)
+        return self.rule.next(detected, since=since, now=now)
 
 
 def replay(histories: Sequence[History], make: MakeRule, *, days: float) -> Replayed:

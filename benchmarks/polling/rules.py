@@ -17,8 +17,8 @@ from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 class Rule(Protocol):
     """When a source is checked next; one for each source, with what it learned."""
 
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """Return the time of the next poll, after one at `now` that found changes; the last was at `since`."""
+    def next(self, detected: Sequence[float], *, since: float, now: float) -> float:
+        """Return the time of the next poll, after one at `now` that detected changes; the last was at `since`."""
         ...
 
 
@@ -47,9 +47,9 @@ class Every:
     def __init__(self, interval: float) -> None:
         self._interval = interval
 
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
+    def next(self, detected: Sequence[float], *, since: float, now: float) -> float:
         """Return the end of the interval."""
-        del found, since
+        del detected, since
         return now + self._interval
 
 
@@ -60,10 +60,10 @@ class RateOnly:
         self._cost, self._last = request_cost, begun
         self._changes, self._seconds = 0.5, 0.5 / prior_rate(Kind.SERIES)
 
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
+    def next(self, detected: Sequence[float], *, since: float, now: float) -> float:
         """Return when the expected delay is worth a request at the learned rate."""
         del since
-        for at in found:
+        for at in detected:
             self._changes, self._seconds, self._last = self._changes + 1, self._seconds + at - self._last, at
         rate = self._changes / (self._seconds + now - self._last)
         return now + min(max(sqrt(2 * self._cost / rate), LEAST), MOST)
@@ -78,17 +78,17 @@ class KnownProcess:
 
     def __init__(self, request_cost: float, history: History) -> None:
         self._cost, self._history = request_cost, history
-        self._found: list[float] = []
+        self._detected: list[float] = []
 
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
+    def next(self, detected: Sequence[float], *, since: float, now: float) -> float:
         """Return when as many changes are expected to wait as are optimal at the known rate."""
-        if found:
-            self._found += [at for at in self._history.changes if since < at <= now]
+        if detected:
+            self._detected += [at for at in self._history.changes if since < at <= now]
         assert self._history.rate is not None
         at, expected = now, 0.0
         while at < now + MOST:
             span = STEP - at % STEP
-            rate = self._history.rate(at + span / 2, self._found)
+            rate = self._history.rate(at + span / 2, self._detected)
             worth_a_check = sqrt(2 * self._cost * rate)
             if expected + rate * span >= worth_a_check:
                 at += max(worth_a_check - expected, 0.0) / rate
@@ -108,11 +108,11 @@ class Mihon:
         self._dates: list[float] = []
         self._days = 7.0
 
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """Return the next poll by the dates of releases, or by when they were found without dates."""
+    def next(self, detected: Sequence[float], *, since: float, now: float) -> float:
+        """Return the next poll by the dates of releases, or by when they were detected without dates."""
         del since
-        if found:
-            self._dates = [*self._dates, *found][-50:]
+        if detected:
+            self._dates = [*self._dates, *detected][-50:]
             self._days = self._gap()
         last = self._dates[-1] if self._dates else self._begun
         missed = (now - last) / (self._days * DAY)

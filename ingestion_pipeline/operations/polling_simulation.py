@@ -80,8 +80,8 @@ def _histories(
             changes[source_id].add(detected.timestamp())
     last = {name: max(times) for name, times in changes.items() if len(times) >= FEWEST_CHANGES}
     lively = [name for name, at in last.items() if at > start.timestamp()]
-    kept = sorted(lively, key=last.__getitem__, reverse=True)[:MOST_SOURCES]
-    known, prices = sources_by_id(connection, kept), current_budget(connection, settings)
+    latest = sorted(lively, key=last.__getitem__, reverse=True)[:MOST_SOURCES]
+    by_id, prices = sources_by_id(connection, latest), current_budget(connection, settings)
     return [
         ChangeHistory(
             source=source,
@@ -89,7 +89,7 @@ def _histories(
             states_dates=name in dated,
             prior_rate=prices.prior_rate(source.kind, source.platform),
         )
-        for name, source in known.items()
+        for name, source in by_id.items()
         if source.kind not in REPEATED and not source.tier_pinned
     ]
 

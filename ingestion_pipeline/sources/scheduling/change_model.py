@@ -140,8 +140,8 @@ def _hundredths(counts: Iterable[float]) -> str:
 
 def _smoothed(counts: tuple[float, ...]) -> list[float]:
     """Return the counts with a part of each moved to its neighbours: nobody keeps to the hour."""
-    size, kept = len(counts), 1 - 2 * NEIGHBOURS
-    return [kept * counts[n] + NEIGHBOURS * (counts[n - 1] + counts[(n + 1) % size]) for n in range(size)]
+    size, own = len(counts), 1 - 2 * NEIGHBOURS
+    return [own * counts[n] + NEIGHBOURS * (counts[n - 1] + counts[(n + 1) % size]) for n in range(size)]
 
 
 def _weights(counts: Sequence[float], belief: float) -> list[float]:

@@ -62,15 +62,15 @@ class SimulatedSource:
 
     def learn(self, changes: Sequence[float]) -> None:
         """Learn changes of known times from before the replay, as a first sync does."""
-        kept = changes[-REMEMBERED_DATES:]
-        self._model = with_changes(self._model, [(at, at) for at in kept], prior_rate=self._prior_rate)
-        if kept:
-            self._last_new = datetime.fromtimestamp(kept[-1], UTC)
+        latest = changes[-REMEMBERED_DATES:]
+        self._model = with_changes(self._model, [(at, at) for at in latest], prior_rate=self._prior_rate)
+        if latest:
+            self._last_new = datetime.fromtimestamp(latest[-1], UTC)
 
-    def next(self, found: Sequence[float], *, since: float, now: float) -> float:
-        """Return when the poll's success leads to the next; `found` is `now` for changes without a date."""
+    def next(self, detected: Sequence[float], *, since: float, now: float) -> float:
+        """Return when the poll's success leads to the next; `detected` is `now` for changes without a date."""
         at = datetime.fromtimestamp(now, UTC)
-        if found:
+        if detected:
             self._last_new = at
         self.state = after_success(
             self._source,
@@ -78,13 +78,13 @@ class SimulatedSource:
             now=at,
             settings=self._settings,
             random=self._random,
-            inputs=None if self.request_cost is None else self._inputs(self.request_cost, found, since, now),
+            inputs=None if self.request_cost is None else self._inputs(self.request_cost, detected, since, now),
         )
         return self.state.next_check_at.timestamp()
 
-    def _inputs(self, cost: float, found: Sequence[float], since: float, now: float) -> SchedulingInputs:
-        if found:
-            changes = [(since, now)] if found[0] == now else [(at, at) for at in found]
+    def _inputs(self, cost: float, detected: Sequence[float], since: float, now: float) -> SchedulingInputs:
+        if detected:
+            changes = [(since, now)] if detected[0] == now else [(at, at) for at in detected]
             self._model = with_changes(self._model, changes, prior_rate=self._prior_rate)
         return SchedulingInputs(change_model=self._model, request_cost=cost, prior_rate=self._prior_rate)
 
@@ -110,8 +110,8 @@ def replay(
             new, place = history.changes[place:until], until
             result.requests += 1
             result.delays += [now - at for at in new]
-            found = new if history.states_dates or not new else [now]
-            since, now = now, simulated.next(found, since=since, now=now)
+            detected = new if history.states_dates or not new else [now]
+            since, now = now, simulated.next(detected, since=since, now=now)
     return result
 
 
