@@ -50,7 +50,7 @@ def replay(histories: Sequence[History], make: MakeRule, *, days: float) -> Repl
     return result
 
 
-ADJUSTED_EVERY = timedelta(hours=1)  # maintenance does it every five minutes
+ADJUSTED_EVERY = timedelta(minutes=5)  # as maintenance does
 
 
 def replay_installation(histories: Sequence[History], *, days: float, settings: Settings) -> Replayed:
@@ -76,7 +76,7 @@ def replay_installation(histories: Sequence[History], *, days: float, settings: 
 
 
 def _after(spending: Spending, states: Sequence[PollState], cost: float, settings: Settings) -> Spending:
-    """Return what was spent an hour later, by the states of the sources that were polled."""
+    """Return what was spent five minutes later, by the states of the sources that were polled."""
     if not states:
         return spending
     promised = sum(DAY / settings.interval_seconds("series", state.tier) for state in states) / len(states)
