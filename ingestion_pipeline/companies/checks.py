@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, Select, func, null, select
 
 from ingestion_pipeline.companies.boards.listing_rows import STALE_AFTER
 from ingestion_pipeline.companies.records import Completeness, ListingDecision, ListingStatus
@@ -102,6 +102,10 @@ def all_filtered(connection: Connection) -> list[Finding]:
         Finding(subject=source_id, message=f"all {count} evaluated jobs are filtered: `ingest explain job_listings:ID`")
         for source_id, count in connection.execute(query)
     ]
+
+
+# A board states no time of day, so a change is when it was detected.
+CHANGES = select(listing_sources.c.source_id, listing_sources.c.first_seen_at, null())
 
 
 def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:

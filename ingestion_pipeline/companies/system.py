@@ -244,6 +244,7 @@ SYSTEM = SystemSpec(
                 after=("sources", "companies"),
             ),
             coverage=CoverageQuery(of="jobs described", select=checks.coverage_query),
+            changes=checks.CHANGES,
             read_saved=read_saved,
             problems=_board_problems,
         ),

@@ -522,6 +522,8 @@ class KindSpec:
     A polled kind has an `asset`, which is in the group of the system.
     `platforms` are those of a kind that `sources/platforms.py` does not name; the first is the default.
     `facts` are for `ingest sources show`.
+    `changes` selects the source of every record with when it was detected and published, if its kind is
+    replayed by `ingest simulate polling`.
     `read_saved` is for `ingest read`: platform, kind, body and config.
     `problems` yields what is wrong with a declaration; its second argument is the folder of the source
     files.
@@ -534,6 +536,7 @@ class KindSpec:
     deferred: DeferredSystem | None = None
     platforms: tuple[str, ...] = ()
     coverage: CoverageQuery | None = None
+    changes: Select[Any, Any, Any] | None = None
     facts: Callable[[Connection, Source, Settings], dict[str, object]] | None = None
     read_saved: Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedBodyResult] | None = None
     problems: Callable[[Definition, Path | None], Iterable[BadField]] | None = None

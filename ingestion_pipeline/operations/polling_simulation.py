@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select
 
+from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.scheduling.simulation import ChangeHistory, Replayed, at_budget, replay
 from ingestion_pipeline.sources.scheduling.tiers import REPEATED, current_budget
-from ingestion_pipeline.sources.source import Kind
-from ingestion_pipeline.store.tables import chapter_sources, chapters, listing_sources
 
 FEWEST_CHANGES = 2
 MOST_SOURCES = 200  # replayed in about a minute; the most recently changed are kept
@@ -47,27 +46,20 @@ def simulate_polling(
     """Return a simulation for each kind with a history; `budget` is in requests a day for all its sources."""
     start = now - timedelta(days=days)
     simulations: list[Simulation] = []
-    for kind, query in _changes(now).items():
-        histories = _histories(connection, settings, query, start=start)
+    for kind, spec in kind_specs().items():
+        histories = [] if spec.changes is None else _histories(connection, settings, spec.changes, start=start, end=now)
         if histories:
             simulations.append(_simulated(kind, histories, settings, start=start, end=now, budget=budget))
     return simulations
 
 
-def _changes(now: datetime) -> dict[Kind, Select[Any, Any, Any]]:
-    """Return the query of (source, detected, published) for each kind that keeps its changes."""
-    of_series = select(chapter_sources.c.source_id, chapter_sources.c.detected_at, chapters.c.published_at).join_from(
-        chapter_sources, chapters, chapters.c.id == chapter_sources.c.chapter_id
-    )
-    of_boards = select(listing_sources.c.source_id, listing_sources.c.first_seen_at, listing_sources.c.first_seen_at)
-    return {
-        Kind.SERIES: of_series.where(chapter_sources.c.detected_at <= now),
-        Kind.JOB_BOARD: of_boards.where(listing_sources.c.first_seen_at <= now),
-    }
-
-
 def _histories(
-    connection: Connection, settings: Settings, query: Select[Any, Any, Any], *, start: datetime
+    connection: Connection,
+    settings: Settings,
+    query: Select[Any, Any, Any],
+    *,
+    start: datetime,
+    end: datetime,
 ) -> list[ChangeHistory]:
     """Return the history of each adaptive source that changed after the start, the liveliest first."""
     changes: defaultdict[str, set[float]] = defaultdict(set)
@@ -79,7 +71,7 @@ def _histories(
         else:
             changes[source_id].add(detected.timestamp())
     last = {name: max(times) for name, times in changes.items() if len(times) >= FEWEST_CHANGES}
-    lively = [name for name, at in last.items() if at > start.timestamp()]
+    lively = [name for name, at in last.items() if start.timestamp() < at <= end.timestamp()]
     latest = sorted(lively, key=last.__getitem__, reverse=True)[:MOST_SOURCES]
     by_id, prices = sources_by_id(connection, latest), current_budget(connection, settings)
     return [
@@ -98,7 +90,7 @@ MIDNIGHT = datetime.min.time()  # a date without a time of day
 
 
 def _simulated(
-    kind: Kind,
+    kind: str,
     histories: Sequence[ChangeHistory],
     settings: Settings,
     *,
@@ -118,12 +110,12 @@ def _simulated(
     for name, requests in budgets.items():
         result, cost = at_budget(histories, settings, start=start, end=end, requests=requests)
         policies.append(_policy(kind, name, result, cost, days))
-    return Simulation(kind=kind.value, sources=len(histories), changes=len(tiers.delays), policies=policies)
+    return Simulation(kind=kind, sources=len(histories), changes=len(tiers.delays), policies=policies)
 
 
-def _policy(kind: Kind, name: str, result: Replayed, cost: float | None, days: float) -> SimulatedPolicy:
+def _policy(kind: str, name: str, result: Replayed, cost: float | None, days: float) -> SimulatedPolicy:
     return SimulatedPolicy(
-        kind=kind.value,
+        kind=kind,
         policy=name,
         requests_per_day=round(result.requests / days, 2),
         mean_delay_minutes=round(result.mean / 60, 1),

@@ -75,6 +75,11 @@ def _since(source: Source) -> str:
     return f"{success}; {source.last_outcome or 'not polled yet'}"
 
 
+CHANGES = select(chapter_sources.c.source_id, chapter_sources.c.detected_at, chapters.c.published_at).join_from(
+    chapter_sources, chapters, chapters.c.id == chapter_sources.c.chapter_id
+)
+
+
 def coverage_query(ids: Sequence[str]) -> Select[Any, int, int]:
     """Select the whole numbers listed, of those between the lowest and the highest."""
     number = chapters.c.number

@@ -214,6 +214,7 @@ SYSTEM = SystemSpec(
                 events=chapter_events,
             ),
             coverage=CoverageQuery(of="chapters", select=checks.coverage_query),
+            changes=checks.CHANGES,
             facts=_facts,
             read_saved=read_saved,
             problems=_problems,

@@ -352,7 +352,7 @@ def test_the_request_cost_is_right_at_once_for_planned_checks_that_stay() -> Non
 
 def test_a_source_that_turns_hot_does_not_move_the_cost_for_the_others() -> None:
     """A sum of the moment would be twenty times as much, and the cost four hundred times lower."""
-    quiet = Spending(promised=5.0, effort=5.0 * 10**0.5, days=30.0)
+    quiet = Spending(promised=5.0, effort=5.0 * 10**0.5, days=90.0)
 
     after_a_day = quiet.after(DAY, promised=5.0 + 90 / 5, planned=5.0, cost=10.0)
 

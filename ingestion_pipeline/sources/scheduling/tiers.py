@@ -58,8 +58,9 @@ OTHER_PRIOR_DAYS = 7  # of kinds of other packages
 ONE_DAY = timedelta(days=1)
 MAINTAINED_EVERY = timedelta(minutes=5)
 AVERAGED_DAYS = 90.0  # longer than bulk uploads and quiet months, which a cost must not follow
-REPAID_DAYS = 30.0  # in which checks promised and not made, or made and not promised, are settled
-MOST_REPAID = 0.25  # share of the checks a day that this adds or takes at most: an outage is not made up for
+REPAID_IN = 1 / 3  # of the averaged time, checks promised and not made, or made and not promised, are settled
+LEAST_REPAID_DAYS = 7.0
+MOST_REPAID = 0.5  # share of the checks a day that this adds or takes at most: an outage is not made up for at once
 ENOUGH = 20  # estimates of a platform that suffice for a prior
 
 
@@ -127,7 +128,8 @@ class Spending:
 
     def request_cost(self) -> float:
         """Return the cost at which the usual effort makes the checks promised, and those owed in time."""
-        owed = min(max(self.owed / REPAID_DAYS, -MOST_REPAID * self.promised), MOST_REPAID * self.promised)
+        most = MOST_REPAID * self.promised
+        owed = min(max(self.owed / max(REPAID_IN * self.days, LEAST_REPAID_DAYS), -most), most)
         return (self.effort / (self.promised + owed)) ** 2
 
 
