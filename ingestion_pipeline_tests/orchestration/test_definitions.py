@@ -202,6 +202,19 @@ def test_the_packages_load_without_dagster() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["check defs", "list defs --json", "launch --job poll_hot"])
+def test_dg_works_in_a_checkout(command: str, installation: Installation) -> None:
+    dg_command = Path(sys.executable).with_name("dg")
+
+    done = subprocess.run([dg_command, *command.split()], check=False, cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    if "--json" in command:
+        listed = json.loads(done.stdout)
+        assert {asset["asset_key"] for asset in listed["assets"]} == {*ASSETS, "source_health"}
+
+
 @pytest.mark.parametrize(
     "source_id", ["https://a.test/feed", "series:https://a.test/feed", "series:a,b", "series:", "series:A"]
 )
