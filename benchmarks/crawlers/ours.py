@@ -56,7 +56,9 @@ class CountingHandler(CrawlHandler):
 
 
 def prepare(job: Job) -> None:
-    """A database at the present schema, with a source for each host."""
+    """A database at the present schema, with a source for each host; what was imported is frozen, as in our runs."""
+    with fewer_collections(freeze=True):
+        deferred_systems()  # imports all systems
     if job.is_with_markdown:
         to_markdown("<p>What the first page would import.")
     with closing(open_store(_settings(job).database_url)) as store:
