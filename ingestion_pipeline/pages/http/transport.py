@@ -17,7 +17,6 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +231,25 @@ class _Wire(httpx.AsyncByteStream):
             self._session = None
 
 
+class _NoCookies(httpx.Cookies):
+    """Takes no cookie: httpx builds two requests of urllib for each response to look for some."""
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Leave them."""
+
+
+class _Client(httpx.AsyncClient):
+    """A client without cookies."""
+
+    @property
+    def cookies(self) -> httpx.Cookies:
+        """None, whatever was received."""
+        return _NO_COOKIES
+
+
+_NO_COOKIES = _NoCookies()
+
+
 class Connections:
     """Sends requests by httpx over kept connections; failures are `WorkError`."""
 
@@ -239,8 +257,7 @@ class Connections:
         self, guard: Guard, *, connect_seconds: float, ca_file: Path | None, opened: OpenSocket = open_socket
     ) -> None:
         self._transport = GuardedTransport(guard, connect_seconds=connect_seconds, ca_file=ca_file, opened=opened)
-        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-        self._client = httpx.AsyncClient(transport=self._transport, cookies=no_cookies, timeout=None, trust_env=False)  # noqa: S113 - the deadline is the caller's
+        self._client = _Client(transport=self._transport, timeout=None, trust_env=False)
 
     @asynccontextmanager
     async def exchange(
@@ -248,9 +265,9 @@ class Connections:
     ) -> AsyncGenerator[RawAnswer, None]:
         """Send one GET, or a POST of the body; the connection is closed on exit unless the response was read."""
         with _classified(url):
-            request = self._client.build_request(
-                "GET" if body is None else "POST", url, headers=headers, content=body, extensions={"url": url}
-            )
+            # The client's `build_request` would add its own headers, and parse the address a second time.
+            method = "GET" if body is None else "POST"
+            request = httpx.Request(method, url, headers=headers, content=body, extensions={"url": url})
             response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
             async with aclosing(_chunks(response, url)) as chunks:

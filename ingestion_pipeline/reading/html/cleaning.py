@@ -47,8 +47,8 @@ _ORDINARY_COPIES = 200_000  # of unclosed formatting, which the parser repeats i
 _ROOT = re.compile("<(?:html|body)", re.IGNORECASE)
 _SCRIPT = re.compile("<(/?)script", re.IGNORECASE)
 _OPTION = re.compile("<opt(?:ion|group)", re.IGNORECASE)
-_FORMATTING = re.compile(
-    r"<(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/]", re.IGNORECASE | re.ASCII
+_ROOT_OR_FORMATTING = re.compile(  # the group is of roots
+    r"<(?:(html|body)|(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/])", re.IGNORECASE | re.ASCII
 )
 _BARE_FORMATTING = 39  # without attributes the parser keeps three of each of the thirteen
 # What is long up to the next tag is a tag or, more often, the text of a script. Then its tag is
@@ -110,11 +110,16 @@ def refuse_bombs(text: str, *, utf8: bytes | None = None) -> None:
 def _is_ordinary(text: str, tag_count: int) -> bool:
     if len(text) > _ORDINARY_CHARACTERS or tag_count > _ORDINARY_TAGS:
         return False
-    start_count = tag_count - text.count("</")
-    if 2 * start_count - tag_count > _ORDINARY_OPEN or len(_ROOT.findall(text)) > _ORDINARY_ROOTS:
+    repeated = _ROOT_OR_FORMATTING.findall(text)
+    root_count = len(repeated) - repeated.count("")
+    if root_count > _ORDINARY_ROOTS:
         return False
-    if (len(_FORMATTING.findall(text)) + _BARE_FORMATTING) * start_count > _ORDINARY_COPIES:
-        return False
+    copied_count = len(repeated) - root_count + _BARE_FORMATTING
+    # End tags are counted only where it matters: that takes as long as half of the rest.
+    if tag_count > _ORDINARY_OPEN or copied_count * tag_count > _ORDINARY_COPIES:
+        start_count = tag_count - text.count("</")
+        if 2 * start_count - tag_count > _ORDINARY_OPEN or copied_count * start_count > _ORDINARY_COPIES:
+            return False
     # The parser compares each attribute with all before it.
     return sum(_token_count(stretch) ** 2 for stretch in _long_tags(text)) <= _ORDINARY_TOKENS**2
 

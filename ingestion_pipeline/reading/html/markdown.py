@@ -52,10 +52,11 @@ _PLAIN_PLACE = re.compile(rb"[\w-]++", re.ASCII)
 _KEPT_SCHEMES = ("mailto:", "tel:", "#")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 
-# Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
-_WHOLE = re.compile(rb"https?://[^/?#\\\s]")
+# Leads to the same page, or to none, from everywhere, from every page of a site, or of a folder; nothing odd.
+_WHOLE = re.compile(rb"https?://[^/?#\\\s]|(?:javascript|mailto|tel):")
 _ROOTED = re.compile(rb"/(?:\Z|[\w.~%?-])", re.ASCII)
 _OF_FOLDER = re.compile(rb"(?!\.\.)[\w.-][^:\s]*+", re.ASCII)
+_PLAIN_FOLDER = re.compile(rb"/(?:[\w~%-][\w.~%-]*+/)*+", re.ASCII)
 
 _REMEMBERED_BYTES = 200
 _MOST_REMEMBERED = 8_192  # some megabytes
@@ -107,12 +108,14 @@ class LinkedHtml:
     rest of the tag; the last one is what follows. `targets` are of the links, in that order.
     """
 
-    __slots__ = ("_base", "_folder", "_known", "_origin", "_whole", "parts", "targets")
+    __slots__ = ("_base", "_folder", "_known", "_origin", "_path", "_whole", "parts", "targets")
 
     def __init__(self, html: bytes, base: str | None) -> None:
         self._base = base
         self._origin = f"{origin}/" if (origin := origin_of(base)) else _FROM_EVERYWHERE
         self._folder = folder_of(base or "")
+        path = self._folder[len(self._origin) - 1 :].encode() if self._origin else b""
+        self._path = path if _PLAIN_FOLDER.fullmatch(path) else b""
         self._known, self._whole = _memory.of(self._origin), _memory.of(_FROM_EVERYWHERE)
         self.parts = _LINK.split(html)
         self.targets = self._targets(self.parts[2::4])
@@ -135,6 +138,9 @@ class LinkedHtml:
         return self._remembered(written)
 
     def _remembered(self, written: bytes) -> LinkTarget:
+        if self._path and written.startswith(b"../") and _OF_FOLDER.fullmatch(written, len(b"../")):
+            # Remembered as the root would write it, since each page is at another place.
+            return self._target(self._path[: self._path.rfind(b"/", 0, -1) + 1 or 1] + written[len(b"../") :])
         href = unescape(written.decode())
         if len(written) <= _REMEMBERED_BYTES:
             if self._origin and _ROOTED.match(written):
@@ -147,11 +153,6 @@ class LinkedHtml:
                 place = f"folder {self._folder}"
                 remembered = _memory.of(place).get(written)
                 return remembered or _memory.keep(place, written, _new(self._folder, href))
-        if written.startswith(b"../") and written.find(b"#") < 0:
-            address = linked_page(self._base, href) or ""
-            # Others are remembered by where they lead, since each page is at another place.
-            path = address.encode()[len(self._origin) - 1 :]
-            return self._known.get(path) or _new(self._base, href)
         return _new(self._base, href)
 
 
