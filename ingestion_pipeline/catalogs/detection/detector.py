@@ -26,7 +26,7 @@ from ingestion_pipeline.catalogs.detection.page_analysis import (
     widen_cluster,
 )
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
-from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links
 from ingestion_pipeline.catalogs.recipes.recipe import (
     API_BASE,
     BadRecipe,
@@ -36,7 +36,6 @@ from ingestion_pipeline.catalogs.recipes.recipe import (
     catalogs_url,
     recipe_of,
 )
-from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 
@@ -127,7 +126,7 @@ def matching_links(page: PageAnalysis, pattern: str | None) -> list[str]:
     """Return the links of the page that a recipe's pattern follows; none without a pattern."""
     if pattern is None:
         return []
-    return matched_links(simplified_markdown(Document(page.html)), LinkPattern(pattern), page.url)
+    return matched_links(page.link_markdown, LinkPattern(pattern), page.url)
 
 
 def link_coverages(pages: Sequence[PageAnalysis], pattern: str | None) -> list[LinkCoverage]:

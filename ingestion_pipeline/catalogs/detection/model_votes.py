@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
-from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links, simplified_markdown
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
-from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -146,11 +144,10 @@ class ModelVoters:
         """Vote on the links to follow; patterns that find the same links are the same vote."""
         prompt = _prompt("links", _LINKS_PROMPT, self._entity)
         answers = await self._ask(page, prompt, LINKS, self._limits.link_votes)
-        markdown = simplified_markdown(Document(page.html))
         first_of: dict[frozenset[str], str] = {}
         votes: list[str | None] = []
         for answer in answers:
-            vote = checked_pattern(page, markdown, answer) if answer else None
+            vote = checked_pattern(page, answer) if answer else None
             votes.append(first_of.setdefault(vote[1], vote[0]) if vote else None)
         return tally(votes)
 
@@ -158,7 +155,7 @@ class ModelVoters:
         self, page: PageAnalysis, prompt: Prompt, schema: AnswerSchema, times: int
     ) -> list[Mapping[str, Any] | None]:
         """Ask the question `times` times; return the answers, None for each that is missing."""
-        text = to_markdown(page.html, url=page.url)[:MAX_CHARACTERS]
+        text = page.markdown[:MAX_CHARACTERS]
         links = tuple(anchor.url for anchor in page.anchors)
         billing = Billing(call_site=f"detect_{prompt.name}", source_id=self._source_id)
         questions = [
@@ -204,14 +201,14 @@ def _path(url: str) -> str:
     return "/" + url.split("/", 3)[3] if url.count("/") > 2 else url  # noqa: PLR2004 - https://
 
 
-def checked_pattern(page: PageAnalysis, markdown: str, answer: Mapping[str, Any]) -> tuple[str, frozenset[str]] | None:
+def checked_pattern(page: PageAnalysis, answer: Mapping[str, Any]) -> tuple[str, frozenset[str]] | None:
     """Return the pattern and its matches; None unless it finds each of the answer's examples."""
     pattern, examples = answer.get("pattern"), list(answer.get("examples") or [])[:MAX_EXAMPLES]
     if not isinstance(pattern, str) or not pattern.strip() or not examples:
         return None
     try:
         links = LinkPattern(pattern).checked()
-        matched = frozenset(matched_links(markdown, links, page.url))
+        matched = frozenset(matched_links(page.link_markdown, links, page.url))
     except BadPattern:
         return None
     is_theirs = all(

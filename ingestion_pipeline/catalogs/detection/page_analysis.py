@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module, resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.pipeline import NoRules, read_records
 from ingestion_pipeline.catalogs.extraction.rules.course_words import read_heading
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
-from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern, simplified_markdown
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import (
@@ -34,6 +34,7 @@ from ingestion_pipeline.reading.html.links import (
     following_pages,
     linked_page,
 )
+from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.reading.text.plain_text import clean_text
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class RecordStats:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PageAnalysis:
     """The signals of one fetched page; `records` is None if no rules exist for the entity."""
 
@@ -94,6 +95,16 @@ class PageAnalysis:
         """Return the analysis without links to these: what two pages share is the site's menu."""
         anchors = tuple(anchor for anchor in self.anchors if identity(anchor.url) not in urls)
         return replace(self, anchors=anchors)
+
+    @cached_property
+    def link_markdown(self) -> str:
+        """The text in which link patterns search; each of a page's patterns searches the same."""
+        return simplified_markdown(Document(self.html))
+
+    @cached_property
+    def markdown(self) -> str:
+        """The page as a model reads it."""
+        return to_markdown(self.html, url=self.url)
 
     @property
     def targets(self) -> frozenset[str]:

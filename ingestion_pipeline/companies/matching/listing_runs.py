@@ -302,10 +302,12 @@ async def read_detail(
     answer: NewPage, detail: Detail, source: Source, *, now: datetime, client: ModelClient | None = None
 ) -> Mapping[str, Any]:
     """Return the columns that the response fills; fields it does not state are left out."""
-    listing = _stated(answer, detail, source, now)
+    document = Document.of(answer.body, answer.content_type, url=answer.final_url)
+    listing = _stated(answer, document, detail, source, now)
     if listing is not None:
         return _columns(listing)
-    text = main_text(Document.of(answer.body, answer.content_type, url=answer.final_url))
+    text = main_text(document)
+    document.release()
     if len(text.strip()) < MIN_CHARACTERS:
         raise Transient(
             f"{answer.url} has {len(text.strip())} characters of text: no description; it may need"
@@ -317,18 +319,17 @@ async def read_detail(
     return {"description": text}
 
 
-def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> Listing | None:
+def _stated(answer: NewPage, document: Document, detail: Detail, source: Source, now: datetime) -> Listing | None:
     """Return the posting as the platform or embedded data states it; None if neither does."""
+    urls = [answer.final_url]
     if detail.is_from_platform:
         board = platform(source.platform or "").configure(source.url, source.config)
+        reading = board.read([answer.body], content_types=[answer.content_type], urls=urls, now=now)
     else:
-        board = job_lists.configure_json_ld(answer.final_url, {})
-    try:
-        reading = board.read([answer.body], content_types=[answer.content_type], urls=[answer.final_url], now=now)
-    except WorkError as error:
-        if detail.is_from_platform or not isinstance(error, Permanent):
-            raise
-        return None
+        try:
+            reading = job_lists.configure_json_ld(answer.final_url, {}).read_documents([document], urls=urls, now=now)
+        except Permanent:
+            return None
     if len(reading.records) != 1 and not detail.is_from_platform:
         return None  # several postings: it is unknown which one is meant
     return next((record for record in reading.records if record.description), None)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -64,7 +64,7 @@ from ingestion_pipeline.reading.structured.items import (
     checked_css,
 )
 from ingestion_pipeline.reading.structured.organizations import is_profile
-from ingestion_pipeline.reading.text.plain_text import clean_text, decode, phrases_of
+from ingestion_pipeline.reading.text.plain_text import clean_text, phrases_of
 from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.declarations import BadField, as_mapping
 from ingestion_pipeline.sources.platform_config import Text, TrueOrFalse, accepted, field_map, parsed_by, refusal
@@ -109,7 +109,9 @@ class RecognisedReader(PageReader):
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
         """Return the jobs of the page; raise if nothing on it is certainly a list of jobs."""
-        items = recognised_jobs(Document.of(body, content_type), url=url)
+        document = Document.of(body, content_type, url=url)
+        following, is_part = next_page(document.tree, url), shows_a_part(document.tree)
+        items = recognised_jobs(document, url=url)  # last: it takes the tree over
         if not items and not self.may_be_empty:
             raise Permanent(
                 "no list of jobs is recognised: fewer than two links in one place whose words or"
@@ -117,8 +119,7 @@ class RecognisedReader(PageReader):
                 " that a script fills has none, look for what the script asks for",
                 code=NO_ITEMS,
             )
-        following = next_page_of(body, url=url)
-        return ListedPage(items=items, base_url=url, next_url=following, is_part=shows_part_of_list(body))
+        return ListedPage(items=items, base_url=url, next_url=following, is_part=is_part)
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """Return the URL that the page's own pager links to."""
@@ -128,11 +129,6 @@ class RecognisedReader(PageReader):
 def next_page_of(body: bytes, *, url: str) -> str | None:
     """Return the next page of the list, according to the page's links."""
     return next_page(Document.of(body).tree, url)
-
-
-def shows_part_of_list(body: bytes) -> bool:
-    """Return whether the page has a button that loads more of its list."""
-    return shows_a_part(Document.of(body).tree)
 
 
 def recognised_jobs(document: Document, *, url: str) -> list[Item]:
@@ -326,14 +322,16 @@ class GenericReader(PageReader):
         if self.script is not None:
             body, content_type = _state(body, content_type, self.script), None
         page = self.items.read(body, url=url, content_type=content_type)
-        following = next_page_of(body, url=url) if self.follows_pager else page.next_url
-        return ListedPage(
+        listed = ListedPage(
             items=page.reading.records,
             base_url=page.base_url,
             problems=page.reading.problems,
-            next_url=following,
-            is_part=self.follows_pager and shows_part_of_list(body),
+            next_url=page.next_url,
         )
+        if not self.follows_pager:
+            return listed
+        tree = Document.of(body, content_type).tree
+        return replace(listed, next_url=next_page(tree, url), is_part=shows_a_part(tree))
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """Return the URL of the next page, as the page states it."""
@@ -485,10 +483,11 @@ class JsonLdBoard(JobBoard):
 
     def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
         """Return the page that the page's own pager links to; None at the end or limit."""
-        address = _following(body, url or previous.url)
+        document = Document.of(body)
+        address = _following(document, url or previous.url)
         if address is None or previous.page >= MAX_PAGES:
             return None
-        if previous.page > 1 and not self._postings(decode(body), [], is_first=False):
+        if previous.page > 1 and not self._postings(document, [], is_first=False):
             return None
         return Request(url=address, accept=ACCEPT, page=previous.page + 1)
 
@@ -502,12 +501,19 @@ class JsonLdBoard(JobBoard):
     ) -> ParsedFeed[Listing]:
         """Return one listing per posting, in page order; duplicates on a page count once."""
         where = list(urls) or [self.defaults.url] * len(bodies)
+        return self.read_documents(map(Document.of, bodies, content_types), urls=where, now=now)
+
+    def read_documents(
+        self, documents: Iterable[Document], *, urls: Sequence[str], now: datetime | None
+    ) -> ParsedFeed[Listing]:
+        """Return what `read` does, of pages that others read, too; their trees stay as they are."""
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         listings: list[Listing] = []
         problems: list[Problem] = []
         is_last_empty = False
-        for n, (body, content_type, url) in enumerate(zip(bodies, content_types, where, strict=True)):
-            postings = self._postings(decode(body, content_type), problems, is_first=n == 0)
+        document = Document("")
+        for n, (document, url) in enumerate(zip(documents, urls, strict=True)):
+            postings = self._postings(document, problems, is_first=n == 0)
             page_url = url if len(postings) == 1 else None
             parsed = [self._listing(ListingFields(posting), url, page_url, dates) for posting in postings]
             if parsed and all(listing is None for listing in parsed):
@@ -523,24 +529,23 @@ class JsonLdBoard(JobBoard):
             records=list(dict.fromkeys(listings)),
             problems=problems[:MAX_PROBLEMS],
             is_complete=(
-                bool(bodies)
+                bool(urls)
                 and not problems
                 and not is_last_empty  # a linked page may have failed
-                and not shows_part_of_list(bodies[-1])
-                and _following(bodies[-1], where[-1]) in {None, *where}
+                and (_is_json(document) or not shows_a_part(document.tree))
+                and _following(document, urls[-1]) in {None, *urls}
                 and self.defaults.holds_all(listings)
             ),
         )
 
-    def _postings(self, text: str, problems: list[Problem], *, is_first: bool) -> list[Mapping[str, object]]:
-        if not text.strip():
+    def _postings(self, document: Document, problems: list[Problem], *, is_first: bool) -> list[Mapping[str, object]]:
+        if not document.html.strip():
             raise Transient("the body is empty; it is fetched again", code="truncated")
-        if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
-            postings = list(_stated(text))
+        if _is_json(document):
+            postings = list(_stated(document.html))
         else:
-            embedded = Document(text).embedded
-            postings = list(embedded.things(POSTING))
-            problems += embedded.problems
+            postings = list(document.embedded.things(POSTING))
+            problems += document.embedded.problems
         if not postings and is_first and not self.defaults.may_be_empty:
             broken = f"; {problems[0].where}: {problems[0].message}" if problems else ""
             raise Permanent(
@@ -576,10 +581,14 @@ class JsonLdBoard(JobBoard):
         )
 
 
-def _following(body: bytes, url: str) -> str | None:
-    """Return the next page of a list; a JSON-LD document has none."""
-    is_document = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"["}
-    return None if is_document else next_page_of(body, url=url)
+def _is_json(document: Document) -> bool:
+    """Return whether it is a JSON-LD document and no page: it has no pager."""
+    return document.html.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}
+
+
+def _following(document: Document, url: str) -> str | None:
+    """Return the next page of a list."""
+    return None if _is_json(document) else next_page(document.tree, url)
 
 
 def _stated(text: str) -> Iterator[Mapping[str, object]]:
