@@ -98,6 +98,7 @@ def canonical_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}{'?' if query else ''}{query}"
 
 
+@lru_cache(maxsize=2048)  # each page is asked for several times: for its turn, robots.txt and each hop
 def request_url(url: str) -> str:
     """Return the URL to send: only what no request can carry is escaped or dropped."""
     parts = _split(url)
