@@ -142,6 +142,7 @@ class HostQueues(Generic[Queued]):
 
     async def _execute_queue(self, host: str) -> None:
         queue, lease = self._queues[host], self._hosts.active[host]
+        exempt: dict[str, frozenset[str]] = {}  # by source
         while queue:
             item = queue.popleft()
             hosts = self._hosts
@@ -149,7 +150,10 @@ class HostQueues(Generic[Queued]):
             if reason is not None:
                 self._release(item, reason)
             else:
-                with exempt_only(hosts_and_ports(declared_urls(self._source_of(item)))):
+                source = self._source_of(item)
+                if source.id not in exempt:
+                    exempt[source.id] = hosts_and_ports(declared_urls(source))
+                with exempt_only(exempt[source.id]):
                     await self._execute(item, lease)
 
     def _release_all(self, items: Sequence[Queued], reason: WorkError) -> None:
