@@ -11,7 +11,6 @@ from ingestion_pipeline.catalogs.detection.detector import matching_links
 from ingestion_pipeline.catalogs.detection.page_analysis import analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline.companies.analysis.company_pages import Role, parse_company_page
-from ingestion_pipeline.companies.matching.listing_runs import main_text
 from ingestion_pipeline.companies.platforms.job_lists import RecognisedReader, configure_json_ld
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import read_page, visible_page
@@ -33,7 +32,7 @@ def read_listing() -> None:
     """Read what a listing's own page states, then its text."""
     document = Document.of(PAGE.encode(), "text/html", url=URL)
     assert configure_json_ld(URL, {}).read_documents([document], urls=[URL], now=NOW).records
-    assert "Words enough" in main_text(document)
+    assert "Words enough" in document.main_content
 
 
 STEPS: dict[str, Callable[[], object]] = {

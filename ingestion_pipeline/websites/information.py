@@ -25,6 +25,7 @@ from ingestion_pipeline.reading.structured.organizations import (
     frequent_words,
     without_legal_form,
 )
+from ingestion_pipeline.reading.text.plain_text import without_repeated_blocks
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.urls import BadUrl, domain_label
 from ingestion_pipeline.websites.business import (
@@ -377,7 +378,7 @@ async def read_with_model(
     """
     if not _gaps(reading):
         return reading, []
-    text = "\n".join(page.facts.text[:TEXT_CHARS] for page in pages)
+    text = "\n".join(text[:TEXT_CHARS] for text in without_repeated_blocks(page.facts.text for page in pages))
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
         answer = await client.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))

@@ -41,7 +41,7 @@ from ingestion_pipeline.reading.structured.organizations import (
     stated_places,
     stated_seat,
 )
-from ingestion_pipeline.reading.text.plain_text import phrases_of
+from ingestion_pipeline.reading.text.plain_text import phrases_of, without_repeated_blocks
 from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline.urls import BadUrl, canonical_url, domain_label
 
@@ -489,7 +489,7 @@ async def ask_model(
 
     If no model is available now, that is a note: the findings of the rules do not wait for it.
     """
-    text = "\n\n".join(page.text for page in pages)[:MAX_PROMPT_CHARACTERS]
+    text = "\n\n".join(without_repeated_blocks(page.text for page in pages))[:MAX_PROMPT_CHARACTERS]
     if len(text) < MIN_PROMPT_CHARACTERS or not missing:
         return {}, []
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)

@@ -70,7 +70,6 @@ from ingestion_pipeline.pages.visits.page import NewPage, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.reading.html.markdown import markdown_of, to_markdown
 from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerSchema,
@@ -264,7 +263,6 @@ MIN_CHARACTERS = 100  # a shorter text is not a job description
 MAX_CHARACTERS = 60_000
 GONE = frozenset({"http_404", "http_410", "soft_not_found"})
 FORBIDDEN = "blocked_by_robots"
-_PARTS = ("main", "[role=main]", "article")
 _SAME_NAMED = ("description", "employment_type", "salary", "posted_at", "valid_until")  # in a listing and its columns
 
 
@@ -306,7 +304,7 @@ async def read_detail(
     listing = _stated(answer, document, detail, source, now)
     if listing is not None:
         return _columns(listing)
-    text = main_text(document)
+    text = document.main_content[:MAX_CHARACTERS]
     document.release()
     if len(text.strip()) < MIN_CHARACTERS:
         raise Transient(
@@ -339,17 +337,6 @@ def _columns(listing: Listing) -> dict[str, Any]:
     stated = {**listing_as_dict(listing), "company_name": stated_company(listing.company)}
     stated |= {"posted_at": listing.posted_at, "valid_until": listing.valid_until}
     return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
-
-
-def main_text(document: Document) -> str:
-    """Return the main part of a page as Markdown, or the whole page if none is marked."""
-    for selector in _PARTS:
-        nodes = document.tree.css(selector)
-        if len(nodes) == 1 and (part := nodes[0].html):
-            text = to_markdown(part, url=document.url)
-            if len(text.strip()) >= MIN_CHARACTERS:
-                return text[:MAX_CHARACTERS]
-    return markdown_of(document.visible_tree, document.url)[:MAX_CHARACTERS]
 
 
 def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:

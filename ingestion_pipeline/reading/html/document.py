@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from ingestion_pipeline.reading.structured.embedded import EmbeddedData
 
+_MAIN_PARTS = ("main", "[role=main]", "article")
+MIN_MAIN_CHARACTERS = 100  # a part with less text is not what the page is about
+
 
 class Document:
     """A page whose parts are read when first asked for, and kept; a bomb is `Permanent` (see `parse_html`).
@@ -105,3 +108,23 @@ class Document:
     def visible_utf8(self) -> bytes:
         """The text that a visitor sees, a line for each block."""
         return utf8_text(body_html(self.visible_tree))
+
+    @cached_property
+    def main_content(self) -> str:
+        """What the page is about, as Markdown without addresses and menus: what a model is sent.
+
+        It is the one part that the page marks as its main one, else all of it.
+        """
+        from ingestion_pipeline.reading.html.markdown import (  # it imports this module
+            markdown_of,
+            to_markdown,
+            without_link_targets,
+        )
+
+        for selector in _MAIN_PARTS:
+            nodes = self.tree.css(selector)
+            if len(nodes) == 1 and (part := nodes[0].html):
+                text = without_link_targets(to_markdown(part))
+                if len(text) >= MIN_MAIN_CHARACTERS:
+                    return text
+        return without_link_targets(markdown_of(self.visible_tree))

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape, unescape
@@ -229,6 +229,14 @@ _PADDED_EMPTY = re.compile(rb"\|   +(?=\|)")
 _LONG_DASHES = re.compile(b"-{4,}")
 
 
+_MARKDOWN_LINK = re.compile(
+    r"\[([^\[\]]*+)\]"
+    r"\((?:<[^<>\n]*+>|[^\s()]*+(?:\([^\s()]*+\)[^\s()]*+)*+)(?:[ \t]++\"[^\"\n]*+\")?+\)"
+)
+_NO_WORDS = re.compile(r"\s*+(?:[0-9]++\.)?+[\W_]*+")
+_MENU_LINES = 3  # fewer lines of links in a row may be what the page is about
+
+
 def to_markdown(html: str, *, url: str | None = None) -> str:
     """Return the page as Markdown, its links absolute if `url` is given; a bomb is `Permanent` (see `parse_html`)."""
     return markdown_of(visible_tree(html), url)
@@ -238,6 +246,33 @@ def markdown_of(tree: "LexborHTMLParser", url: str | None = None) -> str:
     """Return a visible tree as Markdown, its links absolute if `url` is given."""
     body = body_html(tree)
     return utf8_markdown(LinkedHtml(body, base_of(tree, url)), text=utf8_text(body)).decode()
+
+
+def without_link_targets(markdown: str) -> str:
+    """Return Markdown with links as their words, and without menus: runs of lines that are nothing but links.
+
+    Addresses are half of the tokens of a page, and menus a twentieth (docs/adr).
+    """
+    kept: list[str] = []
+    links: list[str] = []
+    for line in markdown.split("\n"):
+        if _is_link_alone(line) or (links and not line.strip()):
+            links.append(line)
+            continue
+        kept += _unless_menu(links)
+        links = []
+        kept.append(line)
+    kept += _unless_menu(links)
+    return _MARKDOWN_LINK.sub(r"\1", "\n".join(kept)).strip()
+
+
+def _is_link_alone(line: str) -> bool:
+    rest, count = _MARKDOWN_LINK.subn("", line)
+    return count > 0 and _NO_WORDS.fullmatch(rest) is not None
+
+
+def _unless_menu(lines: Sequence[str]) -> Sequence[str]:
+    return lines if sum(map(bool, map(str.strip, lines))) < _MENU_LINES else ()
 
 
 def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import unescape
 from importlib import import_module, resources
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, cast
 
 _SAMPLE_BYTES = 200_000
@@ -359,6 +359,23 @@ def re2_pattern(pattern: str | bytes) -> Any:  # noqa: ANN401 - re2 has no types
     """Compile on first use, with re2: it takes one pass, whatever the text."""
     re2: Any = import_module("re2")
     return re2.compile(pattern)
+
+
+_BLOCK_LINES = 3  # a single line that returns may be the label of another value
+
+
+def without_repeated_blocks(texts: Iterable[str]) -> list[str]:
+    """Return the texts of a site's pages without the lines in a row that an earlier one has: menus and footers."""
+    seen: set[str] = set()
+    results: list[str] = []
+    for text in texts:
+        lines, kept = text.split("\n"), list[str]()
+        for is_repeated, block in groupby(lines, seen.__contains__):
+            same = list(block)
+            kept += [] if is_repeated and len(same) >= _BLOCK_LINES else same
+        seen.update(lines)
+        results.append("\n".join(kept))
+    return results
 
 
 class QuickCheck:

@@ -10,13 +10,12 @@ import pytest
 
 from ingestion_pipeline.companies.boards.board_plan import content_hash
 from ingestion_pipeline.companies.job_listing import fingerprint, is_expired
-from ingestion_pipeline.companies.matching.listing_runs import are_listings_waiting, main_text, proved_columns
+from ingestion_pipeline.companies.matching.listing_runs import are_listings_waiting, proved_columns
 from ingestion_pipeline.companies.matching.tasks import same_content
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.records import JOB
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
-from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.store.tables import (
     dead_letters,
     job_listings,
@@ -26,7 +25,6 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     tasks,
 )
-from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import (
     BOARD,
@@ -157,11 +155,6 @@ def test_a_fetched_page_is_not_fetched_again_after_waiting_for_a_profile(listing
     assert job_task_row(listings).status == "SUCCESS"
 
 
-@pytest.mark.parametrize("html", ["<main></main><p>words</p>", "<main>a</main><main>b</main>words", "words"])
-def test_without_a_single_main_element_the_whole_page_is_used(html: str) -> None:
-    assert "words" in main_text(Document(html))
-
-
 def test_values_of_the_cheap_model_must_appear_on_the_page() -> None:
     text = f"Menu Home\n\n{MATCHING_TEXT}\n\nApply now in Berlin"
     answer = {
@@ -195,16 +188,6 @@ def test_a_page_shared_by_several_listings_is_not_their_description(listings: Li
 
     assert (listing.description, listing.decision is not None) == (None, True)
     assert "/1" not in web.paths
-
-
-@pytest.mark.parametrize(
-    ("body", "code"), [("<div>" * 30_000, "too_deep"), ("<select>" + "<option>a</option>" * 60_000, "too_large")]
-)
-def test_a_page_that_would_hold_up_the_parser_is_refused(body: str, code: str) -> None:
-    with pytest.raises(Permanent) as refused:
-        main_text(Document(f"<html><body>{body}"))
-
-    assert refused.value.code == code
 
 
 MIDNIGHT = NOON.replace(hour=0, minute=0, second=0, microsecond=0)

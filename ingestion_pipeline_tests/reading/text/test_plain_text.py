@@ -17,6 +17,7 @@ from ingestion_pipeline.reading.text.plain_text import (
     declared_encoding,
     encoding_of,
     guessed_encoding,
+    without_repeated_blocks,
 )
 from ingestion_pipeline_tests.reading.tables import table
 from ingestion_pipeline_tests.samples import sample
@@ -295,3 +296,13 @@ def test_hostile_text_is_hashed_in_time(evil: str) -> None:
     content_hash(evil)
 
     assert time.thread_time() - started < 1
+
+
+def test_lines_in_a_row_that_an_earlier_page_has_are_left_out() -> None:
+    menu = "Home\nProducts\nContact"
+    pages = [f"{menu}\nWe bake bread.\nPhone:\n0431", f"{menu}\nFounded in 1901.\nPhone:\n0432"]
+
+    first, second = without_repeated_blocks(pages)
+
+    assert first == pages[0]
+    assert second == "Founded in 1901.\nPhone:\n0432"
