@@ -383,13 +383,12 @@ class HttpFetcher:
             self._note(requested[-1], failure)
             raise failure from error
 
-    @asynccontextmanager
-    async def _answered(self, url: str, exchange: Exchange) -> AsyncGenerator[RawAnswer]:
+    def _answered(self, url: str, exchange: Exchange) -> Exchange:
         """Send the request; a host whose last request timed out must start to answer sooner."""
-        if host_of(url) not in self.slow_hosts:
-            async with exchange as raw:
-                yield raw
-            return
+        return self._answered_soon(url, exchange) if host_of(url) in self.slow_hosts else exchange
+
+    @asynccontextmanager
+    async def _answered_soon(self, url: str, exchange: Exchange) -> AsyncGenerator[RawAnswer]:
         seconds = self._limits.slow_host_seconds
         async with AsyncExitStack() as stack:
             try:

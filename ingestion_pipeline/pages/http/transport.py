@@ -246,6 +246,10 @@ class _Client(httpx.AsyncClient):
         """None, whatever was received."""
         return _NO_COOKIES
 
+    @cookies.setter
+    def cookies(self, cookies: object) -> None:
+        raise NotImplementedError("this client takes no cookies")
+
 
 _NO_COOKIES = _NoCookies()
 
