@@ -42,13 +42,14 @@ _ORDINARY_OPEN = 1_000  # start tags without end tags
 _ORDINARY_ROOTS = 10
 _ORDINARY_TAG_CHARACTERS = 4_000
 _ORDINARY_TOKENS = 1_000  # of what is longer up to the next tag, and may be attributes
+_FEW_TAGS = 800  # formatting is repeated where another tag ends a block: at most 420 times 420
 _ORDINARY_COPIES = 200_000  # of unclosed formatting, which the parser repeats in each block: 370 bytes each
 
 _ROOT = re.compile("<(?:html|body)", re.IGNORECASE)
 _SCRIPT = re.compile("<(/?)script", re.IGNORECASE)
 _OPTION = re.compile("<opt(?:ion|group)", re.IGNORECASE)
-_ROOT_OR_FORMATTING = re.compile(  # the group is of roots
-    r"<(?:(html|body)|(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/])", re.IGNORECASE | re.ASCII
+_FORMATTING = re.compile(
+    r"<(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/]", re.IGNORECASE | re.ASCII
 )
 _BARE_FORMATTING = 39  # without attributes the parser keeps three of each of the thirteen
 # What is long up to the next tag is a tag or, more often, the text of a script. Then its tag is
@@ -108,16 +109,11 @@ def refuse_bombs(text: str, *, utf8: bytes | None = None) -> None:
 
 
 def _is_ordinary(text: str, tag_count: int) -> bool:
-    if len(text) > _ORDINARY_CHARACTERS or tag_count > _ORDINARY_TAGS:
+    if len(text) > _ORDINARY_CHARACTERS or tag_count > _ORDINARY_TAGS or len(_ROOT.findall(text)) > _ORDINARY_ROOTS:
         return False
-    repeated = _ROOT_OR_FORMATTING.findall(text)
-    root_count = len(repeated) - repeated.count("")
-    if root_count > _ORDINARY_ROOTS:
-        return False
-    copied_count = len(repeated) - root_count + _BARE_FORMATTING
-    # End tags are counted only where it matters: that takes as long as half of the rest.
-    if tag_count > _ORDINARY_OPEN or copied_count * tag_count > _ORDINARY_COPIES:
+    if tag_count > _FEW_TAGS:
         start_count = tag_count - text.count("</")
+        copied_count = len(_FORMATTING.findall(text)) + _BARE_FORMATTING
         if 2 * start_count - tag_count > _ORDINARY_OPEN or copied_count * start_count > _ORDINARY_COPIES:
             return False
     # The parser compares each attribute with all before it.
