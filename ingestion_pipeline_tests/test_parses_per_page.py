@@ -73,7 +73,7 @@ def test_all_patterns_that_are_tried_on_a_page_share_one_parse(parsed: list[str]
     page = analyze_page(PAGE, URL, kind=entity_type("course"))
     before = len(parsed)
 
-    found = [matching_links(page, pattern) for pattern in (r"/jobs/\d+[\w-]*", "/none/", "/jobs/1")]
+    links_by_pattern = [matching_links(page, pattern) for pattern in (r"/jobs/\d+[\w-]*", "/none/", "/jobs/1")]
 
-    assert [bool(links) for links in found] == [True, False, True]
+    assert [bool(links) for links in links_by_pattern] == [True, False, True]
     assert len(parsed) - before == 1

@@ -253,17 +253,17 @@ def without_link_targets(markdown: str) -> str:
 
     Addresses are half of the tokens of a page, and menus a twentieth (docs/adr).
     """
-    kept: list[str] = []
+    lines: list[str] = []
     links: list[str] = []
     for line in markdown.split("\n"):
         if _is_link_alone(line) or (links and not line.strip()):
             links.append(line)
             continue
-        kept += _unless_menu(links)
+        lines += _unless_menu(links)
         links = []
-        kept.append(line)
-    kept += _unless_menu(links)
-    return _MARKDOWN_LINK.sub(r"\1", "\n".join(kept)).strip()
+        lines.append(line)
+    lines += _unless_menu(links)
+    return _MARKDOWN_LINK.sub(r"\1", "\n".join(lines)).strip()
 
 
 def _is_link_alone(line: str) -> bool:

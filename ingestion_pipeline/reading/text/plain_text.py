@@ -369,12 +369,12 @@ def without_repeated_blocks(texts: Iterable[str]) -> list[str]:
     seen: set[str] = set()
     results: list[str] = []
     for text in texts:
-        lines, kept = text.split("\n"), list[str]()
+        lines, new_lines = text.split("\n"), list[str]()
         for is_repeated, block in groupby(lines, seen.__contains__):
             same = list(block)
-            kept += [] if is_repeated and len(same) >= _BLOCK_LINES else same
+            new_lines += [] if is_repeated and len(same) >= _BLOCK_LINES else same
         seen.update(lines)
-        results.append("\n".join(kept))
+        results.append("\n".join(new_lines))
     return results
 
 
