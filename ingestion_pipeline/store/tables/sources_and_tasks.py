@@ -142,6 +142,7 @@ tasks = Table(
     Column("ended_at", UtcDateTime, Computed(_ENDED_AT), comment="when it reached a final status, UTC; null: active"),
     CheckConstraint("status <> 'PROCESSING' OR lease_until IS NOT NULL", name="leased"),
     Index("ix_tasks_due", "kind", "priority", "not_before", "created_at", postgresql_where=ACTIVE, sqlite_where=ACTIVE),
+    # One active task per kind and key: the poll task of a source has the source's id as its key.
     Index("uq_tasks_active", "kind", "dedupe_key", unique=True, postgresql_where=ACTIVE, sqlite_where=ACTIVE),
     Index("ix_tasks_source", "source_id", "kind", postgresql_where=OF_A_SOURCE, sqlite_where=OF_A_SOURCE),
     Index(
