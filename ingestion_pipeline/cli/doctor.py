@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from ingestion_pipeline.cli.output import echo, is_json, json_option, print_json, print_table
+from ingestion_pipeline.cli.output import counting, echo, is_json, json_option, print_json, print_table
 from ingestion_pipeline.cli.session import cannot_open, environment, shown_database
 from ingestion_pipeline.sources.source import BUNDLED, BY_HAND, Kind
 
@@ -83,7 +83,7 @@ def doctor(*, offline: bool) -> None:
 
     Exit 1 if a check failed; warnings are for people.
     """
-    results = list(examine(environment(), offline=offline))
+    results = list(counting(examine(environment(), offline=offline), total=None, noun="check"))
     counts = {state: sum(result.state == state for result in results) for state in STATES}
     if is_json():
         print_json({"checks": [asdict(result) for result in results], **counts})

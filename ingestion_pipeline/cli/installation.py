@@ -17,7 +17,7 @@ from types import FrameType
 
 import click
 
-from ingestion_pipeline.cli.output import CommandRefused, Interrupted, cell, echo, json_option, print_result
+from ingestion_pipeline.cli.output import CommandRefused, Interrupted, cell, echo, json_option, print_result, progress
 from ingestion_pipeline.cli.session import environment, opened, shown_database
 from ingestion_pipeline.extras import how_to_install, is_installed
 
@@ -71,7 +71,8 @@ def init() -> None:
     from ingestion_pipeline.registry import create_tables
     from ingestion_pipeline.sources.lookup import list_sources
 
-    with opened(migrate=True) as (settings, store):
+    with progress() as advance, opened(migrate=True) as (settings, store):
+        advance("database")
         create_tables(store)
         with store.read() as connection:
             count = len(list_sources(connection))

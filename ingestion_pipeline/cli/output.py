@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import IO, Any, TextIO, TypeVar, cast
+from typing import IO, Any, Protocol, TextIO, TypeVar, cast
 
 import click
 
@@ -417,11 +417,19 @@ def counting(items: Iterable[Item], *, total: int | None, noun: str) -> Iterator
             advance(f"{noun}s")
 
 
+class Advance(Protocol):
+    """Advances a progress bar."""
+
+    def __call__(self, step: str, count: int = 1, /) -> None:
+        """Name the step that was done, and how many."""
+        ...
+
+
 @contextmanager
-def progress(*, total: int | None = None) -> Generator[Callable[[str], None]]:
+def progress(*, total: int | None = None) -> Generator[Advance]:
     """Yield what advances a progress bar to the next named step; on a terminal only, on stderr."""
     if not sys.stderr.isatty():
-        yield lambda _step: None
+        yield lambda _step, _count=1: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -430,7 +438,7 @@ def progress(*, total: int | None = None) -> Generator[Callable[[str], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda step: bar.update(task, description=step, advance=1)
+        yield lambda step, count=1: bar.update(task, description=step, advance=count)
 
 
 def _write(text: str, stream: TextIO) -> None:

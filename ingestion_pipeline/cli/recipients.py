@@ -15,6 +15,7 @@ from ingestion_pipeline.cli.output import (
     json_option,
     print_listing,
     print_result,
+    progress,
     shortened,
 )
 from ingestion_pipeline.cli.session import actor, changing, reading
@@ -175,7 +176,9 @@ def test(*, recipient_id: str) -> None:
     with reading() as (settings, connection, now):
         to = get_addressee(connection, recipient_id)
     try:
-        response = asyncio.run(_send_example(settings, to, now))
+        with progress() as advance:
+            advance(f"sending to {recipient_id}")
+            response = asyncio.run(_send_example(settings, to, now))
     except WorkError as error:
         raise CommandFailed(f"{recipient_id}: {error.text}", code="delivery_failed") from error
     facts = {"recipient": recipient_id, "address": to.address, "response": response}

@@ -107,8 +107,7 @@ def export(
     with opened() as (settings, store), TemporaryDirectory() as scratch, progress() as advance:
         to_output = out == STANDARD_OUTPUT
         path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, chosen)
-        advance(request.name)
-        exported = export_rows(store, request, chosen, path)
+        exported = export_rows(store, request, chosen, path, on_rows=lambda rows: advance(request.name, rows))
         if to_output:
             with path.open("rb") as rows:
                 copyfileobj(rows, sys.stdout.buffer)
@@ -159,9 +158,13 @@ def _export_changes(request: ExportRequest, form: Format, out: Path | None, *, s
         raise CommandRefused(
             f"--out {out} is no folder; changes go to new files in one: make it first", code="no_folder"
         )
-    with opened() as (settings, store):
+    with opened() as (settings, store), progress() as advance:
         folder = out or make_folder(settings.home / "exports")
-        done = export_changes(store, request, form, folder, since_last=since_last)
+
+        def show(rows: int) -> None:
+            advance(request.name, rows)
+
+        done = export_changes(store, request, form, folder, since_last=since_last, on_rows=show)
     exported = done.exported
     if is_json():
         nothing = {"name": request.name, "path": None, "format": form.value, "rows": 0}

@@ -6,7 +6,7 @@ but that of the oldest transaction still open then: what it writes is stamped wi
 later, and is found by the next export all the same.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -53,12 +53,21 @@ class ExportResult:
     datasets: tuple[Dataset, ...]
 
 
+OnRows = Callable[[int], None]  # gets the number of rows of each batch that is written
+
+
 def export(
-    store: Store, request: ExportRequest, form: Format, path: Path, *, batch_rows: int = BATCH_ROWS
+    store: Store,
+    request: ExportRequest,
+    form: Format,
+    path: Path,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    on_rows: OnRows | None = None,
 ) -> ExportResult:
     """Write exactly the requested rows to the file, or leave it unchanged."""
     target = _target(path)
-    with open_export_rows(store, request, batch_rows=batch_rows) as (columns, datasets, batches):
+    with open_export_rows(store, request, batch_rows=batch_rows, on_rows=on_rows) as (columns, datasets, batches):
         return _write_file(target, form, columns, datasets, batches)
 
 
@@ -76,7 +85,7 @@ def _write_file(
 
 @contextmanager
 def open_export_rows(
-    store: Store, request: ExportRequest, *, batch_rows: int = BATCH_ROWS
+    store: Store, request: ExportRequest, *, batch_rows: int = BATCH_ROWS, on_rows: OnRows | None = None
 ) -> Generator[tuple[list[ExportColumn], Sequence[Dataset], Batches]]:
     """Yield the columns, their datasets, and the rows, which are read lazily."""
     request.check()
@@ -94,20 +103,22 @@ def open_export_rows(
                 newest=request.newest,
             )
             columns = table_columns(request.name)
-            yield columns, (), _without_secrets(columns, rows)
+            yield columns, (), _without_secrets(columns, rows, on_rows)
             return
         datasets = chosen_datasets(connection, request)
         rows = item_rows(connection, request, datasets, batch_rows=batch_rows)
         columns = item_columns(request, datasets)
-        yield columns, datasets, _without_secrets(columns, rows)
+        yield columns, datasets, _without_secrets(columns, rows, on_rows)
 
 
-def _without_secrets(columns: Sequence[ExportColumn], batches: Batches) -> Batches:
+def _without_secrets(columns: Sequence[ExportColumn], batches: Batches, on_rows: OnRows | None) -> Batches:
     """Remove secrets from URLs: rows that older versions wrote may have some."""
     names = [column.name for column in columns]
     places = [place for place, name in enumerate(names) if name.endswith(("url", "website"))]
     for batch in batches:
         yield [_safe_row(row, places) for row in batch]
+        if on_rows is not None:
+            on_rows(len(batch))
 
 
 def _safe_row(row: Row, places: Sequence[int]) -> Row:
@@ -250,7 +261,13 @@ def watermark(store: Store) -> datetime:
 
 
 def export_changes(
-    store: Store, request: ExportRequest, form: Format, folder: Path, *, since_last: bool = True
+    store: Store,
+    request: ExportRequest,
+    form: Format,
+    folder: Path,
+    *,
+    since_last: bool = True,
+    on_rows: OnRows | None = None,
 ) -> ChangeExport:
     """Write a new file with what changed since the last export, or since `request.since`.
 
@@ -262,7 +279,7 @@ def export_changes(
         since = _cursor(connection, name, target) if since_last else request.since
     until = watermark(store)
     path = _unused_path(target, name, until)
-    exported = _write(store, replace(request, since=since), form, path)
+    exported = _write(store, replace(request, since=since), form, path, on_rows)
     if since_last:
         _save_cursor(store, name, target, until, rows=exported.rows if exported else 0)
     return ChangeExport(since=since, until=until, exported=exported)
@@ -277,9 +294,11 @@ def export_all_or_changes(
     return _write(store, request, form, folder / file_name(request, form))
 
 
-def _write(store: Store, request: ExportRequest, form: Format, path: Path) -> ExportResult | None:
+def _write(
+    store: Store, request: ExportRequest, form: Format, path: Path, on_rows: OnRows | None = None
+) -> ExportResult | None:
     try:
-        with open_export_rows(store, request) as (columns, datasets, batches):
+        with open_export_rows(store, request, on_rows=on_rows) as (columns, datasets, batches):
             first = next((batch for batch in batches if batch), None)
             if first is None:
                 return None
