@@ -159,7 +159,7 @@ def pagination(folder: Path) -> Iterator[Measure]:
         ("no next page where none is labelled", without, 0.85),
     ):
         total = hits.right + hits.wrong + hits.missed
-        yield Measure(name=name, n=total, ours=hits.right / total, floor=floor)
+        yield Measure(name=name, n=total, ours=hits.right / max(total, 1), floor=floor)
 
 
 def addresses(tree: LexborHTMLParser, url: str, css: str) -> set[str]:

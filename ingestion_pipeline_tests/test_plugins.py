@@ -126,7 +126,8 @@ with FakeWeb({"/today": b"EUR 1.08\\nGBP 0\\n", "/hook": 200}) as web, dg.Dagste
     seen["maintained"] = check_results(maintained)["no_zero"]
     [seen["metric"]] = [line for line in ingest("metrics").splitlines() if line.startswith("ingestion_exchange_rates")]
     health = instance.get_latest_materialization_event(dg.AssetKey("source_health")).asset_materialization
-    seen["plot"] = health.metadata["exchange_rates_rates:bank"].value
+    details = {record.data["detail"]: record.data["value"] for record in health.metadata["details"].records}
+    seen["detail"] = details["exchange rates rates:bank"]
     ingest("export", "rates", "--to", "jsonl", "--out", "rates.jsonl")
     seen["exported"] = sorted(json.loads(line)["currency"] for line in Path("rates.jsonl").read_text().splitlines())
     seen["listed"] = [source["id"] for source in json.loads(ingest("sources", "list", "--kind", "rates", "--json"))]
@@ -205,7 +206,7 @@ def test_an_installed_system_is_polled_worked_on_exported_checked_retained_and_s
         "ingested": True,
         "maintained": False,  # a currency costs nothing
         "metric": 'ingestion_exchange_rates{source="rates:bank"} 2',
-        "plot": 2.0,
+        "detail": 2.0,
         "exported": ["EUR", "GBP"],
         "listed": ["rates:bank"],
         "retained": ["GBP"],

@@ -24,6 +24,9 @@ from ingestion_pipeline.cli.output import (
 from ingestion_pipeline.cli.session import reading
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.status import Watched
 
 SHOWN = 50  # sources; `--all` and `--json` have every one
@@ -60,7 +63,6 @@ def status(*, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
 
 def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
-    from ingestion_pipeline.catalogs.extraction_reports import expected_publications
     from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
     from ingestion_pipeline.operations.metrics import backlog as behind
     from ingestion_pipeline.operations.metrics import queues
@@ -89,14 +91,18 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
             "waiting_hosts": [
                 {"host": host, "wanted_since": since} for host, since in waiting_hosts(connection, now=now)
             ],
-            "extractions": [
-                asdict(expected) for expected in expected_publications(connection, settings=settings, now=now)
-            ],
+            "extractions": _running_extractions(connection, settings, now) if waiting else [],  # loads the systems
             "website_phases": [asdict(phase) for phase in phase_metrics(connection, now=now)],
             "daemon": {"last_tick_at": last_tick, "is_silent": is_heartbeat_overdue(last_tick, settings, now=now)},
             "budget": asdict(budget) | {"percent": budget.percent},
             "polling_paused": str(held_up) if held_up else None,
         }
+
+
+def _running_extractions(connection: "Connection", settings: "Settings", now: datetime) -> list[dict[str, Any]]:
+    from ingestion_pipeline.catalogs.extraction_reports import expected_publications
+
+    return [asdict(expected) for expected in expected_publications(connection, settings=settings, now=now)]
 
 
 def _print(report: dict[str, Any]) -> None:
