@@ -144,7 +144,7 @@ def dev(*, port: int) -> None:
         with _raised_signals():
             code = _serve(port, variables)
     except _Stopped:
-        raise Interrupted("stopped by Ctrl-C: `ingest dev` starts it again") from None
+        raise Interrupted("stopped") from None
     raise SystemExit(code)
 
 

@@ -77,7 +77,13 @@ def run_job(definitions: dg.Definitions, name: str, *, partition_key: str | None
     errors = [error for event in result.all_events if (error := _error_of(event)) is not None]
     if any(_is_interrupt(error) for error in errors):
         raise KeyboardInterrupt
-    return result.success, [error.to_string() for error in errors]
+    return result.success, list(dict.fromkeys(map(_text_of, errors)))
+
+
+def _text_of(error: SerializableErrorInfo) -> str:
+    """Return the reason alone where we raised it, else everything with the stack."""
+    is_ours = error.cls_name == dg.Failure.__name__
+    return error.message.partition(": ")[2].strip() if is_ours else error.to_string()
 
 
 def _origin(definitions: dg.Definitions, job: str) -> RemoteJobOrigin:
