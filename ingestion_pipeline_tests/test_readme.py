@@ -145,12 +145,11 @@ def clone(tmp_path: Path) -> Path:
 @pytest.fixture
 def demo_site(clone: Path) -> Iterator[None]:
     """The tutorials say in prose to run it in another terminal."""
-    site = subprocess.Popen([clone / ".venv/bin/ingest", "demo", "serve"], cwd=clone, stdout=subprocess.PIPE)
-    assert site.stdout is not None
-    assert site.stdout.readline()  # its address: it serves now
-    yield
-    site.terminate()
-    site.wait(20)
+    with subprocess.Popen([clone / ".venv/bin/ingest", "demo", "serve"], cwd=clone, stdout=subprocess.PIPE) as site:
+        assert site.stdout is not None
+        assert site.stdout.readline()  # its address: it serves now
+        yield
+        site.terminate()
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ Row = dict[str, Any]
 Facts = Mapping[str, Any]
 
 BEST_SHOWN = 3  # matches in the summary
-INDENT = 12
+INDENT = 14
 FLEXIBLE = {"details", "reason", "boards", "competitors", "url", "title", "failure"}  # columns of text
 
 
