@@ -2,14 +2,16 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.orm import DeclarativeBase, Session
 
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import Store, tables
+from ingestion_pipeline.store.changes import TRACKED
 from ingestion_pipeline.store.types import utc_text
 
 STAGED = "key, number, title, published_at, url, source_chapter_id, volume, language, scanlation_group, releases"
@@ -49,6 +51,27 @@ def bulk_loader(store: Store) -> tuple[Callable[[Store, str, Sequence[Release]],
     if store.engine.dialect.name == "postgresql":
         return copy_and_merge, "COPY + merge"
     return executemany_and_merge, "executemany + merge"
+
+
+@contextmanager
+def unrecorded(store: Store) -> Generator[None]:
+    """Record no changes meanwhile: a peer does not pay for what only ours does."""
+    if store.engine.dialect.name == "postgresql":
+        for word in ("DISABLE", "ENABLE"):
+            with store.begin() as connection:
+                for name in TRACKED:
+                    connection.execute(text(f"ALTER TABLE {name} {word} TRIGGER USER"))
+            if word == "DISABLE":
+                yield
+        return
+    with store.begin() as connection:
+        triggers = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
+        for name, _ in triggers:
+            connection.execute(text(f"DROP TRIGGER {name}"))
+    yield
+    with store.begin() as connection:
+        for _, statement in triggers:
+            connection.exec_driver_sql(statement)
 
 
 def copy_and_merge(store: Store, series: str, listed: Sequence[Release]) -> None:

@@ -135,6 +135,7 @@ TABLES = {
     "audit_log": "What operators, files and the program itself changed, with the actor.",
     "batch_items": "Fetched feeds of a poll run between its ops; a row ends with its poll.",
     "businesses": "Businesses that websites belong to.",
+    "changes": "Every insert, update and delete of published rows of series, with its cause.",
     "chapter_sources": "Which source lists which chapter, with every release.",
     "chapters": "Chapters of series, one row per series and number.",
     "companies": "Companies with their facts, evidence, points and tier.",

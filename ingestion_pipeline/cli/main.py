@@ -45,6 +45,7 @@ def show_examples(path: str, command: click.Command) -> None:
 
 # Where each command is; its module is read when the command is typed, or listed with its summary.
 COMMANDS = {
+    "changes": "rows:changes",
     "companies": "companies",
     "dead-letters": "dead_letters",
     "demo": "ingestion_pipeline.demo.commands:demo",

@@ -277,6 +277,11 @@ def print_json(value: object) -> None:
     click.echo(text)
 
 
+def print_json_line(value: object) -> None:
+    """Print the value as one line of JSON in ASCII, for rows that are printed as they are read."""
+    click.echo(json.dumps(value, ensure_ascii=True, default=_plain))
+
+
 def _json(value: object) -> str:
     """Encode with orjson; what it refuses (lone surrogates, huge numbers) with the standard library."""
     import orjson

@@ -1,4 +1,4 @@
-"""`ingest export` and `ingest explain`: write rows to a file, and print the lineage of one row."""
+"""`ingest export`, `explain` and `changes`: rows to a file, the lineage of one row, and how rows changed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -22,14 +23,15 @@ from ingestion_pipeline.cli.output import (
     json_option,
     print_facts,
     print_json,
+    print_json_line,
     print_table,
     progress,
     shortened,
 )
-from ingestion_pipeline.cli.session import environment, opened, reading
+from ingestion_pipeline.cli.session import MomentType, environment, known_source, opened, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ingestion_pipeline.engine.lineage import Field, Lineage
     from ingestion_pipeline.exports.export_request import ExportRequest
@@ -38,6 +40,15 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
+CAUSES = (  # a test compares them with store.changes.Cause
+    "first_sync",
+    "source_changed",
+    "reader_changed",
+    "model_changed",
+    "profile_changed",
+    "operator",
+    "retention",
+)
 READERS = {
     "csv": "pandas.read_csv({path})",
     "jsonl": "pandas.read_json({path}, lines=True)",
@@ -277,7 +288,7 @@ SHOWN = 60  # characters of a value
 def explain(*, row: str) -> None:
     """Show the lineage of ROW, hop by hop.
 
-    And how a listing was evaluated. ROW is chapters:ID, chapter_sources:ID, job_listings:ID,
+    And its recorded changes, and how a listing was evaluated. ROW is chapters:ID, chapter_sources:ID, job_listings:ID,
     job_matches:ID or data_items:ID, with the id that exports and lists show (item_id of an item). A
     hop that is not known says why.
     """
@@ -308,6 +319,9 @@ def _print_lineage(lineage: Lineage) -> None:
         hop_facts = ", ".join(f"{name} {cell(value)}" for name, value in facts_known.items())
         mark = "" if hop.is_known else "unknown: "
         echo(f"-> {hop.name}: {mark}{hop.message}{f' ({hop_facts})' if hop_facts else ''}")
+    for change in lineage.history:
+        by = f"{change['cause']} {cell(change['source_id'])}, run {cell(change['run_id'])}"
+        echo(f"{cell(change['occurred_at'])} {change['op']} ({by}): {difference(change)}")
     if lineage.evaluation is not None:
         print_evaluation(lineage.evaluation)
 
@@ -322,3 +336,61 @@ def _field_cells(field: Field) -> list[str]:
     of = f"of snapshot {place['snapshot']}" if "snapshot" in place else f"of {place['of']}"
     where = " ".join(str(part) for part in (place.get("path"), span, of, by) if part)
     return [field.name, value, where, shortened(cell(place.get("quote")), SHOWN)]
+
+
+DIFFERENCE = 100  # characters
+SCREEN = 50  # changes in a table
+
+
+@click.command()
+@click.option("--since", type=MomentType(), help="Only changes from this time on.")
+@click.option("--table", help="Only rows of this table: series, chapters or chapter_sources.")
+@click.option("--source", "source_id", metavar="ID", help="Only changes by this source.")
+@click.option("--cause", type=click.Choice(CAUSES), help="Only changes with this cause.")
+@json_option
+def changes(*, since: datetime | None, table: str | None, source_id: str | None, cause: str | None) -> None:
+    """List changes of published rows, oldest first.
+
+    What changed, from what to what, when and why. With --json one change a line, as it is read.
+    Covered are the tables of series; docs/operating/lineage.md explains the fields.
+    """
+    from ingestion_pipeline.exports.change_history import ChangeFilter, changes_of
+
+    with reading() as (_, connection, _):
+        known_source(connection, source_id)
+        rows = changes_of(connection, ChangeFilter(since=since, table=table, source_id=source_id, cause=cause))
+        if is_json():
+            for row in rows:
+                print_json_line(row)
+        else:
+            _print_changes(rows)
+
+
+def _print_changes(rows: Iterator[Mapping[str, Any]]) -> None:
+    names = ("time", "row", "op", "cause", "source", "difference")
+    first = True
+    while page := list(islice(rows, SCREEN)):
+        first = False
+        cells = [
+            (
+                cell(row["occurred_at"]),
+                f"{row['table_name']}:{row['row_key']}",
+                row["op"],
+                row["cause"],
+                cell(row["source_id"]),
+                difference(row),
+            )
+            for row in page
+        ]
+        print_table(names, cells, flexible={"difference"})
+    if first:
+        echo("no changes")
+
+
+def difference(change: Mapping[str, Any]) -> str:
+    """Return what differs, for people: `title: One -> First`; of a row that was inserted or deleted, nothing."""
+    if change["op"] != "update":
+        return "-"
+    before, after = change["before"], change["after"]
+    parts = (f"{name}: {cell(before[name])} -> {cell(after[name])}" for name in after)
+    return shortened(", ".join(parts), DIFFERENCE)

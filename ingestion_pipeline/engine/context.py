@@ -4,7 +4,7 @@ Fetching a feed belongs to its protocol: all its pages, or that it is unchanged.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
@@ -19,6 +19,7 @@ from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.changes import Origin
 from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.urls import without_credentials
@@ -114,10 +115,15 @@ async def fetch_feed(
 
 def feed_hash(pages: list[Fetched], *, parser_version: str) -> str:
     """Return a hash that is equal iff every page and the parser version are equal."""
-    digest = hashlib.sha256(parser_version.encode())
-    for page in pages:
-        digest.update(hashlib.sha256(page.body).digest())
-    return digest.hexdigest()
+    return hash_of_bodies((hashlib.sha256(page.body).digest() for page in pages), parser_version=parser_version)
+
+
+def hash_of_bodies(digests: Iterable[bytes], *, parser_version: str) -> str:
+    """Return the `feed_hash` of pages by the SHA-256 of their bodies."""
+    whole = hashlib.sha256(parser_version.encode())
+    for digest in digests:
+        whole.update(digest)
+    return whole.hexdigest()
 
 
 def _next_request(feed: Feed, pages: list[Fetched], request: Request) -> Request | None:
@@ -187,6 +193,7 @@ class PolledFeed:
     source: Source
     parsed: bytes
     ingestion_id: int
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

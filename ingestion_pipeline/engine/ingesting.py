@@ -14,7 +14,14 @@ from uuid import uuid4
 from sqlalchemy import Connection, String, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.engine.context import IngestResult, PolledFeed, PolledSystem, RunContext, SinglePageSnapshot
+from ingestion_pipeline.engine.context import (
+    IngestResult,
+    PolledFeed,
+    PolledSystem,
+    RunContext,
+    SinglePageSnapshot,
+    hash_of_bodies,
+)
 from ingestion_pipeline.engine.handler import Failed, decided
 from ingestion_pipeline.engine.poll_handler import (
     ClaimedPoll,
@@ -30,6 +37,7 @@ from ingestion_pipeline.pages.visits.page import StoredPage, explain_failure
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
+from ingestion_pipeline.store.changes import Cause, Origin
 from ingestion_pipeline.store.statements import lock_rows, row_source
 from ingestion_pipeline.store.tables import batch_items, ingestions, sources
 from ingestion_pipeline.store.types import Id
@@ -339,9 +347,7 @@ def _write(
     held = [item for item in items if item.task.id in held_ids]
     system = ctx.systems[items[0].source.kind]
     polled_feeds = [
-        PolledFeed(
-            task=item.task, source=item.source, parsed=parsed_feeds[item.source.id], ingestion_id=_new_ingestion_id()
-        )
+        _polled_feed(item, parsed_feeds[item.source.id], ingestion_id=_new_ingestion_id(), run_id=ctx.run_id)
         for item in held
     ]
     results = system.ingest(connection, polled_feeds, now=now, settings=ctx.settings)
@@ -360,6 +366,22 @@ def _write(
     lost, same = len(items) - len(held), len(held) - len(changed)
     ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=ended)
+
+
+def _polled_feed(item: BatchItem, parsed: bytes, *, ingestion_id: int, run_id: str | None) -> PolledFeed:
+    origin = Origin(cause=_cause(item), source_id=item.source.id, ingestion_id=ingestion_id, run_id=run_id)
+    return PolledFeed(task=item.task, source=item.source, parsed=parsed, ingestion_id=ingestion_id, origin=origin)
+
+
+def _cause(item: BatchItem) -> Cause:
+    """Return why the feed may be read differently: its bodies or, where they are the same, how they are read."""
+    source = item.source
+    if source.synced_at is None:
+        return Cause.FIRST_SYNC
+    bodies = (bytes.fromhex(page.content_hash) for page in item.pages)
+    if hash_of_bodies(bodies, parser_version=source.parser_version or "") == source.content_hash:
+        return Cause.READER_CHANGED
+    return Cause.SOURCE_CHANGED
 
 
 def _success(item: BatchItem, result: IngestResult) -> PollSuccess:

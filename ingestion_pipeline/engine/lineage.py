@@ -46,6 +46,7 @@ class Lineage:
     fields: Sequence[Field]
     hops: Sequence[Hop]
     evaluation: Mapping[str, Any] | None = None  # of a listing: decision, filter, score
+    history: Sequence[Mapping[str, Any]] = ()  # its recorded changes, oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
 """Lineage of a row by its name, of any table that a system explains."""
 
 import re
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.engine.lineage import BadRow, Lineage, row_of
+from ingestion_pipeline.exports.change_history import changes_of_row
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.evidence.locating import QUOTED
 from ingestion_pipeline.registry import systems
@@ -28,4 +30,4 @@ def explain_row(connection: Connection, content: ContentStore, name: str) -> Lin
     lineage = None if row is None else explained.explain(connection, content, row)
     if lineage is None:
         raise explained.missing(int(match[2]))
-    return lineage
+    return replace(lineage, history=changes_of_row(connection, match[1], int(match[2])))

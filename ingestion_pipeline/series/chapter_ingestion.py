@@ -6,6 +6,7 @@ new when the insert created it. A series is locked while it is ingested, so that
 list the same chapter at the same moment make one chapter, two chapter sources, one outbox row.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -29,29 +30,48 @@ from ingestion_pipeline.series.chapter_plan import (
     result_of,
 )
 from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease, link_row
-from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import series_assignments
+from ingestion_pipeline.store.changes import SERIES, Cause, Origin, set_origins
 from ingestion_pipeline.store.tables import chapters
 
 
 def _lock_canonical_series(
-    connection: Connection, sources: Sequence[Source], *, now: datetime
+    connection: Connection, listings: Sequence[SourceListing], *, now: datetime
 ) -> tuple[Mapping[str, str], set[str]]:
     """Lock the series of each source; return them by source id, and those that were created just now."""
+    sources = [listing.source for listing in listings]
     assignments = series_assignments(connection, [source.id for source in sources])
     series_by_source = {id_: assigned.series_id for id_, assigned in assignments.items()}
+    set_origins(connection, _origins(listings, series_by_source), now=now)
     titles = {series_by_source[source.id]: source.name or series_by_source[source.id] for source in sources}
     unknown = {assigned.series_id for assigned in assignments.values() if not assigned.is_known}
     new = chapter_rows.ensure_series(connection, {id_: titles[id_] for id_ in unknown}, now=now)
     if chapter_rows.lock_series(connection, titles.keys()):
         # A merge that did not know this source yet was committed while we waited for the lock.
-        return _lock_canonical_series(connection, sources, now=now)
+        return _lock_canonical_series(connection, listings, now=now)
     return series_by_source, new
+
+
+def _origins(listings: Sequence[SourceListing], series_by_source: Mapping[str, str]) -> dict[str, Origin]:
+    """Return why rows change, by source and by series; what several sources of a series change names none of them."""
+    origins = {listing.source.id: listing.origin for listing in listings}
+    by_series: dict[str, list[Origin]] = defaultdict(list)
+    for source_id, origin in origins.items():
+        by_series[SERIES + series_by_source[source_id]].append(origin)
+    return origins | {key: _common(of_series) for key, of_series in by_series.items()}
+
+
+def _common(origins: Sequence[Origin]) -> Origin:
+    if len(origins) == 1:
+        return origins[0]
+    causes = {origin.cause for origin in origins}
+    cause = causes.pop() if len(causes) == 1 else Cause.SOURCE_CHANGED
+    return Origin(cause=cause, run_id=origins[0].run_id)
 
 
 def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *, now: datetime) -> list[IngestResult]:
     """Write the listings; return one result per source, in the order given."""
-    series, created_series = _lock_canonical_series(connection, [listing.source for listing in listings], now=now)
+    series, created_series = _lock_canonical_series(connection, listings, now=now)
     plans = [
         ChapterPlan(listing=listing, series_id=series[listing.source.id], chapters=listing.chapters)
         for listing in listings
@@ -187,7 +207,7 @@ def _write_links(
     changed: list[LinkRow] = []
     facts: dict[int, tuple[str | None, datetime | None]] = {}  # title and date, by chapter
     for plan in plans:
-        source_id, ingestion_id = plan.listing.source.id, plan.listing.ingestion_id
+        source_id, ingestion_id = plan.listing.source.id, plan.listing.origin.ingestion_id
         links = [(ids[plan.series_id, chapter.key], chapter) for chapter in plan.new_links]
         existing = [(link.chapter_id, chapter) for chapter, link in plan.changed_links]
         new += [link_row(id_, source_id, chapter, ingestion_id) for id_, chapter in links]

@@ -17,6 +17,7 @@ from ingestion_pipeline.series.chapter import Chapter, Release, chapter_of, chap
 from ingestion_pipeline.series.chapter_rows import Baseline, StoredRelease, VanishedLink
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
+from ingestion_pipeline.store.changes import Cause, Origin
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 
 DROP_SHARE = 0.5  # quarantined if more than this vanished
@@ -34,10 +35,10 @@ class SourceListing:
     is_complete: bool
     problems: int
     notes: Sequence[str]
-    ingestion_id: int | None = None
+    origin: Origin
 
     @classmethod
-    def of(cls, source: Source, parsed: ParsedFeed[Release], *, ingestion_id: int | None = None) -> "SourceListing":
+    def of(cls, source: Source, parsed: ParsedFeed[Release], *, origin: Origin | None = None) -> "SourceListing":
         """Build the listing of a parsed feed; unreadable records make it incomplete."""
         chapters, problems = chapters_of(parsed.records, source_id=source.id)
         is_part_hidden = any(problem.hides_record for problem in [*problems, *parsed.problems])
@@ -47,8 +48,13 @@ class SourceListing:
             is_complete=parsed.is_complete and not is_part_hidden,
             problems=len(problems) + len(parsed.problems),
             notes=parsed.notes,
-            ingestion_id=ingestion_id,
+            origin=origin or _default_origin(source),
         )
+
+
+def _default_origin(source: Source) -> Origin:
+    cause = Cause.SOURCE_CHANGED if source.synced_at else Cause.FIRST_SYNC
+    return Origin(cause=cause, source_id=source.id)
 
 
 @dataclass(slots=True, kw_only=True)

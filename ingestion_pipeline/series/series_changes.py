@@ -40,6 +40,7 @@ from ingestion_pipeline.sources.lookup import (
 )
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
+from ingestion_pipeline.store.changes import set_origins
 from ingestion_pipeline.store.statements import audit, insert_into, lock_rows, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 from ingestion_pipeline.store.types import Id
@@ -72,6 +73,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     """
     if old == new:
         raise SameSeries(old)
+    set_origins(connection, {}, now=now)
     affected = {*sources_of(connection, [old, new]), *linked_sources(connection, [old, new])}
     lock_polls(connection, affected)
     lock_live(connection, [old, new])
@@ -154,6 +156,7 @@ def split(
         raise SameSeries(old)
     if not SERIES_ID.fullmatch(new):
         raise CannotSplit(f"{new!r} is not a valid series id; use a-z 0-9 : . _ -, at most 120")
+    set_origins(connection, {}, now=now)
     # Also those that stay: undoing a merge assigns sources that came with it by name.
     affected = {*source_ids, *sources_of(connection, [old])}
     lock_polls(connection, affected)
@@ -261,6 +264,7 @@ def withdraw(
     connection: Connection, series_id: str, label: str, *, reason: str | None = None, actor: str, now: datetime
 ) -> Rejection:
     """Reject the chapter: it is not the latest, fills no gap, and nobody is notified of it."""
+    set_origins(connection, {}, now=now)
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is not None:
         return Rejection(key=key, is_changed=False)
@@ -273,6 +277,7 @@ def withdraw(
 
 def restore(connection: Connection, series_id: str, label: str, *, actor: str, now: datetime) -> Rejection:
     """Undo `withdraw` and release the notifications it held back."""
+    set_origins(connection, {}, now=now)
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is None:
         return Rejection(key=key, is_changed=False)

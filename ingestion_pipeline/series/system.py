@@ -121,8 +121,7 @@ class SeriesSystem:
     ) -> Sequence[IngestResult]:
         """Write chapters, chapter sources and outbox rows."""
         listings = [
-            SourceListing.of(polled.source, feed_from_bytes(polled.parsed), ingestion_id=polled.ingestion_id)
-            for polled in feeds
+            SourceListing.of(polled.source, feed_from_bytes(polled.parsed), origin=polled.origin) for polled in feeds
         ]
         return ingest_listings(connection, listings, now=now)
 

@@ -26,6 +26,7 @@ from sqlalchemy.schema import SetColumnComment
 from sqlalchemy.types import DateTime
 from sqlalchemy.util import LRUCache
 
+from ingestion_pipeline.store.changes import OriginState, forget_origins
 from ingestion_pipeline.store.types import UtcText, json_value
 
 
@@ -442,6 +443,8 @@ class _CountingCursor(sqlite3.Cursor):
 
 
 class _CountingConnection(sqlite3.Connection):
+    origins: OriginState
+
     def cursor(self, factory: Any = _CountingCursor) -> Any:  # noqa: ANN401
         return super().cursor(factory)
 
@@ -492,7 +495,9 @@ def _refuse_truncated(database: str) -> None:
         )
 
 
-def _set_up_sqlite(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401
+def _set_up_sqlite(connection: _CountingConnection, _: Any) -> None:  # noqa: ANN401
+    connection.origins = OriginState()
+    connection.create_function("change_origin", 2, connection.origins.value)
     # The driver must not open transactions of its own: `_begin_sqlite` says which kind.
     connection.isolation_level = None
     cursor = connection.cursor()
@@ -519,4 +524,5 @@ def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     read_only = connection.get_execution_options().get("read_only", False)
+    forget_origins(connection)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

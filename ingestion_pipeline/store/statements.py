@@ -45,6 +45,7 @@ from sqlalchemy.sql.elements import BindParameter
 from sqlalchemy.sql.selectable import CTE, Select
 from sqlalchemy.types import JSON, TypeEngine
 
+from ingestion_pipeline.store.changes import recorded_after
 from ingestion_pipeline.store.tables import audit_log
 from ingestion_pipeline.store.types import ExactDecimal, Moment, UtcDateTime, aware, utc_text
 
@@ -170,7 +171,8 @@ def insert_missing(connection: Connection, new: NewRows, *, returning: Sequence[
     if connection.dialect.name == "postgresql" or len(new.rows) < MANY:
         return _insert_from_select(connection, new, returning)
     last = connection.execute(select(func.coalesce(func.max(new.table.c.id), 0))).scalar_one()
-    _insert_each(connection, new)
+    with recorded_after(connection, new.table, last):
+        _insert_each(connection, new)
     if not returning:
         return []
     # Ids only rise, and nobody else writes while we do.

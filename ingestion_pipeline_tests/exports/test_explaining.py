@@ -228,7 +228,7 @@ def test_an_unknown_id_is_refused_with_the_command_that_lists_ids(ctx: RunContex
 
 def test_both_databases_have_the_documented_views(store: Store) -> None:
     docs = (Path(ingestion_pipeline.__file__).parents[1] / "docs" / "operating" / "exports.md").read_text()
-    for view in ("v_chapters_latest", "v_job_matches_open", "v_datasets_current", "v_source_health"):
+    for view in ("v_changes", "v_chapters_latest", "v_job_matches_open", "v_datasets_current", "v_source_health"):
         (line,) = [line for line in docs.splitlines() if line.startswith(f"| `{view}` |")]
         documented = [name.strip(" `") for name in line.split("|")[3].split(",")]
         with store.read() as connection:

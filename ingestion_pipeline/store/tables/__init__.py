@@ -30,6 +30,7 @@ from ingestion_pipeline.store.tables.companies_and_websites import (
 from ingestion_pipeline.store.tables.metadata import comment_shared_columns, metadata
 from ingestion_pipeline.store.tables.operations import (
     audit_log,
+    changes,
     model_answers,
     model_calls,
     model_endpoints,

@@ -27,6 +27,25 @@ audit_log = Table(
     Index(None, "subject", "at"),
 )
 
+changes = Table(
+    "changes",
+    metadata,
+    Column("id", Id, primary_key=True, comment="number of the change; a later change of a row has a greater one"),
+    required("table_name", String(40), "table of the row that changed"),
+    required("row_key", Text, "id of the row in that table, as text"),
+    optional("source_id", String(120), "the source by which it changed; null: it is of several, or of none"),
+    required("op", String(6), "insert, update or delete"),
+    optional("before", Json, "as JSON: the fields that differ, before; all fields of a deleted row; null: inserted"),
+    optional("after", Json, "as JSON: the fields that differ, after; all fields of an inserted row; null: deleted"),
+    required("cause", String(20), "why it changed, such as source_changed, operator or retention"),
+    optional("ingestion_id", Id, "the poll that changed it (`ingestions`, while it is kept); null: no poll did"),
+    optional("run_id", String(64), "the Dagster run that changed it; null: a command did"),
+    required("occurred_at", UtcDateTime, "when it changed, UTC"),
+    Index(None, "occurred_at"),
+    Index(None, "row_key", "table_name"),
+    Index(None, "source_id", "occurred_at"),
+)
+
 source_health = Table(
     "source_health",
     metadata,

@@ -1,4 +1,4 @@
-"""Create all tables and views.
+"""Create all tables, views and the triggers that record changes.
 
 SQLite refuses to rename a table while a view names one that is gone: a migration that rebuilds a
 table (batch mode) drops the views on it first and creates them again.
@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 
 from alembic import op
+
+from ingestion_pipeline.store.changes import create_triggers
 
 revision = "0100"
 down_revision = None
@@ -47,3 +49,4 @@ def upgrade() -> None:
     schema = re.sub(r"\b(" + "|".join(words) + r")\b", lambda word: words[word[0]], template)
     for statement in schema.split(";\n")[:-1]:
         connection.exec_driver_sql(statement)
+    create_triggers(connection)

@@ -20,6 +20,16 @@ CREATE TABLE businesses (
     CONSTRAINT pk_businesses PRIMARY KEY (id), CONSTRAINT uq_businesses_url_key UNIQUE (url_key)
 );
 
+CREATE TABLE changes (
+    id SERIAL_ID NOT NULL, table_name VARCHAR(40) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
+    op VARCHAR(6) NOT NULL, before JSON, after JSON, cause VARCHAR(20) NOT NULL, ingestion_id BIG_ID,
+    run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
+    CONSTRAINT pk_changes PRIMARY KEY (id)
+);
+CREATE INDEX ix_changes_occurred_at ON changes (occurred_at);
+CREATE INDEX ix_changes_row_key_table_name ON changes (row_key, table_name);
+CREATE INDEX ix_changes_source_id_occurred_at ON changes (source_id, occurred_at);
+
 CREATE TABLE companies (
     id VARCHAR(120) NOT NULL, name TEXT, website TEXT, website_key VARCHAR(64), source_id VARCHAR(120),
     status VARCHAR(12) NOT NULL, about TEXT, culture TEXT, mission TEXT, size TEXT, employees_low INTEGER,
@@ -452,6 +462,14 @@ LEFT JOIN chapter_sources AS l ON l.id = (
 )
 LEFT JOIN ingestions AS i ON i.id = l.ingestion_id
 WHERE s.merged_into IS NULL AND c.rejected_at IS NULL;
+
+-- With what the poll read, as long as the poll is kept.
+CREATE VIEW v_changes AS
+SELECT
+    c.id AS change_id, c.occurred_at, c.table_name, c.row_key, c.op, c.source_id, c.cause, c.before, c.after,
+    c.ingestion_id, c.run_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
+FROM changes AS c
+LEFT JOIN ingestions AS i ON i.id = c.ingestion_id;
 
 CREATE VIEW v_job_matches_open AS
 SELECT
