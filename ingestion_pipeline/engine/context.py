@@ -270,11 +270,27 @@ class DeferredSystem(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The prefixes of what an orchestrator shows: of the keys of assets; of jobs, partition sets and shards."""
+
+    key_prefix: tuple[str, ...] = ()
+    job_prefix: str = ""
+
+    def job(self, name: str) -> str:
+        """Return the name with the prefix of jobs."""
+        return self.job_prefix + name
+
+    def own_job(self, name: str) -> str | None:
+        """Return the job's name without our prefix; None if it is no job of ours."""
+        return name.removeprefix(self.job_prefix) if name.startswith(self.job_prefix) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """Everything a run needs: database, settings, content store and systems.
 
     `random` only spreads due times. `run_id` is the Dagster run; a command has none. The polls of
-    `deferred_systems` only start work that other runs do.
+    `deferred_systems` only start work that other runs do. `names` are those that the run is shown under.
     """
 
     store: Store
@@ -284,6 +300,7 @@ class RunContext:
     deferred_systems: Mapping[Kind, DeferredSystem] = field(default_factory=dict[Kind, DeferredSystem])
     random: Random = field(default_factory=Random)
     run_id: str | None = None
+    names: Names = field(default_factory=Names)
 
     def pace(self, source: Source) -> Pace:
         """Return how fast a host may be requested for the source."""

@@ -5,8 +5,7 @@ and `ingest` write records, `report` logs events); work of systems is drained by
 """
 
 import asyncio
-import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from inspect import Parameter, Signature
@@ -40,19 +39,15 @@ from ingestion_pipeline.orchestration.checks import (
     reported_checks,
     written_contracts,
 )
+from ingestion_pipeline.orchestration.mount import AnyJob, Mount, RunContextParam, set_name, set_names, step_alone
 from ingestion_pipeline.orchestration.runs import (
-    OWNERS,
-    SETS,
-    SOURCES,
     AnyEvent,
-    RunContextParam,
     declared,
     is_fresh,
     refuse_unknown,
     refuse_unusable,
     register_keys,
     run_numbers,
-    set_names,
     whole_run,
     why_late,
     with_current_expectations,
@@ -72,17 +67,16 @@ from ingestion_pipeline.sources.status import lock_sources, mark_reported, unrep
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.errors import Resource
 
-# Beta in this Dagster; there is no other way for one run to take many partitions.
-warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
+# There is no other way for one run to take many partitions.
 MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
 
 
-def ingest_job(kind: Kind, *assets: str) -> Any:  # noqa: ANN401 - Dagster's own type is private
+def ingest_job(mount: Mount, kind: Kind, *assets: str) -> AnyJob:
     """Return the job that materializes a partition of these assets, of one source of the kind."""
-    return dg.define_asset_job(
+    return mount.asset_job(
         f"ingest_{kind.value}",
-        # The checks would be planned and then skipped: the ops log their events themselves.
-        selection=dg.AssetSelection.assets(*assets).without_checks(),
+        *assets,
+        has_checks=False,  # they would be planned and then skipped: the ops log their events themselves
         description=f"Ingest one source of the kind {kind} now; needs the tag dagster/partition.",
     )
 
@@ -113,7 +107,7 @@ def admit(context: StepContext, ctx: RunContext, keys: list[str], *, only: Kind 
     refuse_unusable(keys, sources)
     for kind in {source.kind for source in sources.values()}:
         own = [key for key in keys if sources[key].kind is kind]
-        for name in set_names(kind):
+        for name in set_names(kind, ctx.names):
             register_keys(context.instance, name, own)
     return sources
 
@@ -143,21 +137,25 @@ class Declaration(dg.Config):
     )
 
 
-@dg.asset(
-    name="sources",
-    partitions_def=SOURCES,
-    backfill_policy=MANY,
-    group_name="sources",
-    kinds={"yaml", "sql"},
-    owners=OWNERS,
-    description=(
-        "The registered sources, one partition each. Materializing checks the declaration,"
-        " recognises the platform and refreshes the row; it does not poll. With approve in its"
-        " config, a discovered source that waits for approval is polled from now on."
-        " Refreshed by the sensor `new_sources` when a source is added or a source file changes."
-    ),
-    metadata={"dagster/column_schema": column_schema("sources")},
-)
+def _sources_asset(mount: Mount) -> dg.AssetsDefinition:
+    """Return the asset of the declarations."""
+    return dg.asset(
+        key=mount.key("sources"),
+        partitions_def=mount.partitions(),
+        backfill_policy=MANY,
+        kinds={"yaml", "sql"},
+        description=(
+            "The registered sources, one partition each. Materializing checks the declaration,"
+            " recognises the platform and refreshes the row; it does not poll. With approve in its"
+            " config, a discovered source that waits for approval is polled from now on."
+            " Refreshed by the sensor `new_sources` when a source is added or a source file changes."
+        ),
+        metadata={"dagster/column_schema": column_schema("sources")},
+        io_manager_key=mount.io_key,
+        **mount.attributes("sources"),
+    )(mount.bound(sources))
+
+
 def sources(context: dg.AssetExecutionContext, config: Declaration, run_context: RunContextParam) -> None:
     """Check and refresh the declaration of every requested partition."""
     keys = requested_keys(context, "series")
@@ -167,7 +165,7 @@ def sources(context: dg.AssetExecutionContext, config: Declaration, run_context:
         with run_context.store.read() as connection:
             by_id = sources_by_id(connection, keys)
         refuse_unknown(keys, by_id)
-        register_keys(context.instance, SOURCES.name or "", keys)
+        register_keys(context.instance, set_name(run_context.names), keys)
         if config.approve:
             waiting = [source for source in by_id.values() if source.status is SourceStatus.PENDING_VALIDATION]
             bad += _approve(run_context, waiting)
@@ -209,18 +207,21 @@ def _by_kind(source_ids: Iterable[str]) -> dict[Kind, list[str]]:
 
 
 Batch = dict[str, Any]  # ids and counts, never bodies
-_KIND_OF_JOB = {f"ingest_{kind.value}": kind for kind in POLLED}
 EVENTS_AT_ONCE = 20  # an event takes 14 ms on SQLite, which blocks other writers
 
 
-@dg.op(ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
+def _kind_of_job(ctx: RunContext, job: str) -> Kind | None:
+    """Return the kind whose job of one source it is."""
+    return {ctx.names.job(f"ingest_{kind.value}"): kind for kind in POLLED}.get(job)
+
+
 def fetch(context: dg.OpExecutionContext, run_context: RunContextParam) -> Batch:
     """Claim sources and fetch their feeds politely; store changed ones.
 
     Not an async op: Dagster drops the coroutine of one that is interrupted, and its claims would
     not be released. `asyncio.run` unwinds it.
     """
-    kind = _KIND_OF_JOB.get(context.job_name)
+    kind = _kind_of_job(run_context, context.job_name)
     keys = None if runs.TIER in context.run.tags else requested_keys(context, kind.value if kind else "series")
     if keys is None and not runs.is_started_by_ours(context.run):  # no sensor imports them
         runs.import_sources(run_context, context.log)
@@ -250,7 +251,6 @@ async def _fetch(ctx: RunContext, worker: Worker, claim_filter: ClaimFilter) -> 
         return fetched, fetcher.requests, network_problem(fetcher)
 
 
-@dg.op(tags={"kind": "extract"})
 def extract(context: dg.OpExecutionContext, run_context: RunContextParam, batch: Batch) -> Batch:
     """Parse the stored feeds; one that cannot be parsed fails its own poll."""
     counts = PollCounts(**batch["counts"])
@@ -260,7 +260,6 @@ def extract(context: dg.OpExecutionContext, run_context: RunContextParam, batch:
     return {**batch, "counts": asdict(counts)}
 
 
-@dg.op(tags={"kind": "ingest"})
 def ingest(context: dg.OpExecutionContext, run_context: RunContextParam, batch: Batch) -> Batch:
     """Commit the parsed feeds, fenced: rows, source, task and outbox in one transaction."""
     counts = PollCounts(**batch["counts"])
@@ -275,7 +274,6 @@ def ingest(context: dg.OpExecutionContext, run_context: RunContextParam, batch: 
     return {**batch, "counts": asdict(counts), "new": new, "written": sorted(written)}
 
 
-@dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
 def report(context: dg.OpExecutionContext, run_context: RunContextParam, batch: Batch) -> Iterator[Any]:
     """Report each source that changed or was requested; then fail the run if all failed."""
     with _poll_worker(context, run_context, batch):
@@ -318,7 +316,7 @@ def _poll_numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.O
 
 def _claim_filter(context: dg.OpExecutionContext, ctx: RunContext, keys: list[str] | None) -> ClaimFilter:
     if keys is not None:
-        admit(context, ctx, keys, only=_KIND_OF_JOB.get(context.job_name))
+        admit(context, ctx, keys, only=_kind_of_job(ctx, context.job_name))
         return ClaimFilter(kind=POLL, source_ids=keys)
     return ClaimFilter(
         kind=POLL,
@@ -363,8 +361,8 @@ def _report_sources(
 ) -> Iterator[AnyEvent]:
     for kind, ids in _by_kind(source_ids).items():
         now = ctx.store.clock.now(connection)
-        events = with_expectations(connection, POLLED[kind].events(connection, ids), now=now, settings=ctx.settings)
-        register_keys(context.instance, SETS[kind].name or "", ids)
+        events = with_expectations(ctx, connection, POLLED[kind].events(connection, ids), now=now)
+        register_keys(context.instance, set_name(ctx.names, kind), ids)
         yield from events
     mark_reported(connection, source_ids)
 
@@ -382,16 +380,27 @@ def _fail_if_no_success(ctx: RunContext, batch: Batch) -> None:
         fail(all_failed(batch["counts"], "polled sources"))
 
 
-def _poll_job(tier: Tier) -> dg.JobDefinition:
-    @dg.job(
+Steps = Callable[..., Any]  # the ops of a poll, one after the other
+
+
+def _poll_steps(mount: Mount) -> Steps:
+    fetching = mount.op(fetch, ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
+    extracting = mount.op(extract, tags={"kind": "extract"})
+    ingesting = mount.op(ingest, tags={"kind": "ingest"})
+    reporting = mount.op(report, is_required=False, tags={"kind": "report"})
+    return lambda *after: reporting(ingesting(extracting(fetching(*after))))
+
+
+def _poll_job(mount: Mount, tier: Tier, steps: Steps) -> dg.JobDefinition:
+    def poll() -> None:
+        steps()
+
+    return mount.job(
+        poll,
         name=f"poll_{tier.value}",
         tags={runs.TIER: tier.value},
         description=f"Poll the {tier.value.upper()} sources that are due: a batch, then the next.",
     )
-    def poll() -> None:
-        report(ingest(extract(fetch())))
-
-    return poll
 
 
 _POLLED_BY = (
@@ -400,11 +409,11 @@ _POLLED_BY = (
 )
 
 
-def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
+def _polled_asset(mount: Mount, kind: Kind, asset: PolledAsset, steps: Steps) -> dg.AssetsDefinition:
     """Return a graph asset on the same partition of the first that it follows; any partition of the others is used."""
 
     def poll(**followed: None) -> None:
-        return report(ingest(extract(fetch(list(followed.values())))))
+        return steps(list(followed.values()))
 
     # Dagster takes the names of the assets from the parameters.
     parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in asset.after]
@@ -413,22 +422,18 @@ def _polled_asset(kind: Kind, asset: PolledAsset) -> dg.AssetsDefinition:
     mappings = {first: dg.IdentityPartitionMapping(), **dict.fromkeys(others, dg.AllPartitionMapping())}
     return dg.graph_asset(
         name=asset.name,
-        partitions_def=SETS[kind],
+        key_prefix=list(mount.names.key_prefix) or None,
+        partitions_def=mount.partitions(kind),
         backfill_policy=MANY,
-        group_name=system_of(kind).name,
         kinds={"http", "sql"},
-        owners=OWNERS,
         ins={
-            name: dg.AssetIn(dagster_type=dg.Nothing, partition_mapping=mapping) for name, mapping in mappings.items()
+            name: dg.AssetIn(mount.key(name), dagster_type=dg.Nothing, partition_mapping=mapping)
+            for name, mapping in mappings.items()
         },
         description=f"{asset.description} {_POLLED_BY}",
         metadata={"dagster/column_schema": column_schema(asset.name)},
+        **mount.attributes(system_of(kind).name),
     )(poll)
-
-
-POLL_JOBS: dict[Tier, dg.JobDefinition] = {tier: _poll_job(tier) for tier in Tier}
-POLLED_ASSETS = [_polled_asset(kind, asset) for kind, asset in POLLED.items()]
-POLLED_JOBS = [ingest_job(kind, asset.name) for kind, asset in POLLED.items()]
 
 
 def _run_work(
@@ -453,7 +458,7 @@ def _run_work(
         context.log.info("%s", report.message)
     if report.warning is not None:
         context.log.warning("%s", report.warning)
-    kind_set = SETS[Kind(spec.kind)].name or ""
+    kind_set = set_name(ctx.names, Kind(spec.kind))
     register_keys(context.instance, kind_set, [event.partition for event in report.events])
     yield from with_current_expectations(ctx, report.events)
     assets = {*(asset.name for asset in spec.assets), *(event.asset for event in report.events)}
@@ -470,8 +475,7 @@ async def _work(ctx: RunContext, worker: Worker, spec: WorkSpec, scope: WorkScop
         return await spec.work(run), network_problem(fetcher)
 
 
-def _draining_job(spec: WorkSpec, job: WorkJob) -> dg.JobDefinition:
-    @dg.op(name=spec.name, out=dg.Out(is_required=False))
+def _draining_job(mount: Mount, spec: WorkSpec, job: WorkJob) -> dg.JobDefinition:
     def drain(context: dg.OpExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
         if not runs.is_started_by_ours(context.run):  # no sensor imports them
             runs.import_sources(run_context, context.log)
@@ -479,46 +483,40 @@ def _draining_job(spec: WorkSpec, job: WorkJob) -> dg.JobDefinition:
         report = yield from _run_work(context, run_context, spec, scope)
         yield dg.Output(None, metadata=dict(report.numbers))
 
-    tags = {} if job.is_sharded else {runs.SHARD: job.name}
-
-    @dg.job(name=job.name, tags=tags, description=job.description)
-    def draining_job() -> None:
-        drain()
-
-    return draining_job
+    tags = {} if job.is_sharded else {runs.SHARD: mount.names.job(job.name)}
+    step = mount.op(drain, name=spec.name, is_required=False)
+    return mount.job(step_alone(step), name=job.name, tags=tags, description=job.description)
 
 
-def _asset_spec(system: str, asset: WorkAsset, job: WorkJob | None) -> dg.AssetSpec:
+def _asset_spec(mount: Mount, system: str, asset: WorkAsset, job: WorkJob | None) -> dg.AssetSpec:
     refreshed_by = "" if job is None else f" Refreshed by the job `{job.name}`, which the sensor `pending_work` starts."
     return dg.AssetSpec(
-        asset.name,
-        deps=[dg.AssetDep(asset.after, partition_mapping=dg.IdentityPartitionMapping())],
+        mount.key(asset.name),
+        deps=[dg.AssetDep(mount.key(asset.after), partition_mapping=dg.IdentityPartitionMapping())],
         description=asset.description + refreshed_by,
-        group_name=system,
-        owners=OWNERS,
         kinds=set(asset.technologies),
         metadata={"dagster/column_schema": column_schema(asset.name)},
         skippable=True,  # reported by events of their own, each with its partition
-    )
+        **mount.attributes(system),
+    ).with_io_manager_key(mount.io_key)
 
 
-def _work_assets(system: str, spec: WorkSpec) -> dg.AssetsDefinition:
+def _work_assets(mount: Mount, system: str, spec: WorkSpec) -> dg.AssetsDefinition:
     kind = Kind(spec.kind)
 
-    @dg.multi_asset(
-        name=f"{spec.name}_partitions",
-        specs=[_asset_spec(system, asset, spec.job) for asset in spec.assets],
-        partitions_def=SETS[kind],
-        backfill_policy=MANY,
-        can_subset=True,
-    )
     def materialize(context: dg.AssetExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
         keys = requested_keys(context, kind.value)
         admit(context, run_context, keys, only=kind)
         _request_work(context, run_context, spec, keys)
         yield from _run_work(context, run_context, spec, WorkScope(source_ids=keys))
 
-    return materialize
+    return dg.multi_asset(
+        name=mount.names.job(f"{spec.name}_partitions"),
+        specs=[_asset_spec(mount, system, asset, spec.job) for asset in spec.assets],
+        partitions_def=mount.partitions(kind),
+        backfill_policy=MANY,
+        can_subset=True,
+    )(mount.bound(materialize))
 
 
 def _request_work(context: StepContext, ctx: RunContext, spec: WorkSpec, keys: list[str]) -> None:
@@ -536,12 +534,31 @@ JOB_OF_ASSET = {asset.name: f"ingest_{kind.value}" for kind, asset in POLLED.ite
 JOB_OF_ASSET |= {"notices": "deliver_notices", "source_health": "maintain"}
 _WORK = [(system.name, spec) for system in systems() for spec in system.work]
 WORK_JOBS = {spec.job.name: spec.job for _, spec in _WORK if spec.job is not None}
-DRAINING_JOBS = {spec.job.name: _draining_job(spec, spec.job) for _, spec in _WORK if spec.job is not None}
-WORK_ASSETS = [_work_assets(system, spec) for system, spec in _WORK if spec.assets]
 JOB_OF_ASSET |= {asset.name: f"ingest_{spec.kind}" for _, spec in _WORK for asset in spec.assets}
-# The other assets are made from these, and are materialized on their own.
-INGEST_JOBS = [
-    ingest_job(Kind(spec.kind), *(asset.name for asset in spec.assets))
-    for _, spec in _WORK
-    if any(asset.after == "sources" for asset in spec.assets)
-]
+
+
+def poll_jobs(mount: Mount, steps: Steps) -> list[AnyJob]:
+    """Return the poll job of each tier."""
+    return [_poll_job(mount, tier, steps) for tier in Tier]
+
+
+def source_jobs(mount: Mount) -> list[AnyJob]:
+    """Return the jobs of one source: other assets are made from theirs, and are materialized on their own."""
+    polled = [ingest_job(mount, kind, asset.name) for kind, asset in POLLED.items()]
+    return polled + [
+        ingest_job(mount, Kind(spec.kind), *(asset.name for asset in spec.assets))
+        for _, spec in _WORK
+        if any(asset.after == "sources" for asset in spec.assets)
+    ]
+
+
+def source_definitions(mount: Mount) -> dg.Definitions:
+    """Return the partitioned assets and their jobs."""
+    steps = _poll_steps(mount)
+    polled = [_polled_asset(mount, kind, asset, steps) for kind, asset in POLLED.items()]
+    work = [_work_assets(mount, system, spec) for system, spec in _WORK if spec.assets]
+    draining = [_draining_job(mount, spec, spec.job) for _, spec in _WORK if spec.job is not None]
+    return dg.Definitions(
+        assets=[_sources_asset(mount), *polled, *work],
+        jobs=[*poll_jobs(mount, steps), *draining, *source_jobs(mount)],
+    )

@@ -5,32 +5,25 @@ reason for every skipped tick.
 """
 
 import json
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import Names, RunContext
 from ingestion_pipeline.engine.system_spec import REPORTED_EVENTS
 from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
 from ingestion_pipeline.orchestration import runs
-from ingestion_pipeline.orchestration.assets import (
-    DRAINING_JOBS,
-    INGEST_JOBS,
-    JOB_OF_ASSET,
-    POLL_JOBS,
-    POLLED_JOBS,
-    WORK_JOBS,
-)
+from ingestion_pipeline.orchestration.assets import JOB_OF_ASSET, WORK_JOBS
 from ingestion_pipeline.orchestration.checks import evaluate_planned_checks
-from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, deliver_notices, extraction_completion, maintain
-from ingestion_pipeline.orchestration.runs import SETS, SOURCES, RunContextParam, declared, differences, import_sources
-from ingestion_pipeline.registry import ingesting_kinds
-from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, TICK_SECONDS, extraction_completion, own_jobs
+from ingestion_pipeline.orchestration.mount import AnyOption, Mount, RunContextParam, asset_key, own_asset, set_name
+from ingestion_pipeline.orchestration.runs import OWN_ASSETS, declared, differences, import_sources
+from ingestion_pipeline.registry import ingesting_kinds, kind_specs
+from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.files import fingerprints, partition_keys
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_tasks import (
@@ -50,32 +43,25 @@ from ingestion_pipeline.tasks.claims import lost_runs
 # A tick may come more often than its tier is polled: sources/ decides what is due. The slower
 # ticks avoid the minutes of the HOT one: on a shared host they would find it busy.
 NOT_STARTED = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+Jobs = Mapping[str, Any]  # by their names without a prefix
 TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * * * *"}
 
 
-def run_for(tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
+def run_for(names: Names, tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
     """Return the request for a run of one shard, of `shards` if the load decides; a run key works only once."""
     return dg.RunRequest(
-        job_name=POLL_JOBS[tier].name,
+        job_name=names.job(f"poll_{tier.value}"),
         run_key=f"{tier.value}:{shard}:{key}",
         tags={
             runs.TIER: tier.value,
-            runs.SHARD: f"{tier.value}:{shard}",
+            runs.SHARD: names.job(f"{tier.value}:{shard}"),
             runs.PRIORITY: str(-tier.priority),
             **({} if shards is None else {runs.SHARDS: str(shards)}),
         },
     )
 
 
-def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
-    @dg.schedule(
-        name=f"{tier.value}_polling",
-        cron_schedule=TICKS[tier],
-        job=POLL_JOBS[tier],
-        execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"One run per shard that has a {tier.value.upper()} source due.",
-    )
+def _polling_schedule(mount: Mount, tier: Tier, jobs: Jobs) -> dg.ScheduleDefinition:
     def poll(
         context: dg.ScheduleEvaluationContext, run_context: RunContextParam
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
@@ -94,7 +80,8 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         # an in-memory instance, as in tests, cannot be opened a second time
         queued = _queued_shards(context.instance, tier) if context.instance_ref else set[str]()
         requests = [
-            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=shards_tag) for shard in shards_of(due, count)
+            run_for(run_context.names, tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=shards_tag)
+            for shard in shards_of(due, count)
         ]
         if not due:
             yield dg.SkipReason(f"no {tier.value.upper()} source is due")
@@ -102,7 +89,14 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
             yield dg.SkipReason(f"{sum(due.values())} sources are due, and their runs are queued already")
         yield from (request for request in requests if request.tags[runs.SHARD] not in queued)
 
-    return poll
+    return dg.schedule(
+        name=mount.names.job(f"{tier.value}_polling"),
+        cron_schedule=TICKS[tier],
+        job=jobs[f"poll_{tier.value}"],
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"One run per shard that has a {tier.value.upper()} source due.",
+    )(mount.bound(poll))
 
 
 def _queued_shards(instance: dg.DagsterInstance, tier: Tier) -> set[str]:
@@ -111,20 +105,19 @@ def _queued_shards(instance: dg.DagsterInstance, tier: Tier) -> set[str]:
     return {run.tags.get(runs.SHARD, "") for run in instance.get_runs(waiting)}
 
 
-maintenance = dg.ScheduleDefinition(
-    name="maintenance",
-    job=maintain,
-    cron_schedule="*/5 * * * *",
-    execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Retention, tiers, health, alerts and checks, every five minutes.",
-)
+def schedules(mount: Mount, jobs: Jobs) -> list[dg.ScheduleDefinition]:
+    """Return the schedules of these jobs, which are named without a prefix."""
+    maintenance = dg.ScheduleDefinition(
+        name=mount.names.job("maintenance"),
+        job=jobs["maintain"],
+        cron_schedule="*/5 * * * *",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Retention, tiers, health, alerts and checks, every five minutes.",
+    )
+    return [*(_polling_schedule(mount, tier, jobs) for tier in Tier), maintenance]
 
-SCHEDULES = [*(_polling_schedule(tier) for tier in Tier), maintenance]
 
-
-# Dagster warns about a parameter that is not passed.
-warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
 RUNNING = dg.DefaultSensorStatus.RUNNING
 # The daemon evaluates sensors every five seconds. A sensor with an interval of five is skipped
 # whenever an evaluation comes a moment early, and waits ten.
@@ -134,13 +127,6 @@ AT_EVERY_LOOK_SECONDS = 3
 MIRROR_MINUTES = 5
 
 
-@dg.sensor(
-    name="new_sources",
-    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values()],
-    minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
-    default_status=RUNNING,
-    description="Rows and source files become partitions, and are polled for the first time.",
-)
 def new_sources(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SensorResult | dg.SkipReason:
     """Import changed files, sync the partitions, request a run per shard with new sources."""
     before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
@@ -177,11 +163,11 @@ def _has_lost_sources(ctx: RunContext, before: dict[str, Any]) -> bool:
 
 def _first_work(instance: dg.DagsterInstance, ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
     """Start what new sources need and request runs for it, unless one is running already."""
-    started = [job for job in WORK_JOBS.values() if job.start_new is not None and job.start_new(ctx)]
+    started = [job.name for job in WORK_JOBS.values() if job.start_new is not None and job.start_new(ctx)]
     return [
-        dg.RunRequest(job_name=job.name, run_key=f"{job.name}:new:{now:%Y%m%dT%H%M%S}")
-        for job in started
-        if not _is_queued(instance, job.name, *WORKING)
+        dg.RunRequest(job_name=name, run_key=f"{name}:new:{now:%Y%m%dT%H%M%S}")
+        for name in map(ctx.names.job, started)
+        if not _is_queued(instance, name, *WORKING)
     ]
 
 
@@ -189,18 +175,19 @@ def _first_runs(ctx: RunContext, now: datetime) -> list[dg.RunRequest]:
     """Return a run request per shard with a never polled source, which would wait for its tier's next tick."""
     with ctx.store.read() as connection:
         shards = new_shards(connection, now=now, shards=ctx.settings.polling.shards)
-    return [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
+    return [run_for(ctx.names, tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
 
 
 def _mirror(context: dg.SensorEvaluationContext, ctx: RunContext) -> list[Any]:
     """Return the requests that make Dagster's partition sets equal to the store."""
     with ctx.store.read() as connection:
         by_kind = partition_keys(connection, limit=ctx.settings.polling.partition_limit)
-    expected = {SOURCES: [key for keys in by_kind.values() for key in keys]}
-    expected |= {SETS[kind]: by_kind.get(kind, []) for kind in Kind if kind in SETS}
+    expected = {set_name(ctx.names): [key for keys in by_kind.values() for key in keys]}
+    expected |= {set_name(ctx.names, kind): by_kind.get(kind, []) for kind in kind_specs()}
     requests: list[Any] = []
-    for definition, keys in expected.items():
-        registered = context.instance.get_dynamic_partitions(definition.name or "")
+    for name, keys in expected.items():
+        definition = dg.DynamicPartitionsDefinition(name=name)
+        registered = context.instance.get_dynamic_partitions(name)
         missing, gone = differences(keys, registered)
         if missing:
             requests.append(definition.build_add_request(missing))
@@ -214,28 +201,17 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
     added = [
         key
         for request in requests
-        if isinstance(request, dg.AddDynamicPartitionsRequest) and request.partitions_def_name == SOURCES.name
+        if isinstance(request, dg.AddDynamicPartitionsRequest) and request.partitions_def_name == set_name(ctx.names)
         for key in request.partition_keys
     ]
     with ctx.store.read() as connection:
         sources = sources_by_id(connection, added[:REPORTED_EVENTS])
     return [
-        dg.AssetMaterialization("sources", partition=key, metadata=declared(source, problems=0))
+        dg.AssetMaterialization(asset_key(ctx.names, "sources"), partition=key, metadata=declared(source, problems=0))
         for key, source in sorted(sources.items())
     ]
 
 
-@dg.sensor(
-    name="pending_work",
-    # The last are those of single sources: the page of each asset that this sensor's runs refresh names it.
-    jobs=[*POLL_JOBS.values(), *DRAINING_JOBS.values(), deliver_notices, *POLLED_JOBS, *INGEST_JOBS],
-    minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
-    default_status=RUNNING,
-    description=(
-        "Claimable work that no schedule covers soon: retries, claims of dead runs, the work of the"
-        " systems, and notices."
-    ),
-)
 def pending_work(
     context: dg.SensorEvaluationContext, run_context: RunContextParam
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
@@ -254,15 +230,17 @@ def pending_work(
         pending = {name: job.pending(connection, run_context.settings, now) for name, job in WORK_JOBS.items()}
     if not (waiting or is_news_waiting or any(pending.values())):
         yield dg.SkipReason(str(held_up or "no retry is due and no claim has expired"))
+    names = run_context.names
     for tier, shard in waiting:
-        request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
+        request = run_for(names, tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[runs.SHARD]):
             yield request
     for name, work in pending.items():
-        yield from _draining_runs(context.instance, name, now, work=work)
+        yield from _draining_runs(context.instance, names.job(name), now, work=work)
     # One delivery run at a time takes all notices, also those that arrive meanwhile.
-    if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
-        yield dg.RunRequest(job_name=deliver_notices.name, run_key=_calm_key(context.instance, NOTICES_SHARD, now))
+    shard = names.job(NOTICES_SHARD)
+    if is_news_waiting and not _is_queued(context.instance, shard, *WORKING):
+        yield dg.RunRequest(job_name=names.job("deliver_notices"), run_key=_calm_key(context.instance, shard, now))
 
 
 def _draining_runs(
@@ -302,12 +280,6 @@ def _is_queued(instance: dg.DagsterInstance, shard: str, *also: dg.DagsterRunSta
 ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING}
 
 
-@dg.sensor(
-    name="stale_runs",
-    minimum_interval_seconds=30,
-    default_status=RUNNING,
-    description="Runs without a heartbeat are reported as failed and their claims released.",
-)
 def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam) -> dg.SkipReason:
     """Fail runs without a heartbeat and release their claims, without a run slot; record the daemon's heartbeat."""
     with run_context.store.begin() as connection:
@@ -323,19 +295,11 @@ def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam
     return dg.SkipReason(f"{len(lost)} lost runs ended" if lost else "every run is alive")
 
 
-@dg.run_failure_sensor(
-    name="run_failures",
-    default_status=RUNNING,
-    minimum_interval_seconds=10,
-    description=(
-        "Claims of a failed run are released at once, and its checks evaluated. The failure is in the audit log, and"
-        " the first of a job in an hour is notified."
-    ),
-)
 def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextParam) -> None:
-    """Release the failed run's claims and hosts, and record the failure."""
+    """Release the failed run's claims and hosts, and record the failure; another project's is its own affair."""
     run = context.dagster_run
-    job = _shown_job(run)
+    if (job := _shown_job(run_context.names, run)) is None:
+        return
     freed = runs.release_run(run_context.store, run_id=run.run_id)
     evaluate_planned_checks(context.instance, run_context, run.run_id)  # of a killed one: it could not
     with run_context.store.begin() as connection:
@@ -351,12 +315,67 @@ def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextPar
         notify_run_failure(connection, job, run_id=run.run_id, now=now)
 
 
-def _shown_job(run: dg.DagsterRun) -> str:
-    """Return the run's job; of assets materialized in the UI, whose job is Dagster's own, the job of one source."""
-    assets = sorted(key.to_user_string() for key in run.asset_selection or ())
-    if run.job_name != IMPLICIT_ASSET_JOB_NAME or not assets:
-        return run.job_name
-    return ", ".join(dict.fromkeys(JOB_OF_ASSET.get(asset, f"materialize {asset}") for asset in assets))
+def _shown_job(names: Names, run: dg.DagsterRun) -> str | None:
+    """Return the run's job; of assets materialized in the UI, whose job is Dagster's own, the job of one source.
+
+    None if the run is not ours.
+    """
+    if run.job_name != IMPLICIT_ASSET_JOB_NAME:
+        return run.job_name if names.own_job(run.job_name) in own_jobs() else None
+    assets = sorted(asset for key in run.asset_selection or () if (asset := own_asset(names, key)) in OWN_ASSETS)
+    jobs = dict.fromkeys(JOB_OF_ASSET.get(asset, f"materialize {asset}") for asset in assets)
+    return ", ".join(jobs) or None
 
 
-SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]
+def _sensor(mount: Mount, function: Callable[..., Any], **options: AnyOption) -> dg.SensorDefinition:
+    name = mount.names.job(function.__name__)
+    return dg.sensor(name=name, default_status=RUNNING, **options)(mount.bound(function))
+
+
+def sensors(mount: Mount, jobs: Jobs) -> list[dg.SensorDefinition]:
+    """Return the sensors of these jobs, which are named without a prefix."""
+    work = [jobs[name] for name in (*(f"poll_{tier.value}" for tier in Tier), *WORK_JOBS)]
+    # The page of each asset that the runs of the sensor refresh names it.
+    single = [job for name, job in jobs.items() if name.startswith("ingest_")]
+    run_failure_sensor = dg.run_failure_sensor(
+        name=mount.names.job("run_failures"),
+        default_status=RUNNING,
+        minimum_interval_seconds=10,
+        description=(
+            "Claims of a failed run are released at once, and its checks evaluated. The failure is in the audit log,"
+            " and the first of a job in an hour is notified."
+        ),
+    )
+    return [
+        _sensor(
+            mount,
+            new_sources,
+            jobs=work,
+            minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
+            description="Rows and source files become partitions, and are polled for the first time.",
+        ),
+        _sensor(
+            mount,
+            pending_work,
+            jobs=[*work, jobs["deliver_notices"], *single],
+            minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
+            description=(
+                "Claimable work that no schedule covers soon: retries, claims of dead runs, the work of the"
+                " systems, and notices."
+            ),
+        ),
+        _sensor(
+            mount,
+            extraction_completion,
+            job=jobs["complete_extractions"],
+            minimum_interval_seconds=TICK_SECONDS,
+            description="Finish each extraction as soon as none of its pages waits.",
+        ),
+        _sensor(
+            mount,
+            stale_runs,
+            minimum_interval_seconds=30,
+            description="Runs without a heartbeat are reported as failed and their claims released.",
+        ),
+        run_failure_sensor(mount.bound(run_failures)),
+    ]

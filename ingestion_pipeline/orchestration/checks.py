@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import Names, RunContext
 from ingestion_pipeline.engine.system_spec import (
     AssetCheck,
     ColumnType,
@@ -50,10 +50,9 @@ from ingestion_pipeline.operations.source_health import (
     source_statuses,
     store_states,
 )
+from ingestion_pipeline.orchestration.mount import Mount, RunContextParam, asset_key, check_key, own_asset
 from ingestion_pipeline.orchestration.runs import (
-    OWNERS,
     PARENTS,
-    RunContextParam,
     in_sync,
     metadata_value,
     register_partition,
@@ -61,6 +60,7 @@ from ingestion_pipeline.orchestration.runs import (
 )
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings.loading import replaced_environment
 from ingestion_pipeline.sources.files import read_folder
 from ingestion_pipeline.sources.status import Finding, Health, summary
 
@@ -119,8 +119,8 @@ def _undelivered(connection: Connection, _settings: Settings, now: datetime) -> 
     ]
 
 
-CHECKS: dict[dg.AssetCheckKey, AssetCheck] = {
-    dg.AssetCheckKey(dg.AssetKey(check.asset), check.name): check
+CHECKS: dict[dg.AssetCheckKey, AssetCheck] = {  # by their keys without a prefix
+    check_key(Names(), check.asset, check.name): check
     for check in (
         AssetCheck(
             asset="sources",
@@ -165,17 +165,14 @@ def _findings(ctx: RunContext, check: AssetCheck) -> list[Finding]:
         return check.find(connection, ctx.settings, ctx.store.clock.now(connection))
 
 
-def _definition(key: dg.AssetCheckKey, asset_check: AssetCheck) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=key.asset_key, name=key.name, description=asset_check.description)
+def _definition(mount: Mount, asset_check: AssetCheck) -> dg.AssetChecksDefinition:
     def check(run_context: RunContextParam) -> dg.AssetCheckResult:
         findings = _findings(run_context, asset_check)
         metadata = evaluation_metadata(findings)
         return dg.AssetCheckResult(passed=not findings, severity=severity(asset_check), metadata=metadata)
 
-    return check
-
-
-ASSET_CHECKS = [_definition(key, check) for key, check in CHECKS.items()]
+    asset, name = mount.key(asset_check.asset), asset_check.name
+    return dg.asset_check(asset=asset, name=name, description=asset_check.description)(mount.bound(check))
 
 
 def changed_checks(
@@ -183,7 +180,9 @@ def changed_checks(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield evaluations of the checks whose findings differ from those last reported."""
     for key in keys:
-        yield from _unless_reported(instance, key, _findings(ctx, CHECKS[key]), severity(CHECKS[key]))
+        check = CHECKS[key]
+        mounted = check_key(ctx.names, check.asset, check.name)
+        yield from _unless_reported(instance, mounted, _findings(ctx, check), severity(check))
 
 
 def _unless_reported(
@@ -232,12 +231,7 @@ def _severity(broken_rules: Sequence[Finding]) -> dg.AssetCheckSeverity:
     return dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN
 
 
-def _check(contract: Contract) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=contract.asset,
-        name=NAME,
-        description=f"What is published is as {contract.export} is described: types, ids, values.",
-    )
+def _contract_check(mount: Mount, contract: Contract) -> dg.AssetChecksDefinition:
     def check(context: dg.AssetCheckExecutionContext, run_context: RunContextParam) -> dg.AssetCheckResult:
         step = context.op_execution_context
         keys = list(step.partition_keys) if step.has_partition_key or step.has_partition_key_range else None
@@ -246,7 +240,11 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
             passed=not broken_rules, severity=_severity(broken_rules), metadata=evaluation_metadata(broken_rules)
         )
 
-    return check
+    return dg.asset_check(
+        asset=mount.key(contract.asset),
+        name=NAME,
+        description=f"What is published is as {contract.export} is described: types, ids, values.",
+    )(mount.bound(check))
 
 
 def _asset_findings(ctx: RunContext, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
@@ -285,22 +283,18 @@ def health_findings(health_rows: Sequence[SourceHealthRow]) -> list[Finding]:
     return findings(contract, cases_of(map(as_row, health_rows), contract))
 
 
-CONTRACT_CHECKS = [_check(contract) for contract in CONTRACTS.values()]
-
-
 def changed_contracts(instance: dg.DagsterInstance, ctx: RunContext) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the contracts whose findings changed, but `source_health`, which is reported by its refresh."""
     for contract in CONTRACTS.values():
         if contract.asset != HEALTH:
-            yield from changed_contract(instance, contract.asset, _asset_findings(ctx, contract, None))
+            yield from changed_contract(instance, ctx, contract.asset, _asset_findings(ctx, contract, None))
 
 
 def changed_contract(
-    instance: dg.DagsterInstance, asset: str, broken_rules: Sequence[Finding]
+    instance: dg.DagsterInstance, ctx: RunContext, asset: str, broken_rules: Sequence[Finding]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the evaluation of the asset's contract, unless it was already reported."""
-    key = dg.AssetCheckKey(dg.AssetKey(asset), NAME)
-    yield from _unless_reported(instance, key, broken_rules, _severity(broken_rules))
+    yield from _unless_reported(instance, check_key(ctx.names, asset, NAME), broken_rules, _severity(broken_rules))
 
 
 def written_contracts(
@@ -313,7 +307,7 @@ def written_contracts(
     """
     for asset, source_ids in written.items():
         if source_ids:
-            yield from _reported_by_run(instance, asset, _run_findings(ctx, CONTRACTS[asset], source_ids))
+            yield from _reported_by_run(instance, ctx, asset, _run_findings(ctx, CONTRACTS[asset], source_ids))
 
 
 def published_items(
@@ -321,16 +315,16 @@ def published_items(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the contract evaluation of `datasets` for the items of these sources that are published."""
     if source_ids:
-        yield from _reported_by_run(instance, "datasets", _item_findings(ctx, source_ids))
+        yield from _reported_by_run(instance, ctx, "datasets", _item_findings(ctx, source_ids))
 
 
 def _reported_by_run(
-    instance: dg.DagsterInstance, asset: str, broken_rules: Sequence[Finding]
+    instance: dg.DagsterInstance, ctx: RunContext, asset: str, broken_rules: Sequence[Finding]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(dg.AssetKey(asset), NAME))
+    record = instance.get_latest_asset_check_evaluation_record(check_key(ctx.names, asset, NAME))
     last = _evaluation_in(record.event if record else None)
     if broken_rules or last is None or last.passed:
-        yield from changed_contract(instance, asset, broken_rules)
+        yield from changed_contract(instance, ctx, asset, broken_rules)
 
 
 def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]) -> list[Finding]:
@@ -342,17 +336,22 @@ def _run_findings(ctx: RunContext, contract: Contract, source_ids: Sequence[str]
         return findings(contract, cases_of(rows, contract))
 
 
-@dg.resource(description="The run context: database, settings, content store and systems, for the whole run.")
-def run_context(context: dg.InitResourceContext) -> Generator[RunContext]:
-    """Yield the run context; settings are read once per run, or per tick of a sensor."""
-    run_id = context.run.run_id if context.run else None
-    with open_run_context(run_id=run_id) as ctx:
-        register_partition(context, ctx)
-        try:
-            yield ctx
-        finally:
-            if run_id is not None and context.instance is not None:
-                evaluate_planned_checks(context.instance, ctx, run_id)
+def run_context_resource(mount: Mount) -> dg.ResourceDefinition:
+    """Return the resource of the mount's run context: settings are read once per run, or per tick of a sensor."""
+
+    def run_context(context: dg.InitResourceContext) -> Generator[RunContext]:
+        run_id = context.run.run_id if context.run else None
+        environment = replaced_environment(mount.environment)
+        with open_run_context(environment, run_id=run_id, names=mount.names) as ctx:
+            register_partition(context, ctx)
+            try:
+                yield ctx
+            finally:
+                if run_id is not None and context.instance is not None:
+                    evaluate_planned_checks(context.instance, ctx, run_id)
+
+    about = "The run context: database, settings, content store and systems, for the whole run."
+    return dg.resource(description=about)(run_context)
 
 
 def evaluate_planned_checks(instance: dg.DagsterInstance, ctx: RunContext, run_id: str) -> None:
@@ -364,17 +363,29 @@ def evaluate_planned_checks(instance: dg.DagsterInstance, ctx: RunContext, run_i
             continue
         check = event.asset_check_planned_data
         key = dg.AssetCheckKey(check.asset_key, check.check_name)
+        if own_check(ctx.names, key) is None:
+            continue
         latest = instance.get_latest_asset_check_evaluation_record(key)
         if _evaluation_in(latest.event if latest else None) is None:
             instance.report_runless_asset_event(_evaluation(ctx, key))
 
 
+def own_check(names: Names, key: dg.AssetCheckKey) -> AssetCheck | Contract | None:
+    """Return the check or the contract; None if it is no check of ours."""
+    if (asset := own_asset(names, key.asset_key)) is None:
+        return None
+    if key.name == NAME:
+        return CONTRACTS.get(asset)
+    return CHECKS.get(check_key(Names(), asset, key.name))
+
+
 def _evaluation(ctx: RunContext, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation:
-    """Return the check's result on what is stored now."""
-    if (check := CHECKS.get(key)) is not None:
+    """Return the result of a check of ours on what is stored now."""
+    check = own_check(ctx.names, key)
+    if isinstance(check, AssetCheck):
         failures, shown_as = _findings(ctx, check), severity(check)
     else:
-        failures = _asset_findings(ctx, CONTRACTS[key.asset_key.to_user_string()], None)
+        failures = [] if check is None else _asset_findings(ctx, check, None)
         shown_as = _severity(failures)
     return dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
@@ -388,26 +399,35 @@ def _evaluation(ctx: RunContext, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluati
 REASON_CHARS = 160
 
 
-@dg.asset(
-    name=HEALTH,
-    group_name="sources",
-    kinds={"sql"},
-    owners=OWNERS,
-    deps=PARENTS[HEALTH],
-    description=(
-        "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
-        " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
-        " `maintenance` starts every five minutes."
-    ),
-    metadata={"dagster/column_schema": column_schema("source_health")},
-)
+def health_definitions(mount: Mount) -> dg.Definitions:
+    """Return the asset `source_health`, and the checks of all assets."""
+    health = dg.asset(
+        key=mount.key(HEALTH),
+        kinds={"sql"},
+        deps=[mount.key(parent) for parent in PARENTS[HEALTH]],
+        description=(
+            "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
+            " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
+            " `maintenance` starts every five minutes."
+        ),
+        metadata={"dagster/column_schema": column_schema("source_health")},
+        io_manager_key=mount.io_key,
+        **mount.attributes("sources"),
+    )(mount.bound(source_health))
+    checks = [_definition(mount, check) for check in CHECKS.values()]
+    contracts = [_contract_check(mount, contract) for contract in CONTRACTS.values()]
+    return dg.Definitions(assets=[health], asset_checks=[*checks, *contracts])
+
+
 def source_health(context: dg.AssetExecutionContext, run_context: RunContextParam) -> dg.MaterializeResult:
     """Measure every source, store and report changes, show the worst."""
     run = context.run
     with whole_run(run_context, run_id=run.run_id, job=run.job_name):
         with run_context.store.begin() as connection:
             record_health_changes(connection, run_context.settings, run_context.store.clock.now(connection))
-        return dg.MaterializeResult(metadata=health_metadata(measure_health(run_context)), tags=in_sync(HEALTH))
+        return dg.MaterializeResult(
+            metadata=health_metadata(measure_health(run_context)), tags=in_sync(run_context.names, HEALTH)
+        )
 
 
 def refreshed(
@@ -415,8 +435,9 @@ def refreshed(
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """Yield the current state of the asset and the evaluation of its contract."""
     measured = measure_health(ctx)
-    yield dg.AssetMaterialization(HEALTH, metadata=health_metadata(measured), tags=in_sync(HEALTH))
-    yield from changed_contract(instance, HEALTH, health_findings(measured.worst))
+    key = asset_key(ctx.names, HEALTH)
+    yield dg.AssetMaterialization(key, metadata=health_metadata(measured), tags=in_sync(ctx.names, HEALTH))
+    yield from changed_contract(instance, ctx, HEALTH, health_findings(measured.worst))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

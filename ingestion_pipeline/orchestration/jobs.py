@@ -1,6 +1,6 @@
 """The jobs without partitions: notices, maintenance, adding sources, replays, exports, and extractions.
 
-The sensor `extraction_completion` stands beside its job `complete_extractions`.
+The sensor `extraction_completion` stands beside the op `complete` of its job.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from pydantic import BaseModel, Field
 
 from ingestion_pipeline.bootstrap import open_channels
@@ -19,7 +20,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import Ended, running, updat
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import Names, RunContext
 from ingestion_pipeline.engine.system_spec import preview_table
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
 from ingestion_pipeline.exports.exporting import ExportResult, export_all_or_changes, export_published
@@ -28,6 +29,7 @@ from ingestion_pipeline.notices.delivery import Delivered, run_deliveries
 from ingestion_pipeline.notices.queries import count_notices, newest_notices
 from ingestion_pipeline.operations.retention import maintain as run_maintenance
 from ingestion_pipeline.orchestration import runs
+from ingestion_pipeline.orchestration.assets import JOB_OF_ASSET, WORK_JOBS
 from ingestion_pipeline.orchestration.checks import (
     CHECKS,
     changed_checks,
@@ -37,23 +39,28 @@ from ingestion_pipeline.orchestration.checks import (
     published_items,
     refreshed,
 )
-from ingestion_pipeline.orchestration.runs import (
-    OWNERS,
-    SETS,
-    AnyEvent,
+from ingestion_pipeline.orchestration.mount import (
+    Mount,
     RunContextParam,
+    asset_key,
+    own_asset,
+    set_name,
+    set_names,
+)
+from ingestion_pipeline.orchestration.runs import (
+    OWN_ASSETS,
+    AnyEvent,
     declared,
     in_sync,
     metadata_value,
     register_keys,
-    set_names,
     whole_run,
     with_current_expectations,
 )
 from ingestion_pipeline.registry import declared as begin_declared
 from ingestion_pipeline.registry import definition_check, requeue_dead_letters
 from ingestion_pipeline.settings.logs import key_values
-from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.declarations import TIERS, BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
@@ -67,16 +74,24 @@ _EVENTS = 500  # storage ids per statement
 
 
 def delete_runs(
-    instance: dg.DagsterInstance, *, before: datetime, at_most: int, job: str | None = None, dry_run: bool = False
+    instance: dg.DagsterInstance,
+    *,
+    before: datetime,
+    at_most: int,
+    job: str | None = None,
+    names: Names | None = None,
+    dry_run: bool = False,
 ) -> int:
-    """Delete runs (of the job, if named) that ended before, oldest first; return their number.
+    """Delete runs that ended before, oldest first; return their number.
+
+    With a `job` only its runs; with `names` only those that materialized assets of ours.
 
     A run that has the newest materialization of an asset's partition stays however old it is:
     without it the partition would be shown as missing. Two callers at a time do no harm. A dry run
     only counts.
     """
     ended = dg.RunsFilter(statuses=list(ENDED), updated_before=before, job_name=job)
-    newest_first = instance.get_run_ids(ended)
+    newest_first = instance.get_run_ids(ended) if names is None else _runs_of_assets(instance, ended, names)
     if not newest_first:  # the usual case: avoid the queries below
         return 0
     kept_ids = _with_newest_materializations(instance)
@@ -85,6 +100,12 @@ def delete_runs(
         for run_id in chosen:
             instance.delete_run(run_id)
     return len(chosen)
+
+
+def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, names: Names) -> list[str]:
+    """Return the runs that materialized nothing but assets of ours, newest first."""
+    runs = [(run.run_id, run.asset_selection or ()) for run in instance.get_runs(ended)]
+    return [run_id for run_id, keys in runs if keys and all(own_asset(names, key) in OWN_ASSETS for key in keys)]
 
 
 def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
@@ -106,13 +127,6 @@ def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
 SHOWN_NOTICES = 10
 NOTICES_SHARD = "notices"  # one delivery run at a time
 
-deliver_notices = dg.define_asset_job(
-    "deliver_notices",
-    selection=dg.AssetSelection.assets("notices"),
-    tags={runs.SHARD: NOTICES_SHARD},
-    description="Turn new chapters into notices and deliver what is due.",
-)
-
 
 class MaintainConfig(dg.Config):
     """Whether to run maintenance, or to count what it would do."""
@@ -120,7 +134,6 @@ class MaintainConfig(dg.Config):
     dry_run: bool = Field(default=False, description="count what each sweep would change; change nothing")
 
 
-@dg.op(out=dg.Out(is_required=False))
 def sweep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: RunContextParam) -> Iterator[Any]:
     """Run retention, tiers, health and checks; one failing sweep does not stop the others."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
@@ -138,27 +151,28 @@ def sweep(context: dg.OpExecutionContext, config: MaintainConfig, run_context: R
 
 
 def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run: bool) -> int:
-    """Delete old runs of all jobs, and those of `maintain` sooner: it runs every five minutes."""
+    """Delete old runs of our jobs and assets, and those of `maintain` sooner: it runs every five minutes."""
     keep = ctx.settings.retention
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
-    seconds = {None: keep.dagster_runs_seconds, maintain.name: MAINTENANCE_RUNS_SECONDS}
-    return sum(
-        delete_runs(
+    deleted = 0
+    for job in (*sorted(own_jobs()), IMPLICIT_ASSET_JOB_NAME):
+        is_of_assets = job == IMPLICIT_ASSET_JOB_NAME
+        age = MAINTENANCE_RUNS_SECONDS if job == "maintain" else keep.dagster_runs_seconds
+        deleted += delete_runs(
             context.instance,
             before=now - timedelta(seconds=age),
-            at_most=keep.dagster_runs_at_once,
-            job=job,
+            at_most=keep.dagster_runs_at_once - deleted,
+            job=job if is_of_assets else ctx.names.job(job),
+            names=ctx.names if is_of_assets else None,
             dry_run=dry_run,
         )
-        for job, age in seconds.items()
-    )
+    return deleted
 
 
-@dg.job(description="Maintenance: retention, tiers, checks, alerts, `source_health`.")
-def maintain() -> None:
-    """Run `sweep`."""
-    sweep()
+def own_jobs() -> set[str]:
+    """Return the names of our jobs, without a prefix."""
+    return {*(f"poll_{tier.value}" for tier in Tier), *WORK_JOBS, *STEP_JOBS, *JOB_OF_ASSET.values()}
 
 
 class NewSource(dg.Config):
@@ -182,12 +196,9 @@ class NewSource(dg.Config):
 
 
 # The config that the Launchpad opens with; it is refused until it is filled in.
-BLANK_SOURCE: dict[str, Any] = {
-    "ops": {"register": {"config": {"id": "series:NAME", "kind": "series", "url": "https://", "platform": "rss"}}}
-}
+BLANK_SOURCE: dict[str, Any] = {"id": "series:NAME", "kind": "series", "url": "https://", "platform": "rss"}
 
 
-@dg.op
 def register(context: dg.OpExecutionContext, config: NewSource, run_context: RunContextParam) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
@@ -209,35 +220,32 @@ def register(context: dg.OpExecutionContext, config: NewSource, run_context: Run
             added = sources_by_id(connection, [definition.id])[definition.id]
     except SourceExists as error:
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error
-    for name in set_names(definition.kind):
+    for name in set_names(definition.kind, run_context.names):
         register_keys(context.instance, name, [definition.id])
-    context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=declared(added, problems=0)))
+    key = asset_key(run_context.names, "sources")
+    context.log_event(dg.AssetMaterialization(key, partition=added.id, metadata=declared(added, problems=0)))
     next_step = "its recipe is detected" if needs_detection else "it is due now, and polled"
     message = "source added source=%s platform=%s; %s in a few seconds if the sensors run"
     context.log.info(message, added.id, added.platform, next_step)
 
 
-@dg.job(
-    config=BLANK_SOURCE, description="Add one source from the Launchpad; mistakes are listed, nothing is half-added."
-)
-def add_source() -> None:
-    """Run `register`."""
-    register()
+def _notices_asset(mount: Mount) -> dg.AssetsDefinition:
+    """Return the asset of the notices."""
+    return dg.asset(
+        key=mount.key("notices"),
+        kinds={"http", "sql"},
+        deps=[mount.key(parent) for parent in runs.PARENTS["notices"]],
+        description=(
+            "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
+            " and delivers what is due: by webhook, mail or your own services, within the limits of"
+            " each recipient. Refreshed by the job `deliver_notices`, which the sensor `pending_work` starts."
+        ),
+        metadata={"dagster/column_schema": column_schema("notices")},
+        io_manager_key=mount.io_key,
+        **mount.attributes("notices"),
+    )(mount.bound(notices))
 
 
-@dg.asset(
-    name="notices",
-    group_name="notices",
-    kinds={"http", "sql"},
-    owners=OWNERS,
-    deps=runs.PARENTS["notices"],
-    description=(
-        "Notices and their delivery, each sent once. Materializing turns new chapters into notices"
-        " and delivers what is due: by webhook, mail or your own services, within the limits of"
-        " each recipient. Refreshed by the job `deliver_notices`, which the sensor `pending_work` starts."
-    ),
-    metadata={"dagster/column_schema": column_schema("notices")},
-)
 def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> dg.MaterializeResult:
     """Expand and deliver; a recipient that cannot be reached does not fail the run."""
     run = context.run
@@ -261,7 +269,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
     metadata |= counts
     if done.delay_seconds is not None:
         metadata["median_delay_seconds"] = round(done.delay_seconds, 1)
-    return dg.MaterializeResult(metadata=metadata, tags=in_sync("notices"))
+    return dg.MaterializeResult(metadata=metadata, tags=in_sync(run_context.names, "notices"))
 
 
 async def _deliver(ctx: RunContext, worker: Worker) -> Delivered:
@@ -284,10 +292,9 @@ class Replay(dg.Config):
 
 
 # The config that the Launchpad opens with: a dry run.
-CAREFUL: dict[str, Any] = {"ops": {"replay": {"config": {"error_class": "transient", "dry_run": True}}}}
+CAREFUL: dict[str, Any] = {"error_class": "transient", "dry_run": True}
 
 
-@dg.op
 def replay(context: dg.OpExecutionContext, config: Replay, run_context: RunContextParam) -> None:
     """Requeue the work of each dead letter; one that cannot run again stays open with a reason."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
@@ -328,18 +335,6 @@ def _table(done: list[ReplayResult]) -> str:
     return "\n".join(["| dead letter | outcome |", "|---:|---|", *rows, *more])
 
 
-@dg.job(
-    config=CAREFUL,
-    description=(
-        "Queue failed work again, by ids, error class or source. The default config is a dry"
-        " run of the transient ones: it reports what would happen, and changes nothing."
-    ),
-)
-def replay_dead_letters() -> None:
-    """Run `replay`."""
-    replay()
-
-
 LISTED = 100  # files in the metadata; the log has all
 
 
@@ -359,7 +354,6 @@ class Export(dg.Config):
     since_last: bool = Field(default=False, description="only changes since the last export, into new files")
 
 
-@dg.op
 def write_datasets(context: dg.OpExecutionContext, config: Export, run_context: RunContextParam) -> dg.Output[None]:
     """Write all rows, or those that changed; each file is replaced atomically."""
     try:
@@ -413,15 +407,6 @@ def _metadata(written: list[ExportResult]) -> dict[str, dg.MetadataValue]:
     }
 
 
-@dg.job(description="Write every table and published dataset to a file in INGESTION_HOME/exports.")
-def export_datasets() -> None:
-    """Run `write_datasets`."""
-    write_datasets()
-
-
-JOBS: list[Any] = [deliver_notices, maintain, add_source, replay_dead_letters, export_datasets]
-
-
 TICK_SECONDS = 15  # an extraction is published within a minute of its last page
 PROGRESS_SECONDS = 600  # between two checks of extractions whose pages still wait
 WAITING = (
@@ -430,7 +415,6 @@ WAITING = (
 )
 
 
-@dg.op(out=dg.Out(is_required=False), tags={"kind": "complete"})
 def complete(context: dg.OpExecutionContext, run_context: RunContextParam) -> Iterator[Any]:
     """Update the counts of running extractions, finish those that are done, and report."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
@@ -446,7 +430,7 @@ def complete(context: dg.OpExecutionContext, run_context: RunContextParam) -> It
 
 def reported(context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[Ended]) -> Iterator[AnyEvent]:
     """Yield an event of `datasets` for each extraction that has just finished."""
-    register_keys(context.instance, SETS[Kind.CATALOG].name or "", [extraction.source_id for extraction in ended])
+    register_keys(context.instance, set_name(ctx.names, Kind.CATALOG), [extraction.source_id for extraction in ended])
     for extraction in ended:
         context.log.info(
             "extraction finished extraction=%s source=%s status=%s",
@@ -456,12 +440,6 @@ def reported(context: dg.OpExecutionContext, ctx: RunContext, ended: Sequence[En
         )
         reports, more = dataset_reports(ctx, [extraction.source_id]), end_metadata(extraction)
         yield from with_current_expectations(ctx, [dataset_event(report, more) for report in reports])
-
-
-@dg.job(description="Update the counts of extractions, finish those that are done, and report them.")
-def complete_extractions() -> None:
-    """Run `complete`."""
-    complete()
 
 
 class Control(dg.Config):
@@ -478,12 +456,9 @@ class Control(dg.Config):
 
 
 # The config that the Launchpad opens with; it is refused until it is filled in.
-BLANK_CONTROL: dict[str, Any] = {
-    "ops": {"control": {"config": {"action": "resume", "extraction": 0, "actor": "dagster"}}}
-}
+BLANK_CONTROL: dict[str, Any] = {"action": "resume", "extraction": 0, "actor": "dagster"}
 
 
-@dg.op
 def control(context: dg.OpExecutionContext, config: Control, run_context: RunContextParam) -> None:
     """Run the action, or fail with the reason; nothing is half-done."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
@@ -495,25 +470,6 @@ def control(context: dg.OpExecutionContext, config: Control, run_context: RunCon
     context.add_output_metadata({"done": outcome})
 
 
-@dg.job(
-    config=BLANK_CONTROL,
-    description=(
-        "Start, cancel, resume, retry, rerun or publish an extraction from the Launchpad;"
-        " audited with the actor, and refused with the cure if it is not possible."
-    ),
-)
-def control_extraction() -> None:
-    """Run `control`."""
-    control()
-
-
-@dg.sensor(
-    name="extraction_completion",
-    job=complete_extractions,
-    minimum_interval_seconds=TICK_SECONDS,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Finish each extraction as soon as none of its pages waits.",
-)
 def extraction_completion(
     context: dg.SensorEvaluationContext, run_context: RunContextParam
 ) -> dg.SensorResult | dg.SkipReason:
@@ -527,7 +483,7 @@ def extraction_completion(
         may_finish = without_tasks(connection)
     if not count:
         return dg.SkipReason("no extraction is running")
-    looking = dg.RunsFilter(job_name=complete_extractions.name, statuses=list(WAITING))
+    looking = dg.RunsFilter(job_name=run_context.names.job("complete_extractions"), statuses=list(WAITING))
     if context.instance.get_runs_count(looking):
         return dg.SkipReason("a run is checking them already")
     before = _Requested.model_validate_json(context.cursor) if context.cursor else None
@@ -557,4 +513,54 @@ def _next_check(before: _Requested | None, may_finish: list[int], *, now: dateti
     return _Requested(at=now if is_due else before.at, may_finish=may_finish, since=before.since)
 
 
-EXTRACTION_JOBS: list[Any] = [complete_extractions, control_extraction]
+STEP_JOBS: dict[str, dict[str, Any]] = {  # the jobs of one op, by name
+    "maintain": {
+        "function": sweep,
+        "is_required": False,
+        "description": "Maintenance: retention, tiers, checks, alerts, `source_health`.",
+    },
+    "add_source": {
+        "function": register,
+        "config": BLANK_SOURCE,
+        "description": "Add one source from the Launchpad; mistakes are listed, nothing is half-added.",
+    },
+    "replay_dead_letters": {
+        "function": replay,
+        "config": CAREFUL,
+        "description": (
+            "Queue failed work again, by ids, error class or source. The default config is a dry"
+            " run of the transient ones: it reports what would happen, and changes nothing."
+        ),
+    },
+    "export_datasets": {
+        "function": write_datasets,
+        "description": "Write every table and published dataset to a file in INGESTION_HOME/exports.",
+    },
+    "complete_extractions": {
+        "function": complete,
+        "is_required": False,
+        "tags": {"kind": "complete"},
+        "description": "Update the counts of extractions, finish those that are done, and report them.",
+    },
+    "control_extraction": {
+        "function": control,
+        "config": BLANK_CONTROL,
+        "description": (
+            "Start, cancel, resume, retry, rerun or publish an extraction from the Launchpad;"
+            " audited with the actor, and refused with the cure if it is not possible."
+        ),
+    },
+}
+
+
+def job_definitions(mount: Mount) -> dg.Definitions:
+    """Return the asset `notices`, and the jobs without partitions."""
+    deliver_notices = mount.asset_job(
+        "deliver_notices",
+        "notices",
+        has_checks=True,
+        tags={runs.SHARD: mount.names.job(NOTICES_SHARD)},
+        description="Turn new chapters into notices and deliver what is due.",
+    )
+    others = [mount.step_job(name, **options) for name, options in STEP_JOBS.items()]
+    return dg.Definitions(assets=[_notices_asset(mount)], jobs=[deliver_notices, *others])

@@ -28,15 +28,15 @@ from dagster_shared.error import SerializableErrorInfo
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import Names, RunContext
 from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, Markdown, Url
 from ingestion_pipeline.notices.subscriptions import declare as declare_recipients
+from ingestion_pipeline.orchestration.mount import asset_key, set_names
 from ingestion_pipeline.pages.politeness import hosts
 from ingestion_pipeline.pages.politeness.hosts import repair_clock_step
 from ingestion_pipeline.registry import declared as begin_declared
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.files import import_files
@@ -102,19 +102,6 @@ def _is_interrupt(error: SerializableErrorInfo) -> bool:
     return error.cls_name == INTERRUPT or (error.cause is not None and _is_interrupt(error.cause))
 
 
-SOURCES = dg.DynamicPartitionsDefinition(name="sources")
-# The set of each kind, besides `sources`.
-SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
-    kind: dg.DynamicPartitionsDefinition(name=spec.partitions) for kind, spec in kind_specs().items()
-}
-
-
-def set_names(kind: Kind) -> list[str]:
-    """Return the names of the sets that a source of this kind belongs to."""
-    sets = [SOURCES, *([SETS[kind]] if kind in SETS else [])]
-    return [definition.name for definition in sets if definition.name]
-
-
 def register_keys(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> None:
     """Add the keys that the instance does not have; a temporary instance starts without any."""
     missing = _unknown(instance, name, keys)
@@ -167,14 +154,12 @@ def log_polled_tiers(ctx: RunContext, job: str, log: logging.Logger) -> None:
     """Log how many active sources the job polls, and which jobs poll the others."""
     with ctx.store.read() as connection:
         counts = tier_counts(connection)
-    by_job = {f"poll_{tier}": f"{count} {tier.upper()}" for tier, count in counts.items()}
+    by_job = {ctx.names.job(f"poll_{tier}"): f"{count} {tier.upper()}" for tier, count in counts.items()}
     others = ", ".join(f"{text} by {name}" for name, text in by_job.items() if name != job)
     log.info("%s polls the due ones of %s sources%s", job, by_job[job], f"; others: {others}")
 
 
 PARTITION = "dagster/partition"
-OWNERS = ["team:ingestion"]
-RunContextParam = dg.ResourceParam[RunContext]
 
 
 def register_partition(context: dg.InitResourceContext, ctx: RunContext) -> None:
@@ -185,7 +170,7 @@ def register_partition(context: dg.InitResourceContext, ctx: RunContext) -> None
     with ctx.store.read() as connection:
         sources = sources_by_id(connection, [key])
     for source in sources.values():
-        for name in set_names(source.kind):
+        for name in set_names(source.kind, ctx.names):
             register_keys(context.instance, name, [source.id])
 
 
@@ -269,13 +254,16 @@ PARENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def in_sync(asset: str) -> dict[str, str]:
+OWN_ASSETS = {"sources", *PARENTS}
+
+
+def in_sync(names: Names, asset: str) -> dict[str, str]:
     """Return the tags by which Dagster takes the event's asset for as new as its parents.
 
     Without them the UI compares times, and shows "Unsynced" on whatever is older than its source's row.
     """
     tags = {CODE_VERSION_TAG: "store"}
-    for parent in map(dg.AssetKey, PARENTS[asset]):
+    for parent in (asset_key(names, name) for name in PARENTS[asset]):
         tags[get_input_data_version_tag(parent)] = DEFAULT_DATA_VERSION.value
         tags[get_input_event_pointer_tag(parent)] = NULL_EVENT_POINTER
     return tags
@@ -284,12 +272,14 @@ def in_sync(asset: str) -> dict[str, str]:
 AnyEvent = dg.AssetMaterialization | dg.AssetObservation
 
 
-def asset_event(event: AssetEvent) -> AnyEvent:
+def asset_event(event: AssetEvent, names: Names | None = None) -> AnyEvent:
     """Return the event as Dagster takes it; without data it is an observation, which turns no partition green."""
+    names = names or Names()
+    key = asset_key(names, event.asset)
     metadata = in_order({name: metadata_value(value) for name, value in event.metadata.items()})
     if not event.has_data:
-        return dg.AssetObservation(event.asset, partition=event.partition, metadata=metadata)
-    return dg.AssetMaterialization(event.asset, partition=event.partition, metadata=metadata, tags=in_sync(event.asset))
+        return dg.AssetObservation(key, partition=event.partition, metadata=metadata)
+    return dg.AssetMaterialization(key, partition=event.partition, metadata=metadata, tags=in_sync(names, event.asset))
 
 
 _PREVIEWS = (dg.TableMetadataValue, dg.MarkdownMetadataValue)
@@ -390,17 +380,17 @@ def refuse_unusable(keys: Collection[str], sources: Mapping[str, Source]) -> Non
 
 
 def with_expectations(
-    connection: Connection, events: Iterable[AssetEvent], *, now: datetime, settings: Settings
+    ctx: RunContext, connection: Connection, events: Iterable[AssetEvent], *, now: datetime
 ) -> list[AnyEvent]:
     """Return the events with the poll schedule of their source, if it still exists."""
-    events, prices = list(events), current_budget(connection, settings)
+    events, prices = list(events), current_budget(connection, ctx.settings)
     sources = sources_by_id(connection, [event.partition for event in events])
     return [
         reported.with_metadata(in_order({**reported.metadata, **expected(_facts(source, prices, now))}))
         if (source := sources.get(event.partition))
         else reported
         for event in events
-        for reported in [asset_event(event)]
+        for reported in [asset_event(event, ctx.names)]
     ]
 
 
@@ -408,7 +398,7 @@ def with_current_expectations(ctx: RunContext, events: Iterable[AssetEvent]) -> 
     """Return the events with the current poll schedule of their source."""
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
-        return with_expectations(connection, events, now=now, settings=ctx.settings)
+        return with_expectations(ctx, connection, events, now=now)
 
 
 def _facts(source: Source, prices: PollingBudget, now: datetime) -> Mapping[str, Any]:

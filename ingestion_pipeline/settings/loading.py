@@ -194,6 +194,11 @@ def load_settings(environment: Mapping[str, str] | None = None, overrides: Mappi
         raise BadSetting(_explain(error, environment)) from None
 
 
+def replaced_environment(variables: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return the environment with these variables; None, which is the environment, without any."""
+    return {**os.environ, **variables} if variables else None
+
+
 def secret_variable(name: str, environment: Mapping[str, str] | None = None) -> SecretStr:
     """Return a key that a setting names by its variable; empty if the variable is not set."""
     environment = os.environ if environment is None else environment

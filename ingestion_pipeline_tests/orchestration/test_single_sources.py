@@ -14,8 +14,10 @@ from ingestion_pipeline.demo.content import break_site, read_state, write_state
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.engine.system_spec import AssetEvent
 from ingestion_pipeline.orchestration.automation import run_failures
-from ingestion_pipeline.orchestration.runs import PARENTS, QUIET, SETS, SOURCES, asset_event
+from ingestion_pipeline.orchestration.mount import set_names
+from ingestion_pipeline.orchestration.runs import PARENTS, QUIET, asset_event
 from ingestion_pipeline.orchestration.runs import run_job as run_command_job
+from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline_tests.orchestration.installation import (
     BROKEN,
@@ -60,8 +62,8 @@ def unevaluated_checks(asset: str, instance: dg.DagsterInstance) -> set[dg.Asset
 
 
 def add_partition(key: str, instance: dg.DagsterInstance) -> None:
-    for definition in (SOURCES, *SETS.values()):
-        instance.add_dynamic_partitions(str(definition.name), [key])
+    for name in {name for kind in Kind for name in set_names(kind)}:
+        instance.add_dynamic_partitions(name, [key])
 
 
 def add_parents(asset: str, key: str, instance: dg.DagsterInstance, *, version: str) -> None:
