@@ -12,6 +12,7 @@ from ingestion_pipeline.orchestration.automation import schedules, sensors
 from ingestion_pipeline.orchestration.checks import health_definitions, run_context_resource
 from ingestion_pipeline.orchestration.jobs import job_definitions
 from ingestion_pipeline.orchestration.mount import OWNERS, RESOURCE, Mount
+from ingestion_pipeline.orchestration.rows import rows_io_manager
 
 
 def build_definitions(
@@ -41,8 +42,7 @@ def build_definitions(
         environment={name: str(value) for name, value in given.items() if value is not None},
     )
     with warnings.catch_warnings():
-        for parameter in ("backfill_policy", "owners"):  # beta in this Dagster; the second is not even passed
-            warnings.filterwarnings("ignore", message=f"Parameter `{parameter}`", category=dg.BetaWarning)
+        warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
         return _definitions(mount)
 
 
@@ -56,7 +56,7 @@ def _definitions(mount: Mount) -> dg.Definitions:
         jobs=jobs,
         schedules=schedules(mount, by_name),
         sensors=sensors(mount, by_name),
-        resources={mount.resource_key: run_context_resource(mount), mount.io_key: dg.mem_io_manager},
+        resources={mount.resource_key: run_context_resource(mount), mount.io_key: rows_io_manager(mount)},
     )
 
 

@@ -240,7 +240,7 @@ def frame_of(store: Store, request: ExportRequest) -> pandas.DataFrame:
     from ingestion_pipeline.exports.exporting import open_export_rows
 
     with open_export_rows(store, request) as (columns, _, batches):
-        return to_frame(columns, batches)
+        return as_frame(to_arrow(columns, batches))
 
 
 # Neither has types for its own Python code.
@@ -262,13 +262,18 @@ def write_parquet(file: Path, columns: Sequence[ExportColumn], batches: Batches)
     return rows
 
 
-def to_frame(columns: Sequence[ExportColumn], batches: Batches) -> Any:  # noqa: ANN401 - a DataFrame
-    """Return all rows as a pandas frame."""
+def to_arrow(columns: Sequence[ExportColumn], batches: Batches) -> Any:  # noqa: ANN401 - a Table
+    """Return all rows as an Arrow table."""
     import pyarrow as pa
 
     schema = _schema(columns)
     read = [_record_batch(schema, columns, batch) for batch in batches if batch]
-    return pa.Table.from_batches(read, schema).to_pandas(types_mapper=_as_pandas)
+    return pa.Table.from_batches(read, schema)
+
+
+def as_frame(table: Any) -> Any:  # noqa: ANN401 - a Table, a DataFrame
+    """Return the Arrow table as a pandas frame with types that hold missing values."""
+    return table.to_pandas(types_mapper=_as_pandas)
 
 
 def _schema(columns: Sequence[ExportColumn]) -> Any:  # noqa: ANN401

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from datetime import datetime
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -206,7 +207,13 @@ def _by_kind(source_ids: Iterable[str]) -> dict[Kind, list[str]]:
     return {kind: own for kind, own in by_kind.items() if own}
 
 
-Batch = dict[str, Any]  # ids and counts, never bodies
+Batch = dict[str, Any]  # ids and counts, never bodies; as JSON between steps
+
+
+def _started_at(batch: Batch) -> datetime:
+    return datetime.fromisoformat(batch["started_at"])
+
+
 EVENTS_AT_ONCE = 20  # an event takes 14 ms on SQLite, which blocks other writers
 
 
@@ -226,7 +233,7 @@ def fetch(context: dg.OpExecutionContext, run_context: RunContextParam) -> Batch
     if keys is None and not runs.is_started_by_ours(context.run):  # no sensor imports them
         runs.import_sources(run_context, context.log)
         runs.log_polled_tiers(run_context, context.job_name, context.log)
-    started_at = run_context.store.now()
+    started_at = run_context.store.now().isoformat()
     claim_filter = _claim_filter(context, run_context, keys)
     with runs.working(run_context, run_id=context.run_id, job=context.job_name) as worker:
         fetched, requests, problem = asyncio.run(_fetch(run_context, worker, claim_filter))
@@ -299,7 +306,7 @@ def _record_pace(context: dg.OpExecutionContext, ctx: RunContext, batch: Batch) 
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         before = load_measurements(connection).get(pace_name(tier))
-        seconds = (now - batch["started_at"]).total_seconds()
+        seconds = (now - _started_at(batch)).total_seconds()
         pace = measured_pace(before, polls=polls, seconds=seconds)
         if pace is not None and pace != before:
             save_measurements(connection, {pace_name(tier): pace}, now=now)
@@ -339,7 +346,7 @@ def _materializations(context: dg.OpExecutionContext, ctx: RunContext, batch: Ba
     if batch["keys"] is not None:
         with ctx.store.read() as connection:
             requested = sources_by_id(connection, batch["keys"]).values()
-        fresh = sorted(source.id for source in requested if is_fresh(source, since=batch["started_at"]))
+        fresh = sorted(source.id for source in requested if is_fresh(source, since=_started_at(batch)))
         for start in range(0, len(fresh), EVENTS_AT_ONCE):
             with ctx.store.begin() as connection:
                 batch_ids = fresh[start : start + EVENTS_AT_ONCE]
@@ -372,9 +379,9 @@ def _fail_if_no_success(ctx: RunContext, batch: Batch) -> None:
     fail(batch["network_problem"])
     with ctx.store.read() as connection:
         requested = sources_by_id(connection, batch["keys"] or [])
-    late = [source for source in requested.values() if not is_fresh(source, since=batch["started_at"])]
+    late = [source for source in requested.values() if not is_fresh(source, since=_started_at(batch))]
     if requested and len(late) == len(requested):
-        reasons = "; ".join(why_late(source, since=batch["started_at"]) for source in late[:5])
+        reasons = "; ".join(why_late(source, since=_started_at(batch)) for source in late[:5])
         raise dg.Failure(f"no source succeeded. {reasons}", allow_retries=False)
     if not requested:  # otherwise some of the requested sources succeeded
         fail(all_failed(batch["counts"], "polled sources"))

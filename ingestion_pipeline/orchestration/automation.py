@@ -5,6 +5,7 @@ reason for every skipped tick.
 """
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -118,6 +119,8 @@ def schedules(mount: Mount, jobs: Jobs) -> list[dg.ScheduleDefinition]:
     return [*(_polling_schedule(mount, tier, jobs) for tier in Tier), maintenance]
 
 
+# Dagster warns about a parameter that is not passed.
+warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
 RUNNING = dg.DefaultSensorStatus.RUNNING
 # The daemon evaluates sensors every five seconds. A sensor with an interval of five is skipped
 # whenever an evaluation comes a moment early, and waits ten.
