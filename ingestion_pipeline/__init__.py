@@ -9,23 +9,25 @@ the rows; `orchestration` exposes it all in Dagster and decides nothing.
 import sys
 from typing import Any
 
+_LAZY = ("defs", "WebSources")  # Dagster's: the definitions, and the component type
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what Dagster looks for; loaded on demand
-    """Return `defs` lazily: importing a package must not cost the two seconds Dagster takes."""
-    if name == "defs":
-        return _definitions()
+    """Return what is Dagster's lazily: importing a package must not cost the two seconds Dagster takes."""
+    if name in _LAZY:
+        return getattr(_definitions(), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _definitions() -> Any:  # noqa: ANN401 - Dagster's, which is not named here
-    """Import the definitions once."""
+    """Import the module of definitions once."""
     from ingestion_pipeline.gc_thresholds import fewer_collections
 
     with fewer_collections(freeze="ingestion_pipeline.definitions" not in sys.modules):
-        from ingestion_pipeline.definitions import defs
-    return defs
+        from ingestion_pipeline import definitions
+    return definitions
 
 
 def __dir__() -> list[str]:
-    """Return the names of the module, with `defs`, which Dagster looks for."""
-    return [*globals(), "defs"]
+    """Return the names of the module, with those that Dagster looks for."""
+    return [*globals(), *_LAZY]

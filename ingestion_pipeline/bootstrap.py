@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, closing, contextmanager, nul
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.companies.matching.listing_runs import profile_path
-from ingestion_pipeline.engine.context import Names, RunContext
+from ingestion_pipeline.engine.context import MountNames, RunContext
 from ingestion_pipeline.gc_thresholds import fewer_collections
 from ingestion_pipeline.notices.channels import AppriseChannel, Channels, WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
@@ -21,7 +21,7 @@ from ingestion_pipeline.store.stored_settings import open_from_environment
 
 @contextmanager
 def open_run_context(
-    environment: Mapping[str, str] | None = None, *, run_id: str | None = None, names: Names | None = None
+    environment: Mapping[str, str] | None = None, *, run_id: str | None = None, names: MountNames | None = None
 ) -> Generator[RunContext]:
     """Yield what a run needs: store, settings, content, systems; close the store at the end."""
     settings, store = open_from_environment(environment)
@@ -35,7 +35,7 @@ def open_run_context(
             systems=polled_systems(),
             deferred_systems=deferred_systems(),
             run_id=run_id,
-            names=names or Names(),
+            names=names or MountNames(),
         )
 
 

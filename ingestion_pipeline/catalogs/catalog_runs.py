@@ -14,8 +14,10 @@ from ingestion_pipeline.catalogs.crawl_handler import CrawlHandler, PageDone
 from ingestion_pipeline.catalogs.datasets.finishing import running
 from ingestion_pipeline.catalogs.datasets.publishing import readable_entity_types
 from ingestion_pipeline.catalogs.detection.detection_tasks import run_detection
+from ingestion_pipeline.catalogs.extraction.model_methods import PROMPT_VERSION
 from ingestion_pipeline.catalogs.extraction.page_extraction import ExtractionHandler
 from ingestion_pipeline.catalogs.extraction.pipeline import PipelineReader, Reader
+from ingestion_pipeline.catalogs.extraction.record import READER_VERSION
 from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts, ReadValue, ReadWork, wake_for_models
 from ingestion_pipeline.catalogs.extraction_reports import (
     CrawlReport,
@@ -50,6 +52,7 @@ from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
+from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.reading.llm import open_model
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, poll_results
@@ -408,6 +411,7 @@ WORK = (
         assets=(
             WorkAsset(
                 name="pages",
+                code_version=MARKDOWN_VERSION,
                 description=(
                     "The pages of each catalogue, a partition each. Materializing starts an extraction now,"
                     " or continues the running one, and crawls until it is done or the run's time is over."
@@ -425,6 +429,7 @@ WORK = (
         assets=(
             WorkAsset(
                 name="datasets",
+                code_version=f"reader {READER_VERSION}, prompts {PROMPT_VERSION}, {MARKDOWN_VERSION}",
                 after="pages",
                 technologies=frozenset({"python", "sql"}),
                 description=(

@@ -39,6 +39,7 @@ from ingestion_pipeline.companies.board_discovery import (
 )
 from ingestion_pipeline.companies.boards.board_polls import drain_scrapes
 from ingestion_pipeline.companies.boards.listing_rows import update_rows
+from ingestion_pipeline.companies.matching.listing_rules import RULES_VERSION
 from ingestion_pipeline.companies.matching.listing_runs import (
     MatchCounts,
     are_listings_waiting,
@@ -84,6 +85,7 @@ from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
+from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.reading.llm import ModelClient, open_model
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus, poll_results
@@ -521,6 +523,7 @@ WORK = (
         assets=(
             WorkAsset(
                 name="companies",
+                code_version=f"{company_pages.VERSION}, {MARKDOWN_VERSION}",
                 description=(
                     "Facts from each company's own pages, a partition each. Materializing fetches its"
                     " pages now, whatever is stored, and discovers its job boards."
@@ -541,6 +544,7 @@ WORK = (
         assets=(
             WorkAsset(
                 name="job_matches",
+                code_version=f"rules {RULES_VERSION}",
                 after="job_listings",
                 technologies=frozenset({"python", "sql"}),
                 description=(

@@ -16,7 +16,7 @@ from ingestion_pipeline.companies.company_runs import WORK
 from ingestion_pipeline.companies.job_listing import listing_as_dict
 from ingestion_pipeline.companies.lineage import EXPLAINED
 from ingestion_pipeline.companies.matching.listing_runs import profile_findings, requeue_job
-from ingestion_pipeline.companies.platforms import JobBoard, platform
+from ingestion_pipeline.companies.platforms import PLATFORMS, JobBoard, platform
 from ingestion_pipeline.companies.platforms import platform as platform_named
 from ingestion_pipeline.companies.records import (
     JOB,
@@ -241,6 +241,7 @@ SYSTEM = SystemSpec(
                     " not. A posting that several boards list is one row."
                 ),
                 events=board_events,
+                code_version=", ".join(f"{adapter.name} {adapter.version}" for adapter in PLATFORMS.values()),
                 after=("sources", "companies"),
             ),
             coverage=CoverageQuery(of="jobs described", select=checks.coverage_query),
@@ -258,18 +259,21 @@ SYSTEM = SystemSpec(
             asset="companies",
             name="enough_data",
             description="Every company's pages give enough data: a name and some words of about or culture.",
+            cure="`ingest companies show ID` names the pages that were read; correct the website of the source",
             find=lambda connection, _settings, _now: checks.thin_companies(connection),
         ),
         AssetCheck(
             asset="companies",
             name="companies_fresh",
             description="Every company was analysed within three of its source's intervals.",
+            cure="`ingest sources show ID` has the last error and what to do about it",
             find=lambda connection, settings, now: checks.stale_companies(connection, now=now, settings=settings),
         ),
         AssetCheck(
             asset="job_listings",
             name="no_drop",
             description="No board's listing is quarantined for being empty, or for having lost most of its jobs.",
+            cure="if the board is right, `ingest sources update ID --accept-drop`; else correct its config",
             find=lambda connection, _settings, _now: checks.dropped(connection),
             holds_back=True,
             is_cheap=True,
@@ -278,6 +282,7 @@ SYSTEM = SystemSpec(
             asset="job_listings",
             name="no_lost_fields",
             description="No board's listing is quarantined because most of its jobs have lost a field.",
+            cure="correct the fields in its config; if the board lost them, `ingest sources update ID --accept-drop`",
             find=lambda connection, _settings, _now: checks.lost_fields(connection),
             holds_back=True,
             is_cheap=True,
@@ -286,6 +291,7 @@ SYSTEM = SystemSpec(
             asset="job_listings",
             name="boards_fresh",
             description="Every board succeeded within the setting boards.stale_seconds, and none was given up.",
+            cure="`ingest sources show ID` has the last error; `ingest sources enable ID` tries a given-up one again",
             find=lambda connection, _settings, now: checks.stale_boards(connection, now=now),
             is_cheap=True,
         ),
@@ -293,12 +299,14 @@ SYSTEM = SystemSpec(
             asset="job_matches",
             name="not_all_filtered",
             description="Of no board with several listings the filter rejected every one.",
+            cure="`ingest matches explain LISTING` shows the rule that rejected one; correct the profile",
             find=lambda connection, _settings, _now: checks.all_filtered(connection),
         ),
         AssetCheck(
             asset="job_matches",
             name="profile_readable",
             description="The profile has no mistake: with one, no listing is evaluated.",
+            cure="`ingest profile check` names line and field",
             find=lambda _connection, settings, _now: profile_findings(settings),
         ),
     ),

@@ -270,7 +270,7 @@ class DeferredSystem(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class MountNames:
     """The prefixes of what an orchestrator shows: of the keys of assets; of jobs, partition sets and shards."""
 
     key_prefix: tuple[str, ...] = ()
@@ -300,7 +300,7 @@ class RunContext:
     deferred_systems: Mapping[Kind, DeferredSystem] = field(default_factory=dict[Kind, DeferredSystem])
     random: Random = field(default_factory=Random)
     run_id: str | None = None
-    names: Names = field(default_factory=Names)
+    names: MountNames = field(default_factory=MountNames)
 
     def pace(self, source: Source) -> Pace:
         """Return how fast a host may be requested for the source."""

@@ -367,7 +367,7 @@ Sweep = Callable[[Connection, Settings, datetime], int]  # returns how many rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssetCheck:
-    """A check of an asset: what `find` returns is shown, the first findings in words.
+    """A check of an asset: what `find` returns is shown, the first findings in words; `cure` is what to do then.
 
     A failure is a warning, or an error if it `holds_back` new data. `is_cheap` ones are also evaluated by
     runs that poll; the others cost more with every row, and `maintain` evaluates them.
@@ -376,6 +376,7 @@ class AssetCheck:
     asset: str
     name: str
     description: str
+    cure: str
     find: Callable[[Connection, Settings, datetime], list[Finding]]
     holds_back: bool = False
     is_cheap: bool = False
@@ -438,10 +439,15 @@ class WorkReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkAsset:
-    """An asset that the work writes, one partition a source; `after` is the asset that it is made from."""
+    """An asset that the work writes, one partition a source; `after` is the asset that it is made from.
+
+    `code_version` names the versions of all that makes its rows. No event in `quiet_days` is a sign of trouble.
+    """
 
     name: str
     description: str
+    code_version: str = "1"
+    quiet_days: int = 35
     after: str = "sources"
     technologies: frozenset[str] = frozenset({"http", "sql"})
 
@@ -498,12 +504,15 @@ class PolledAsset:
     """The asset of a polled kind, one partition a source: materializing one polls the source now.
 
     `events` returns what is reported of these sources. The job `ingest_` and the kind materializes it. `after` are
-    the assets that it is made from.
+    the assets that it is made from. `code_version` names the versions of all that makes its rows. No event in
+    `quiet_days` is a sign of trouble.
     """
 
     name: str
     description: str
     events: Callable[[Connection, Collection[str]], list[AssetEvent]]
+    code_version: str = "1"
+    quiet_days: int = 7
     after: tuple[str, ...] = ("sources",)
 
 

@@ -1,6 +1,8 @@
 """What an export covers: the published tables of every system, and the datasets and filters of one request."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +16,7 @@ from ingestion_pipeline.exports.formats import Batches, exact
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store import tables
-from ingestion_pipeline.store.tables import datasets, extractions, sources
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, sources
 
 # A source's configuration may hold what only its reader should see: headers, tokens, cookies.
 _PRIVATE = frozenset({"config", "etag", "last_modified", "parser_version", "content_hash"})
@@ -27,6 +29,9 @@ PUBLISHED: Mapping[str, PublishedTable] = {
     table.name: table for table in (SOURCES, *(table for system in systems() for table in system.published), NOTICES)
 }
 TABLES: Mapping[str, PublishedTable] = {name: table for name, table in PUBLISHED.items() if table.is_exported}
+
+
+_ROWS_AT_ONCE = 5_000  # of those that are hashed
 
 
 class NoSourceOfRows(ValueError):
@@ -60,6 +65,62 @@ def table_rows(
     numbers = [place for place, column in enumerate(table_columns(name)) if column.holds is ColumnType.DECIMAL]
     for batch in connection.execute(statement).partitions():
         yield [_with_numbers(row, numbers) for row in batch] if numbers else list(batch)
+
+
+# Columns that differ after an equal poll, or tell where a row came from: no news to those who use the rows.
+_NO_NEWS = frozenset(
+    {
+        *("modified_at", "updated_at", "last_seen_at", "missed_listings", "evaluated_at", "fetched_at"),
+        *("ingestion_id", "snapshot_id", "detail_snapshot_id", "snapshot_ids", "run_id", "listing_run_id"),
+        *("config_version", "tracking_id", "phase_times", "progress_message"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsVersion:
+    """How many rows a source has, and a hash that is equal as long as they are."""
+
+    rows: int
+    version: str
+
+
+def rows_versions(connection: Connection, name: str, source_ids: Collection[str]) -> dict[str, RowsVersion]:
+    """Return the version of the rows of each source; none have one too."""
+    export = PUBLISHED[name]
+    if export.source_id is None:
+        raise NoSourceOfRows(f"rows of {name} belong to no single source")
+    columns = [column for column in export.columns() if column.key not in _NO_NEWS]
+    statement = (
+        select(export.source_id.label("rows_of"), *columns)
+        .select_from(export.table if export.rows is None else export.rows)
+        .where(export.source_id.in_(source_ids))
+        .order_by(*export.table.primary_key.columns)
+    )
+    return _versions(connection, statement, source_ids)
+
+
+def item_versions(connection: Connection, source_ids: Collection[str]) -> dict[str, RowsVersion]:
+    """Return the version of the published items of each source, with their evidence."""
+    statement = (
+        select(datasets.c.source_id, data_items.c.item_key, data_items.c.data, data_items.c.grounding)
+        .join(datasets, datasets.c.id == data_items.c.dataset_id)
+        .where(datasets.c.source_id.in_(source_ids), datasets.c.id.in_(newest_published()))
+        .where(~data_items.c.is_flagged, ~data_items.c.is_repeat)
+        .order_by(data_items.c.item_key, data_items.c.id)
+    )
+    return _versions(connection, statement, source_ids)
+
+
+def _versions(
+    connection: Connection, statement: Select[*tuple[Any, ...]], source_ids: Collection[str]
+) -> dict[str, RowsVersion]:
+    digests = {source_id: hashlib.sha256() for source_id in source_ids}
+    counts = dict.fromkeys(source_ids, 0)
+    for source_id, *values in connection.execute(statement, execution_options={"yield_per": _ROWS_AT_ONCE}):
+        digests[source_id].update(json.dumps(values, default=str, sort_keys=True).encode())
+        counts[source_id] += 1
+    return {key: RowsVersion(counts[key], digest.hexdigest()[:16]) for key, digest in digests.items()}
 
 
 def _last_first(name: str) -> list[ColumnElement[Any]]:

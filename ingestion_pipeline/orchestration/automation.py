@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
-from ingestion_pipeline.engine.context import Names, RunContext
+from ingestion_pipeline.engine.context import MountNames, RunContext
 from ingestion_pipeline.engine.system_spec import REPORTED_EVENTS
 from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
@@ -48,7 +48,7 @@ Jobs = Mapping[str, Any]  # by their names without a prefix
 TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * * * *"}
 
 
-def run_for(names: Names, tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
+def run_for(names: MountNames, tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
     """Return the request for a run of one shard, of `shards` if the load decides; a run key works only once."""
     return dg.RunRequest(
         job_name=names.job(f"poll_{tier.value}"),
@@ -318,7 +318,7 @@ def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextPar
         notify_run_failure(connection, job, run_id=run.run_id, now=now)
 
 
-def _shown_job(names: Names, run: dg.DagsterRun) -> str | None:
+def _shown_job(names: MountNames, run: dg.DagsterRun) -> str | None:
     """Return the run's job; of assets materialized in the UI, whose job is Dagster's own, the job of one source.
 
     None if the run is not ours.

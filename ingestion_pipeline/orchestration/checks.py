@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
-from ingestion_pipeline.engine.context import Names, RunContext
+from ingestion_pipeline.engine.context import MountNames, RunContext
 from ingestion_pipeline.engine.system_spec import (
     AssetCheck,
     ColumnType,
@@ -120,12 +120,13 @@ def _undelivered(connection: Connection, _settings: Settings, now: datetime) -> 
 
 
 CHECKS: dict[dg.AssetCheckKey, AssetCheck] = {  # by their keys without a prefix
-    check_key(Names(), check.asset, check.name): check
+    check_key(MountNames(), check.asset, check.name): check
     for check in (
         AssetCheck(
             asset="sources",
             name="files_readable",
             description="No source file has a mistake: one that has imports nothing of itself.",
+            cure="`ingest sources import` names file, line and field of each mistake",
             find=_bad_files,
         ),
         *(check for system in systems() for check in system.checks),
@@ -133,6 +134,7 @@ CHECKS: dict[dg.AssetCheckKey, AssetCheck] = {  # by their keys without a prefix
             asset="notices",
             name="all_delivered",
             description="No notice has failed or is overdue; a failed one waits in the dead letters for a replay.",
+            cure="`ingest recipients test NAME` shows what is wrong; then `ingest dead-letters replay`",
             find=_undelivered,
         ),
     )
@@ -172,7 +174,8 @@ def _definition(mount: Mount, asset_check: AssetCheck) -> dg.AssetChecksDefiniti
         return dg.AssetCheckResult(passed=not findings, severity=severity(asset_check), metadata=metadata)
 
     asset, name = mount.key(asset_check.asset), asset_check.name
-    return dg.asset_check(asset=asset, name=name, description=asset_check.description)(mount.bound(check))
+    description = f"{asset_check.description} Otherwise: {asset_check.cure}."
+    return dg.asset_check(asset=asset, name=name, description=description)(mount.bound(check))
 
 
 def changed_checks(
@@ -243,7 +246,10 @@ def _contract_check(mount: Mount, contract: Contract) -> dg.AssetChecksDefinitio
     return dg.asset_check(
         asset=mount.key(contract.asset),
         name=NAME,
-        description=f"What is published is as {contract.export} is described: types, ids, values.",
+        description=(
+            f"What is published is as {contract.export} is described: types, ids, values. Otherwise: each finding"
+            " names its cure."
+        ),
     )(mount.bound(check))
 
 
@@ -370,13 +376,13 @@ def evaluate_planned_checks(instance: dg.DagsterInstance, ctx: RunContext, run_i
             instance.report_runless_asset_event(_evaluation(ctx, key))
 
 
-def own_check(names: Names, key: dg.AssetCheckKey) -> AssetCheck | Contract | None:
+def own_check(names: MountNames, key: dg.AssetCheckKey) -> AssetCheck | Contract | None:
     """Return the check or the contract; None if it is no check of ours."""
     if (asset := own_asset(names, key.asset_key)) is None:
         return None
     if key.name == NAME:
         return CONTRACTS.get(asset)
-    return CHECKS.get(check_key(Names(), asset, key.name))
+    return CHECKS.get(check_key(MountNames(), asset, key.name))
 
 
 def _evaluation(ctx: RunContext, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation:

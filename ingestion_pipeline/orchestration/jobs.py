@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import Ended, running, updat
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
-from ingestion_pipeline.engine.context import Names, RunContext
+from ingestion_pipeline.engine.context import MountNames, RunContext
 from ingestion_pipeline.engine.system_spec import preview_table
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
 from ingestion_pipeline.exports.exporting import ExportResult, export_all_or_changes, export_published
@@ -79,7 +79,7 @@ def delete_runs(
     before: datetime,
     at_most: int,
     job: str | None = None,
-    names: Names | None = None,
+    names: MountNames | None = None,
     dry_run: bool = False,
 ) -> int:
     """Delete runs that ended before, oldest first; return their number.
@@ -102,7 +102,7 @@ def delete_runs(
     return len(chosen)
 
 
-def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, names: Names) -> list[str]:
+def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, names: MountNames) -> list[str]:
     """Return the runs that materialized nothing but assets of ours, newest first."""
     runs = [(run.run_id, run.asset_selection or ()) for run in instance.get_runs(ended)]
     return [run_id for run_id, keys in runs if keys and all(own_asset(names, key) in OWN_ASSETS for key in keys)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.engine.context import Names, RunContext
+from ingestion_pipeline.engine.context import MountNames, RunContext
 from ingestion_pipeline.registry import kind_specs
 from ingestion_pipeline.sources import Kind
 
@@ -25,30 +25,30 @@ AnyJob = Any  # that of assets has a type of Dagster's own
 RunContextParam = dg.ResourceParam[RunContext]
 
 
-def asset_key(names: Names, asset: str) -> dg.AssetKey:
+def asset_key(names: MountNames, asset: str) -> dg.AssetKey:
     """Return the key of the asset."""
     return dg.AssetKey([*names.key_prefix, asset])
 
 
-def check_key(names: Names, asset: str, check: str) -> dg.AssetCheckKey:
+def check_key(names: MountNames, asset: str, check: str) -> dg.AssetCheckKey:
     """Return the key of the asset's check."""
     return dg.AssetCheckKey(asset_key(names, asset), check)
 
 
-def own_asset(names: Names, key: dg.AssetKey) -> str | None:
+def own_asset(names: MountNames, key: dg.AssetKey) -> str | None:
     """Return the name of the asset; None if the key has not the prefix of ours."""
     *prefix, asset = key.path
     return asset if tuple(prefix) == names.key_prefix else None
 
 
-def set_name(names: Names, kind: Kind | None = None) -> str:
+def set_name(names: MountNames, kind: Kind | None = None) -> str:
     """Return the name of the kind's partition set; without a kind, of the one of all sources."""
     return names.job(SOURCES if kind is None else kind_specs()[kind].partitions)
 
 
-def set_names(kind: Kind, names: Names | None = None) -> list[str]:
+def set_names(kind: Kind, names: MountNames | None = None) -> list[str]:
     """Return the names of the sets that a source of this kind belongs to."""
-    names = names or Names()
+    names = names or MountNames()
     return [set_name(names), *([set_name(names, kind)] if kind in kind_specs() else [])]
 
 
@@ -59,7 +59,7 @@ class Mount:
     `environment` has variables that replace those of the process. A `group` and `owners` replace those of the assets.
     """
 
-    names: Names = field(default_factory=Names)
+    names: MountNames = field(default_factory=MountNames)
     resource_key: str = RESOURCE
     group: str | None = None
     owners: Sequence[str] = OWNERS

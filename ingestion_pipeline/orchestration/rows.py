@@ -5,6 +5,7 @@ A partition's rows are what `ingest export` writes of the source: proved values 
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ NOT_EXPORTED = frozenset({"notices", "source_health"})
 def exported_as(asset: str) -> str:
     """Return the name of the asset's export: of `datasets` the items, of others the table of its contract."""
     return ITEMS if asset == "datasets" else CONTRACTS[asset].export
+
+
+def on_changed_rows() -> dg.AutomationCondition:
+    """Return the condition of an eager asset that runs only for the partitions whose rows have changed."""
+    changed = dg.AutomationCondition.data_version_changed()
+    updated = dg.AutomationCondition.any_deps_updated().replace("newly_updated", changed)
+    return dg.AutomationCondition.eager().replace("any_deps_updated", updated).with_label("on_changed_rows")
 
 
 class RowsIOManager(dg.IOManager):
@@ -54,7 +62,7 @@ class RowsIOManager(dg.IOManager):
 
     def _rows(self, context: dg.InputContext) -> Any:  # noqa: ANN401
         asset = own_asset(self._ctx.names, context.asset_key)
-        if asset not in CONTRACTS or asset in NOT_EXPORTED:
+        if asset is None or asset not in CONTRACTS or asset in NOT_EXPORTED:
             named = context.asset_key.to_user_string()
             raise dg.Failure(f"{named} has no rows to load: name it in `deps` instead", allow_retries=False)
         # A run without partitions takes all rows, also of sources beyond the limit of partitions.
@@ -73,9 +81,7 @@ class RowsIOManager(dg.IOManager):
             case "pyarrow":
                 return rows
             case "polars":
-                import polars
-
-                return polars.from_arrow(rows)
+                return import_module("polars").from_arrow(rows)  # the user's own, or not installed
             case _:
                 return as_frame(rows)
 

@@ -6,7 +6,7 @@ A run's claims live as long as its heartbeat. The partition sets mirror the stor
 import logging
 import sys
 import threading
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -16,6 +16,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.data_version import (
     CODE_VERSION_TAG,
+    DATA_VERSION_TAG,
     DEFAULT_DATA_VERSION,
     NULL_EVENT_POINTER,
     get_input_data_version_tag,
@@ -25,12 +26,14 @@ from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNo
 from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from ingestion_pipeline.engine.context import Names, RunContext
+from ingestion_pipeline.engine.context import MountNames, RunContext
 from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.engine.system_spec import AssetEvent, DataTable, EventValue, Markdown, Url
+from ingestion_pipeline.exports.contracts import CONTRACTS
+from ingestion_pipeline.exports.export_request import RowsVersion, item_versions, rows_versions
 from ingestion_pipeline.notices.subscriptions import declare as declare_recipients
 from ingestion_pipeline.orchestration.mount import asset_key, set_names
 from ingestion_pipeline.pages.politeness import hosts
@@ -257,12 +260,41 @@ PARENTS: dict[str, tuple[str, ...]] = {
 OWN_ASSETS = {"sources", *PARENTS}
 
 
-def in_sync(names: Names, asset: str) -> dict[str, str]:
+# What Dagster shows as the version of the code; of an asset that only copies rows a constant.
+CODE_VERSIONS: dict[str, str] = {
+    **{spec.asset.name: spec.asset.code_version for spec in kind_specs().values() if spec.asset is not None},
+    **{asset.name: asset.code_version for system in systems() for spec in system.work for asset in spec.assets},
+    **dict.fromkeys(("sources", "notices", "source_health"), "1"),
+}
+
+
+_HEALTH_WINDOW = timedelta(minutes=30)  # refreshed every five
+QUIET_TIMES: dict[str, timedelta] = {
+    **{spec.asset.name: timedelta(days=spec.asset.quiet_days) for spec in kind_specs().values() if spec.asset},
+    **{asset.name: timedelta(days=asset.quiet_days) for system in systems() for w in system.work for asset in w.assets},
+    "source_health": _HEALTH_WINDOW,
+}
+
+
+def versioned(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Return the asset with its code version, its table, and when it counts as late: the pipeline may be dead.
+
+    `sources` and `notices` change when somebody adds or follows one: no event of theirs is no sign.
+    """
+    name = spec.key.path[-1]
+    table = {"dagster/table_name": CONTRACTS[name].export} if name in CONTRACTS else {}
+    spec = spec.replace_attributes(code_version=CODE_VERSIONS[name]).merge_attributes(metadata=table)
+    if name not in QUIET_TIMES:
+        return spec
+    return dg.apply_freshness_policy(spec, dg.FreshnessPolicy.time_window(fail_window=QUIET_TIMES[name]))
+
+
+def in_sync(names: MountNames, asset: str) -> dict[str, str]:
     """Return the tags by which Dagster takes the event's asset for as new as its parents.
 
     Without them the UI compares times, and shows "Unsynced" on whatever is older than its source's row.
     """
-    tags = {CODE_VERSION_TAG: "store"}
+    tags = {CODE_VERSION_TAG: CODE_VERSIONS[asset]}
     for parent in (asset_key(names, name) for name in PARENTS[asset]):
         tags[get_input_data_version_tag(parent)] = DEFAULT_DATA_VERSION.value
         tags[get_input_event_pointer_tag(parent)] = NULL_EVENT_POINTER
@@ -272,14 +304,21 @@ def in_sync(names: Names, asset: str) -> dict[str, str]:
 AnyEvent = dg.AssetMaterialization | dg.AssetObservation
 
 
-def asset_event(event: AssetEvent, names: Names | None = None) -> AnyEvent:
-    """Return the event as Dagster takes it; without data it is an observation, which turns no partition green."""
-    names = names or Names()
+def asset_event(event: AssetEvent, names: MountNames | None = None, version: RowsVersion | None = None) -> AnyEvent:
+    """Return the event as Dagster takes it; without data it is an observation, which turns no partition green.
+
+    With the version of its rows, Dagster knows whether they differ from those of the event before.
+    """
+    names = names or MountNames()
     key = asset_key(names, event.asset)
     metadata = in_order({name: metadata_value(value) for name, value in event.metadata.items()})
     if not event.has_data:
         return dg.AssetObservation(key, partition=event.partition, metadata=metadata)
-    return dg.AssetMaterialization(key, partition=event.partition, metadata=metadata, tags=in_sync(names, event.asset))
+    tags = in_sync(names, event.asset)
+    if version is not None:
+        tags[DATA_VERSION_TAG] = version.version
+        metadata["dagster/partition_row_count"] = dg.MetadataValue.int(version.rows)
+    return dg.AssetMaterialization(key, partition=event.partition, metadata=metadata, tags=tags)
 
 
 _PREVIEWS = (dg.TableMetadataValue, dg.MarkdownMetadataValue)
@@ -384,14 +423,43 @@ def with_expectations(
 ) -> list[AnyEvent]:
     """Return the events with the poll schedule of their source, if it still exists."""
     events, prices = list(events), current_budget(connection, ctx.settings)
+    versions = _data_versions(connection, events)
     sources = sources_by_id(connection, [event.partition for event in events])
     return [
-        reported.with_metadata(in_order({**reported.metadata, **expected(_facts(source, prices, now))}))
+        reported.with_metadata(
+            in_order({**reported.metadata, **expected(_facts(source, prices, now)), **_address(ctx, event.asset)})
+        )
         if (source := sources.get(event.partition))
         else reported
         for event in events
-        for reported in [asset_event(event, ctx.names)]
+        for reported in [asset_event(event, ctx.names, versions.get((event.asset, event.partition)))]
     ]
+
+
+def _address(ctx: RunContext, asset: str) -> dict[str, dg.MetadataValue]:
+    """Return where the rows are: the database without its password, and the table."""
+    if asset not in CONTRACTS:
+        return {}
+    database = make_url(ctx.settings.store_url).set(username=None, password=None, query={})
+    return {"dagster/uri": dg.MetadataValue.text(f"{database}#{CONTRACTS[asset].export}")}
+
+
+# A crawl's pages are new rows each time: Dagster takes each materialization for a new version.
+_WITHOUT_VERSION = frozenset({"sources", "pages", "notices", "source_health"})
+
+
+def _data_versions(connection: Connection, events: Sequence[AssetEvent]) -> dict[tuple[str, str], RowsVersion]:
+    """Return the version of the rows of each event's partition; of a dataset, of its items."""
+    by_asset: dict[str, list[str]] = {}
+    for event in events:
+        if event.has_data and event.asset not in _WITHOUT_VERSION and event.asset in CONTRACTS:
+            by_asset.setdefault(event.asset, []).append(event.partition)
+    versions: dict[tuple[str, str], RowsVersion] = {}
+    for asset, ids in by_asset.items():
+        is_dataset = asset == "datasets"
+        own = item_versions(connection, ids) if is_dataset else rows_versions(connection, CONTRACTS[asset].export, ids)
+        versions |= {(asset, source_id): version for source_id, version in own.items()}
+    return versions
 
 
 def with_current_expectations(ctx: RunContext, events: Iterable[AssetEvent]) -> list[AnyEvent]:

@@ -34,7 +34,7 @@ from ingestion_pipeline.series.chapter import Release, release_as_dict, release_
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
 from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.series.lineage import EXPLAINED
-from ingestion_pipeline.series.platforms import SeriesFeed, platform
+from ingestion_pipeline.series.platforms import PLATFORMS, SeriesFeed, platform
 from ingestion_pipeline.series.series_reports import chapter_events
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
@@ -211,6 +211,7 @@ SYSTEM = SystemSpec(
                     " source now, due or not. Unchanged listings write nothing."
                 ),
                 events=chapter_events,
+                code_version=", ".join(f"{adapter.name} {adapter.version}" for adapter in PLATFORMS.values()),
             ),
             coverage=CoverageQuery(of="chapters", select=checks.coverage_query),
             changes=checks.CHANGES,
@@ -227,12 +228,14 @@ SYSTEM = SystemSpec(
             asset="chapters",
             name="no_gaps",
             description="No whole chapter number is missing between a series' first and latest.",
+            cure="`ingest series show ID` names the sources; add one that lists what is missing",
             find=lambda connection, _settings, _now: checks.gaps(connection),
         ),
         AssetCheck(
             asset="chapters",
             name="not_empty_after_full",
             description="No listing is quarantined for being empty, or for having lost most of its chapters.",
+            cure="if the source is right, `ingest sources update ID --accept-drop`; else correct its config",
             find=lambda connection, _settings, _now: checks.quarantined(connection),
             holds_back=True,
             is_cheap=True,
@@ -241,6 +244,7 @@ SYSTEM = SystemSpec(
             asset="chapters",
             name="sources_fresh",
             description="Every source succeeded within three of its intervals.",
+            cure="`ingest sources show ID` has the last error and what to do about it",
             find=lambda connection, settings, now: checks.stale(connection, now=now, settings=settings),
             is_cheap=True,
         ),

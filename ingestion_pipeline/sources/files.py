@@ -173,6 +173,17 @@ def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
     return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
 
 
+def declare_in(folder: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Write these declarations as the source file of the folder, unless it has them already."""
+    body = yaml.safe_dump({"sources": [dict(entry) for entry in entries]}, sort_keys=False, allow_unicode=True)
+    file = folder / "sources.yaml"
+    if not file.exists() or file.read_text() != body:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = folder / ".sources.yaml.part"
+        part.write_text(body)
+        part.replace(file)
+
+
 def fingerprints(folder: Path) -> dict[str, str]:
     """Return each file's name with its size and modification time, cheap to compare every tick."""
     return {path.name: _fingerprint(path) for path in _paths(folder)}

@@ -31,13 +31,14 @@ from ingestion_pipeline.engine.system_spec import (
     one_of,
 )
 from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.websites import checks
+from ingestion_pipeline.websites import checks, customer_prompts, information, provider_analysis, provider_pool
 from ingestion_pipeline.websites.analysis_reports import (
     analysis_events,
     latest_reports,
@@ -183,6 +184,7 @@ WORK = (
         assets=(
             WorkAsset(
                 name=WEBSITE_INFO,
+                code_version=f"{information.VERSION}, {MARKDOWN_VERSION}",
                 description=(
                     "What business a website is of, one partition a website: name, industry, description,"
                     " place, keywords, competitors, each with its evidence; and how sure that is."
@@ -190,6 +192,7 @@ WORK = (
             ),
             WorkAsset(
                 name=WEBSITE_PROMPTS,
+                code_version=customer_prompts.VERSION,
                 after=WEBSITE_INFO,
                 technologies=frozenset({"python", "sql"}),
                 description=(
@@ -199,6 +202,7 @@ WORK = (
             ),
             WorkAsset(
                 name=WEBSITE_ANALYSIS,
+                code_version=f"{provider_pool.PROMPT_VERSION}, {provider_analysis.VERSION}",
                 after=WEBSITE_PROMPTS,
                 technologies=frozenset({"openai", "sql"}),
                 description=(
@@ -236,24 +240,28 @@ SYSTEM = SystemSpec(
             asset="website_info",
             name="information_sure",
             description="No business is known with a confidence below 40.",
+            cure="`ingest websites show ID` has the evidence; state what is known in the source's config",
             find=lambda connection, _settings, _now: checks.doubtful(connection, below=40),
         ),
         AssetCheck(
             asset="website_prompts",
             name="asked_without_the_name",
             description="Every website's last analysis has a question that does not name the business.",
+            cure="materialize the website again: its prompts are made anew",
             find=lambda connection, _settings, _now: checks.giving_away(connection),
         ),
         AssetCheck(
             asset="website_analysis",
             name="providers_answer",
             description="No website's last analysis went without the answers of a provider, or of all.",
+            cure="`ingest doctor` checks the keys of the providers; then materialize the website again",
             find=lambda connection, _settings, _now: checks.unanswered(connection),
         ),
         AssetCheck(
             asset="website_analysis",
             name="no_visibility_drop",
             description="No business lost 30 % of its visibility or more at once.",
+            cure="`ingest websites show ID` compares the last analyses with the competitors",
             find=lambda connection, _settings, _now: checks.dropped(connection, by=0.3),
         ),
     ),
