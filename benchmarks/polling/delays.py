@@ -50,8 +50,10 @@ def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Line | S
         yield Skipped("delay, recorded histories", "-", NO_SAMPLES)
     for number, history in enumerate(releases, start=1):
         yield from _lines(f"recorded releases {number}", [history], limits={})
-    for half, label in enumerate(("documents, constants chosen on them", "documents, not used for constants")):
-        documents = recorded_documents(half=half, count=sizes.documents, days=sizes.document_days)
+    for is_used, label in ((True, "documents, constants chosen on them"), (False, "documents, not used for constants")):
+        documents = recorded_documents(used_for_constants=is_used, count=sizes.documents, days=sizes.document_days)
+        if not documents:
+            continue
         for count in [*(count for count in SMALL if count < len(documents)), len(documents)]:
             yield from _lines(f"{count} recorded {label}", documents[:count], limits=RECORDED)
 

@@ -182,23 +182,25 @@ def recorded_releases() -> list[History]:
     return histories
 
 
-def recorded_documents(*, half: int, count: int | None = None, days: float | None = None) -> list[History]:
-    """Return the changes of documents, which state no dates: half 0 was used to choose constants, half 1 was not.
+USED_FOR_CONSTANTS = 80  # documents, in the order of the hash of their name
 
-    The hash of the name decides the half and the order; `days` keeps the last ones of each.
+
+def recorded_documents(
+    *, used_for_constants: bool, count: int | None = None, days: float | None = None
+) -> list[History]:
+    """Return the changes of documents, which state no dates: those that constants were chosen on, or the others.
+
+    They are in the order of the hash of their name; `days` keeps the last ones of each.
     """
-    documents = {
-        f"{path.name} {name}": times
-        for path in sorted((_samples() / "change_histories").glob("*.json"))
+    by_hash = sorted(
+        (sha256(name.encode()).hexdigest(), times)
+        for path in (_samples() / "change_histories").glob("*.json")
         for name, times in json.loads(path.read_bytes()).items()
-    }
-    by_hash = sorted((sha256(name.encode()).hexdigest(), times) for name, times in documents.items())
-    histories: list[History] = []
-    for digest, times in by_hash:
-        kept = [at for at in times if days is None or at > times[-1] - days * DAY]
-        if int(digest, 16) % 2 == half and len(kept) >= LEAST_CHANGES:
-            histories.append(_moved_to_start(kept, kept[-1], states_dates=False))
-    return histories[:count]
+    )
+    part = by_hash[:USED_FOR_CONSTANTS] if used_for_constants else by_hash[USED_FOR_CONSTANTS:]
+    latest = [[at for at in times if days is None or at > times[-1] - days * DAY] for _, times in part]
+    enough = [times for times in latest if len(times) >= LEAST_CHANGES]
+    return [_moved_to_start(times, times[-1], states_dates=False) for times in enough[:count]]
 
 
 def _samples() -> Path:
