@@ -21,6 +21,7 @@ from ingestion_pipeline.reading.text.values import MOST_CHARACTERS, find_date, m
 
 QUOTED = 80  # characters of a quote
 _TAGS = re.compile(r"<[^<>]*>")
+_NOT_LONGER = r"(?![0-9]|\.[0-9])"  # 17 is not stated by 170 or 17.5
 _MARKS = re.compile(r"[*_#`\[\]()>|\\\n]+")  # what Markdown adds to the words of a page
 _DIGITS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 BY_VALUE = "value"
@@ -75,7 +76,7 @@ def locate(
             return dict.fromkeys(values)
         return {name: _in_json(record, value, now) for name, value in values.items()}
     text = body.text
-    words = [re.compile(rf"(?<!\w){re.escape(anchor)}(?!\w)") for anchor in anchors if anchor]
+    words = [re.compile(rf"(?<!\w){re.escape(anchor)}(?!\w){_NOT_LONGER}") for anchor in anchors if anchor]
     if (match := next(filter(None, (pattern.search(text) for pattern in words)), None)) is None:
         return dict.fromkeys(values)
     return {name: _in_text(text, value, match.start(), now) for name, value in values.items()}
@@ -181,7 +182,8 @@ def _date_near(text: str, value: datetime, centre: int, now: datetime | None) ->
 def _nearest(text: str, spelled: str, centre: int, pattern: re.Pattern[str] | None = None) -> tuple[int, int] | None:
     if not spelled:
         return None
-    searched = pattern or re.compile(re.escape(spelled))
+    end = _NOT_LONGER if spelled[-1].isdecimal() else ""
+    searched = pattern or re.compile(re.escape(spelled) + end)
     spans = [match.span() for match in searched.finditer(text)]
     return min(spans, key=lambda span: abs(span[0] - centre), default=None)
 
@@ -189,7 +191,8 @@ def _nearest(text: str, spelled: str, centre: int, pattern: re.Pattern[str] | No
 def _numbers(spelled: str) -> list[re.Pattern[str]]:
     """Return patterns for the number as a word of its own, else within one; zeros are ignored."""
     zeros = rf"0*{re.escape(spelled)}(?:\.0+)?"
-    return [re.compile(rf"(?<![\w.]){zeros}(?!\w)"), re.compile(rf"(?<![\d.]){zeros}(?!\d)")]
+    patterns = (rf"(?<![\w.]){zeros}(?!\w)", rf"(?<![\d.]){zeros}")
+    return [re.compile(pattern + _NOT_LONGER) for pattern in patterns]
 
 
 def _plain(text: str) -> str:

@@ -271,3 +271,17 @@ def test_a_date_in_its_own_words_is_not_a_conversion() -> None:
 
     assert place is not None
     assert place.by is None
+
+
+def test_a_number_is_not_located_inside_a_longer_one() -> None:
+    page = body_of(
+        b"<a href='/c/17.5'>Ch. 17.5</a> <a href='/c/170'>Ch. 170</a> <a href='/c/17'>Ch. 17</a>", "text/html"
+    )
+
+    found = locate(page, ["/c/17"], {"number": "17", "url": "https://a.test/c/17"})
+
+    places = {name: place and place.start for name, place in found.items()}
+    last = page.text.index("/c/17'")
+    assert places["url"] == last
+    assert places["number"] is not None
+    assert places["number"] >= last
