@@ -8,7 +8,7 @@ The loaders are written with care: an unchanged row is left alone by them too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -16,7 +16,7 @@ from itertools import count
 
 from benchmarks import loaders
 from benchmarks.database import Database
-from benchmarks.figure import Cost, Figure, middle
+from benchmarks.figure import Cost, Figure, Meter, middle
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
@@ -24,7 +24,7 @@ from ingestion_pipeline.series.chapter_plan import SourceListing
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import Store, open_store
 
 CHAPTERS = 5_000  # what the engine puts into one transaction
 ROW_BY_ROW = 500
@@ -57,24 +57,25 @@ def _figure(database: Database, claim: str, peer: str, ours: Cost, theirs: Cost)
 def _in_turn(database: Database, peer: Way, listed: Sequence[Release], rounds: int) -> tuple[list[Cost], list[Cost]]:
     """Ours and the peer's, a round each, so that both meet the same neighbours on the machine."""
     measured: dict[Way, list[list[Cost]]] = {ingest: [], peer: []}
-    for way in (ingest, peer):  # caches of statements and pages are warm in the rounds that count
-        _twice(database, way, listed)
-    for _ in range(rounds):
-        for way, costs in measured.items():
-            costs.append(_twice(database, way, listed))
+    with closing(open_store(database.another(f"peer-{next(_number)}"))) as peers:
+        loaders.stop_recording(peers)
+        stores = {ingest: database.store, peer: peers}
+        for way, store in stores.items():  # caches of statements and pages are warm in the rounds that count
+            _twice(database.meter, store, way, listed)
+        for _ in range(rounds):
+            for way, costs in measured.items():
+                costs.append(_twice(database.meter, stores[way], way, listed))
     ours, theirs = ([middle(list(both)) for both in zip(*costs, strict=True)] for costs in measured.values())
     return ours, theirs
 
 
-def _twice(database: Database, way: Way, listed: Sequence[Release]) -> list[Cost]:
+def _twice(meter: Meter, store: Store, way: Way, listed: Sequence[Release]) -> list[Cost]:
     """A first sync of a new series, and the same listing again."""
     name = f"series-{next(_number)}"
-    store = database.store
     with store.begin() as connection:
         definition = Definition(id=f"series:{name}", kind=Kind.SERIES, url="https://bench.test/", series=name)
         register(connection, [definition], now=store.clock.now(connection))
-    with nullcontext() if way is ingest else loaders.unrecorded(store):
-        return [database.meter.cost(partial(_counted, way, store, name, listed)) for _ in range(2)]
+    return [meter.cost(partial(_counted, way, store, name, listed)) for _ in range(2)]
 
 
 def _counted(way: Way, store: Store, series: str, listed: Sequence[Release]) -> int:

@@ -2,8 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import select, text
@@ -53,25 +52,15 @@ def bulk_loader(store: Store) -> tuple[Callable[[Store, str, Sequence[Release]],
     return executemany_and_merge, "executemany + merge"
 
 
-@contextmanager
-def unrecorded(store: Store) -> Generator[None]:
-    """Record no changes meanwhile: a peer does not pay for what only ours does."""
-    if store.engine.dialect.name == "postgresql":
-        for word in ("DISABLE", "ENABLE"):
-            with store.begin() as connection:
-                for name in TRACKED:
-                    connection.execute(text(f"ALTER TABLE {name} {word} TRIGGER USER"))
-            if word == "DISABLE":
-                yield
-        return
+def stop_recording(store: Store) -> None:
+    """Record no changes in this store: a peer does not pay for what only ours does."""
     with store.begin() as connection:
-        triggers = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")).all()
-        for name, _ in triggers:
+        if connection.dialect.name == "postgresql":
+            for name in TRACKED:
+                connection.execute(text(f"ALTER TABLE {name} DISABLE TRIGGER USER"))
+            return
+        for name in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all():
             connection.execute(text(f"DROP TRIGGER {name}"))
-    yield
-    with store.begin() as connection:
-        for _, statement in triggers:
-            connection.exec_driver_sql(statement)
 
 
 def copy_and_merge(store: Store, series: str, listed: Sequence[Release]) -> None:

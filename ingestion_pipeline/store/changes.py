@@ -7,7 +7,7 @@ its first update or delete adds them to the record, so that folding `changes` gi
 """
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -82,7 +82,7 @@ class OriginState:
     """The origins of a SQLite connection's transaction, which its triggers ask for."""
 
     def __init__(self) -> None:
-        self.is_bulk = False
+        self.bulk: list[str] = []  # not empty: a statement inserts rows that are recorded together
         self.clear()
 
     def clear(self) -> None:
@@ -97,10 +97,15 @@ class OriginState:
         """Return a field of the origin with that key; the SQL function `change_origin`."""
         if field == "at":
             return self._at
-        if field == "is_bulk":
-            return int(self.is_bulk)
         value = getattr(self._by_key.get(key, _OPERATOR), field)
         return value.value if field == "cause" else value
+
+
+def add_functions(connection: Any) -> None:  # noqa: ANN401 - SQLite's driver
+    """Give the connection the functions that the triggers call; one in C where each row of a first sync calls it."""
+    connection.origins = OriginState()
+    connection.create_function("change_origin", 2, connection.origins.value)
+    connection.create_function("is_bulk_insert", 0, connection.origins.bulk.__len__)
 
 
 def forget_origins(connection: Connection) -> None:
@@ -114,7 +119,9 @@ def _state(connection: Connection) -> OriginState:
 
 
 @contextmanager
-def recorded_after(connection: Connection, table: Table, last: int) -> Generator[None]:
+def recorded_after(
+    connection: Connection, table: Table, last: int, names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> Generator[None]:
     """Record the rows that are inserted meanwhile, whose ids are greater than `last`; for SQLite.
 
     One statement for each origin takes a third of the time of a trigger for each row.
@@ -122,29 +129,31 @@ def recorded_after(connection: Connection, table: Table, last: int) -> Generator
     if table.name not in TRACKED:
         yield
         return
-    state = _state(connection)
-    state.is_bulk = True
+    bulk = _state(connection).bulk
+    bulk.append(table.name)
     try:
         yield
     finally:
-        state.is_bulk = False
-    _record_rows_after(connection, table, last)
+        bulk.clear()
+    place = names.index(TRACKED[table.name].origin_column)
+    for value in {row[place] for row in rows}:
+        _record_after(connection, table, last, value)
 
 
-def _record_rows_after(connection: Connection, table: Table, last: int) -> None:
+def _record_after(connection: Connection, table: Table, last: int, value: str) -> None:
+    """Record the rows with a greater id and this value of the origin column; `+` has SQLite read them by id."""
     tracked, state = TRACKED[table.name], _state(connection)
-    query = f"SELECT DISTINCT {tracked.origin_column}, {tracked.key_of(table.name)} FROM {table.name} WHERE id > ?"
+    key = f"{tracked.origin_prefix}{value}"
+    fields = {field: state.value(key, field) for field in ("source_id", "cause", "ingestion_id", "run_id", "at")}
     whole = _whole_row("r", {name: column.type for name, column in table.c.items() if name != UNRECORDED})
-    for value, key in connection.exec_driver_sql(query, (last,)).all():
-        fields = {field: state.value(key, field) for field in ("source_id", "cause", "ingestion_id", "run_id", "at")}
-        after = "NULL" if fields["cause"] == Cause.FIRST_SYNC.value else whole
-        source_id = "COALESCE(:source_id, r.source_id)" if "source_id" in table.c else ":source_id"
-        connection.exec_driver_sql(
-            f"INSERT INTO changes ({_COLUMNS}) SELECT '{table.name}', r.id, {source_id}, 'insert', NULL, {after},"
-            f" :cause, :ingestion_id, :run_id, COALESCE(:at, {_SQLITE_NOW})"
-            f" FROM {table.name} AS r WHERE r.id > :last AND r.{tracked.origin_column} = :value",
-            fields | {"last": last, "value": value},
-        )
+    after = "NULL" if fields["cause"] == Cause.FIRST_SYNC.value else whole
+    source_id = "COALESCE(:source_id, r.source_id)" if "source_id" in table.c else ":source_id"
+    connection.exec_driver_sql(
+        f"INSERT INTO changes ({_COLUMNS}) SELECT '{table.name}', r.id, {source_id}, 'insert', NULL, {after},"
+        f" :cause, :ingestion_id, :run_id, COALESCE(:at, {_SQLITE_NOW})"
+        f" FROM {table.name} AS r WHERE r.id > :last AND +r.{tracked.origin_column} = :value",
+        fields | {"last": last, "value": value},
+    )
 
 
 _COLUMNS = "table_name, row_key, source_id, op, before, after, cause, ingestion_id, run_id, occurred_at"
@@ -248,7 +257,7 @@ def _sqlite(table: TrackedTable, columns: Mapping[str, Any]) -> list[str]:
     is_first = f"change_origin({table.key_of('NEW')}, 'cause') = '{Cause.FIRST_SYNC}'"
     inserted = f"CASE WHEN {is_first} THEN NULL ELSE {_whole_row('NEW', kinds)} END"
     return [
-        f"CREATE TRIGGER changes_{name}_insert AFTER INSERT ON {name} WHEN NOT change_origin('', 'is_bulk')"
+        f"CREATE TRIGGER changes_{name}_insert AFTER INSERT ON {name} WHEN NOT is_bulk_insert()"
         f" BEGIN {record('insert', 'NEW', 'NULL', inserted)}; END",
         f"CREATE TRIGGER changes_{name}_update AFTER UPDATE ON {name} WHEN {differs} BEGIN {complete}"
         f" {record('update', 'NEW', 'd.before', 'd.after')} FROM (SELECT json_group_object(name, json(old)) AS before,"

@@ -26,7 +26,7 @@ from sqlalchemy.schema import SetColumnComment
 from sqlalchemy.types import DateTime
 from sqlalchemy.util import LRUCache
 
-from ingestion_pipeline.store.changes import OriginState, forget_origins
+from ingestion_pipeline.store.changes import OriginState, add_functions, forget_origins
 from ingestion_pipeline.store.types import UtcText, json_value
 
 
@@ -496,8 +496,7 @@ def _refuse_truncated(database: str) -> None:
 
 
 def _set_up_sqlite(connection: _CountingConnection, _: Any) -> None:  # noqa: ANN401
-    connection.origins = OriginState()
-    connection.create_function("change_origin", 2, connection.origins.value)
+    add_functions(connection)
     # The driver must not open transactions of its own: `_begin_sqlite` says which kind.
     connection.isolation_level = None
     cursor = connection.cursor()

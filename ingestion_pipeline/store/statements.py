@@ -171,7 +171,7 @@ def insert_missing(connection: Connection, new: NewRows, *, returning: Sequence[
     if connection.dialect.name == "postgresql" or len(new.rows) < MANY:
         return _insert_from_select(connection, new, returning)
     last = connection.execute(select(func.coalesce(func.max(new.table.c.id), 0))).scalar_one()
-    with recorded_after(connection, new.table, last):
+    with recorded_after(connection, new.table, last, list(new.columns), new.rows):
         _insert_each(connection, new)
     if not returning:
         return []

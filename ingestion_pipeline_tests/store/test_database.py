@@ -260,7 +260,8 @@ def test_two_deadlocked_transactions_both_take_effect_once(store: Store, now: da
         both = [pool.submit(crosswise, *order) for order in ("ab", "ba")]
         attempts = sorted(future.result(30) for future in both)
 
-    assert attempts == [1, 2]
+    # The aborted one may lock its first row again before the other, which waits for that row, wakes up.
+    assert attempts[-1] > 1
     assert [row.title for row in rows(store, series)] == ["2", "2"]
 
 

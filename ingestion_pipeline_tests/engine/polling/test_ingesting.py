@@ -4,12 +4,13 @@ import gzip
 import logging
 from datetime import timedelta
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from sqlalchemy import text, update
 
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import RunContext, hash_of_bodies
 from ingestion_pipeline.engine.ingesting import extract_batch, ingest_batch
 from ingestion_pipeline.engine.poll_handler import PollCounts, PollRunResult
 from ingestion_pipeline.series.platforms import platform
@@ -18,13 +19,16 @@ from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     batch_items,
+    changes,
     chapter_sources,
     chapters,
     dead_letters,
     hosts,
+    ingestions,
     outbox,
     series,
     snapshots,
+    sources,
     tasks,
 )
 from ingestion_pipeline.tasks.claims import Worker
@@ -364,6 +368,28 @@ def test_a_broken_disk_stops_the_run_and_releases_the_whole_batch(
     assert {(task.status, task.attempts) for task in task_rows} == {("PENDING", 0)}
     assert {task.error_code for task in task_rows} == {"storage"}
     assert rows(store, batch_items) == rows(store, dead_letters) == []
+
+
+@pytest.mark.parametrize(("body", "cause"), [(a_feed(1, 2), "reader_changed"), (a_feed(1, 3), "source_changed")])
+def test_a_change_is_caused_by_the_reader_if_it_alone_has_changed(
+    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock, body: bytes, cause: str
+) -> None:
+    add_sources(store, a_source())
+    web.routes["/solo"] = a_feed(1, 2)
+    poll(ctx, web)
+    older = hash_of_bodies([sha256(a_feed(1, 2)).digest()], parser_version="rss:0:{}")
+    with store.begin() as connection:  # as an older reader left them
+        connection.execute(update(sources).values(parser_version="rss:0:{}", content_hash=older, etag=None))
+        connection.execute(update(chapter_sources).values(fingerprint="", ingestion_id=None))
+    before = max(row.id for row in rows(store, changes))
+    web.routes["/solo"] = body
+    clock.advance(days=1)
+
+    poll(ctx, web)
+
+    recorded = [row for row in rows(store, changes) if row.id > before]
+    assert {(row.cause, row.source_id) for row in recorded} == {(cause, "series:solo")}
+    assert {row.ingestion_id for row in recorded} <= {row.id for row in rows(store, ingestions)}
 
 
 def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
