@@ -14,6 +14,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, String, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.engine import poll_handler
 from ingestion_pipeline.engine.context import (
     IngestResult,
     PolledFeed,
@@ -23,14 +24,6 @@ from ingestion_pipeline.engine.context import (
     hash_of_bodies,
 )
 from ingestion_pipeline.engine.handler import Failed, decided
-from ingestion_pipeline.engine.poll_handler import (
-    ClaimedPoll,
-    PollCounts,
-    PollOutcome,
-    end_of_poll,
-    poll_failure,
-    release_batch,
-)
 from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import StoredPage, explain_failure
@@ -141,14 +134,14 @@ class Ingestion:
     """The result of a batch: one result per ingested source, and counts of the others."""
 
     ingested: Sequence[IngestResult] = ()
-    counts: PollCounts = field(default_factory=PollCounts)
+    counts: poll_handler.PollCounts = field(default_factory=poll_handler.PollCounts)
 
     def __add__(self, other: "Ingestion") -> "Ingestion":
         """Return the results and counts of both."""
         return Ingestion(ingested=[*self.ingested, *other.ingested], counts=self.counts + other.counts)
 
 
-def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
+def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> poll_handler.PollCounts:
     """Parse every feed of the batch; a poll whose feed cannot be parsed fails."""
     renewed = time.monotonic()
     with _released_if_fatal(ctx, batch_id):
@@ -206,11 +199,11 @@ def _released_if_fatal(ctx: RunContext, batch_id: str) -> Generator[None]:
         fatal = classify(error)
         if isinstance(fatal, Fatal):
             with suppress(SQLAlchemyError), ctx.store.begin() as connection:
-                release_batch(connection, batch_id, fatal, now=ctx.store.clock.now(connection))
+                poll_handler.release_batch(connection, batch_id, fatal, now=ctx.store.clock.now(connection))
         raise
 
 
-def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
+def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], poll_handler.PollCounts]:
     """Return the items whose claims are still held, and the count of those that are lost."""
     with ctx.store.read() as connection:
         query = select(batch_items).where(batch_items.c.batch_id == batch_id)
@@ -235,7 +228,7 @@ def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
     if lost := {row["task_id"] for row in rows} - {item.task.id for item in items}:
         with ctx.store.begin() as connection:
             _drop_items(connection, batch_id, sorted(lost))
-    return items, PollCounts(changed=-len(lost), lost=len(lost))
+    return items, poll_handler.PollCounts(changed=-len(lost), lost=len(lost))
 
 
 def _read(ctx: RunContext, item: BatchItem) -> str:
@@ -287,10 +280,10 @@ def _stored_parsed(ctx: RunContext, item: BatchItem) -> bytes:
         return ctx.content.get(item.parsed_hash or "")
 
 
-def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
+def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[BatchItem, int]], poll_handler.PollCounts]:
     """Return each feed with about how many rows it is; one with a damaged parsed feed fails."""
     sized: list[tuple[BatchItem, int]] = []
-    counts = PollCounts()
+    counts = poll_handler.PollCounts()
     for item in sorted(items, key=lambda item: (_is_suspect(item), item.source.kind, item.source.id)):
         try:
             size = ctx.systems[item.source.kind].size(_stored_parsed(ctx, item))
@@ -364,7 +357,7 @@ def _write(
     poll_results.succeed(connection, successes, now=now, settings=ctx.settings, random=ctx.random)
     _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(held), len(held) - len(changed)
-    ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
+    ended = poll_handler.PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=ended)
 
 
@@ -408,7 +401,7 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
     )
 
 
-def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
+def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> poll_handler.PollCounts:
     """Fail the poll as the class of the error decides; a fatal error is raised again."""
     reason = classify(error)
     stack = "".join(traceback.format_exception(error, limit=-20))
@@ -418,16 +411,16 @@ def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
         # keep what could not be parsed or written as evidence
         pages = _pages_of([item])
         snapshot_ids = write_feed_snapshots(connection, pages, now=now, failure=reason.code, run_id=ctx.run_id)
-        poll = ClaimedPoll(task=item.task, source=item.source)
-        failed: PollOutcome = Failed(task=item.task, item=poll, error=reason, stack=stack)
+        poll = poll_handler.ClaimedPoll(task=item.task, source=item.source)
+        failed: poll_handler.PollOutcome = Failed(task=item.task, item=poll, error=reason, stack=stack)
         failed = decided(failed, now=now, policy=ctx.settings.work, random=ctx.random)
-        failures = [replace(poll_failure(failed), evidence={"snapshots": snapshot_ids})] if is_held else []
+        failures = [replace(poll_handler.poll_failure(failed), evidence={"snapshots": snapshot_ids})] if is_held else []
         decisions = poll_results.fail(connection, failures, now=now, settings=ctx.settings, random=ctx.random)
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(reason, Fatal):
         raise reason from error
-    counts = Counter(end.count for end in map(end_of_poll, decisions))
-    return PollCounts(changed=-1, **counts, lost=int(not is_held))
+    counts = Counter(end.count for end in map(poll_handler.end_of_poll, decisions))
+    return poll_handler.PollCounts(changed=-1, **counts, lost=int(not is_held))
 
 
 def _drop_items(connection: Connection, batch_id: str, task_ids: Sequence[int]) -> None:

@@ -19,14 +19,7 @@ from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.registry import kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.sources.scheduling.tiers import (
-    REPEATED,
-    STALE_FACTOR,
-    PollingBudget,
-    current_budget,
-    expectation,
-    interval,
-)
+from ingestion_pipeline.sources.scheduling import tiers
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.status import (
     HEALTH_ORDER,
@@ -104,7 +97,7 @@ def _read_statuses(
 ) -> Iterator[SourceFacts]:
     @cache
     def wait(kind: str, tier: str) -> timedelta:
-        return interval(Kind(kind), Tier(tier), settings)
+        return tiers.interval(Kind(kind), Tier(tier), settings)
 
     @cache
     def held_back() -> Mapping[str, str]:  # by no command that has no source: it loads the systems
@@ -188,7 +181,7 @@ def _facts(
         last_success_at=row.last_success_at,
         created_at=row.created_at,
         interval=wait,
-        patience=wait * STALE_FACTOR,
+        patience=wait * tiers.STALE_FACTOR,
         poll=None if row.poll is None else TaskStatus(row.poll),
         due_at=row.not_before,
         lease_until=row.lease_until,
@@ -268,14 +261,14 @@ def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
     return covered
 
 
-def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> ChangeRate | None:
+def change_rate(source: Source, prices: tiers.PollingBudget, *, now: datetime) -> ChangeRate | None:
     """Return the rate that the next check depends on; None for kinds without an estimate.
 
     For a source without history it is what is usual for its platform, with a confidence of 0.
     """
-    if source.kind in REPEATED:
+    if source.kind in tiers.REPEATED:
         return None
-    expected = expectation(source, prices, now=now)
+    expected = tiers.expectation(source, prices, now=now)
     return ChangeRate(expected["expected_changes_per_day"], expected["change_confidence"])
 
 
@@ -341,7 +334,7 @@ def _reported(
     ids = [status.facts.id for status in statuses]
     watched_sources = watched_by_id(connection, ids)
     covered = coverage(connection, ids)
-    prices = current_budget(connection, settings)
+    prices = tiers.current_budget(connection, settings)
     cost = costs(connection, ids, now=now)
     dead_letter_counts = failures(connection, ids)
     for status in statuses:

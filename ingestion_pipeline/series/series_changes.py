@@ -21,23 +21,10 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import (
-    chapter_number,
-    chapter_of,
-    number_text,
-    release_from_dict,
-    with_stored_releases,
-)
+from ingestion_pipeline.series import announcements, chapter, chapter_rows
 from ingestion_pipeline.series.chapter_rows import LinkRow, link_row, recompute_latest
 from ingestion_pipeline.series.series_reports import SeriesMerged, lock_live
-from ingestion_pipeline.sources.lookup import (
-    UnknownSource,
-    canonical_series_id,
-    named_series,
-    series_assignments,
-    sources_of,
-)
+from ingestion_pipeline.sources import lookup
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
 from ingestion_pipeline.store.changes import set_origins
@@ -74,7 +61,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     if old == new:
         raise SameSeries(old)
     set_origins(connection, {}, now=now)
-    affected = {*sources_of(connection, [old, new]), *linked_sources(connection, [old, new])}
+    affected = {*lookup.sources_of(connection, [old, new]), *linked_sources(connection, [old, new])}
     lock_polls(connection, affected)
     lock_live(connection, [old, new])
     pairs = shared_chapters(connection, old, new)
@@ -158,7 +145,7 @@ def split(
         raise CannotSplit(f"{new!r} is not a valid series id; use a-z 0-9 : . _ -, at most 120")
     set_origins(connection, {}, now=now)
     # Also those that stay: undoing a merge assigns sources that came with it by name.
-    affected = {*source_ids, *sources_of(connection, [old])}
+    affected = {*source_ids, *lookup.sources_of(connection, [old])}
     lock_polls(connection, affected)
     chapter_rows.ensure_series(connection, {new: title or new}, now=now)
     if title is not None:
@@ -175,7 +162,7 @@ def split(
     lock_rows(connection, sources.c.id, affected)
     if new in merged:
         # undo the merge; sources that came with `new` and stay are assigned to `old`
-        staying = (named_series() == new) & sources.c.id.not_in(list(source_ids))
+        staying = (lookup.named_series() == new) & sources.c.id.not_in(list(source_ids))
         connection.execute(update(sources).where(staying).values(assigned_series_id=old))
         connection.execute(update(series).where(series.c.id == new).values(merged_into=None))
     _assign(connection, source_ids, new, now=now)
@@ -189,10 +176,10 @@ def split(
 
 
 def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) -> None:
-    assignments = series_assignments(connection, source_ids)
+    assignments = lookup.series_assignments(connection, source_ids)
     for source_id in source_ids:
         if source_id not in assignments:
-            raise UnknownSource(source_id)
+            raise lookup.UnknownSource(source_id)
         series_id = assignments[source_id].series_id
         if series_id != old:
             raise CannotSplit(f"{source_id} belongs to {series_id!r}, not to {old!r}; nothing was split")
@@ -239,7 +226,7 @@ def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
 
 def _assign(connection: Connection, source_ids: Collection[str], new: str, *, now: datetime) -> None:
     """Assign the sources to `new`; clear the assignment where the declaration says the same."""
-    declared = canonical_series_id(func.coalesce(sources.c.series_id, sources.c.id))
+    declared = lookup.canonical_series_id(func.coalesce(sources.c.series_id, sources.c.id))
     connection.execute(
         update(sources)
         .where(sources.c.id.in_(list(source_ids)))
@@ -291,8 +278,8 @@ def restore(connection: Connection, series_id: str, label: str, *, actor: str, n
 def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
     """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
-    number = chapter_number(label) if "#" not in label else None
-    key = label if number is None else number_text(number)
+    number = chapter.chapter_number(label) if "#" not in label else None
+    key = label if number is None else chapter.number_text(number)
     columns = (chapters.c.id, chapters.c.key, chapters.c.rejected_at)
     rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
     if not rows:
@@ -367,9 +354,9 @@ def _united(key: str, duplicate: RowMapping, survivor: RowMapping) -> LinkRow:
         (survivor, duplicate), key=lambda link: (link["available"], link["detected_at"], len(link["releases"]))
     )
     older_releases, newer_releases = (
-        [release_from_dict(fields) for fields in link["releases"]] for link in (older, newer)
+        [chapter.release_from_dict(fields) for fields in link["releases"]] for link in (older, newer)
     )
-    united = with_stored_releases(chapter_of(key, newer_releases), older_releases)
+    united = chapter.with_stored_releases(chapter.chapter_of(key, newer_releases), older_releases)
     return link_row(survivor["chapter_id"], survivor["source_id"], united)
 
 
@@ -385,7 +372,7 @@ def recount_chapters(connection: Connection, source_ids: Collection[str], *, now
         .where(
             chapter_sources.c.source_id == sources.c.id,
             chapter_sources.c.available,
-            chapters.c.series_id == canonical_series_id(named_series()),
+            chapters.c.series_id == lookup.canonical_series_id(lookup.named_series()),
         )
         .correlate(sources)
         .scalar_subquery()

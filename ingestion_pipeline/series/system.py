@@ -10,21 +10,8 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, select
 
+from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
-from ingestion_pipeline.engine.system_spec import (
-    ADDRESS,
-    POLL_ORIGIN,
-    AssetCheck,
-    Contract,
-    CoverageQuery,
-    KindSpec,
-    PolledAsset,
-    PublishedTable,
-    SystemSpec,
-    joined_to_poll,
-    required,
-    written_by_polls,
-)
 from ingestion_pipeline.notices.message import CHAPTER
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
@@ -164,47 +151,50 @@ _FIRST_LINK = (
     .correlate(chapters)
     .scalar_subquery()
 )
-_CHAPTER_SOURCES = PublishedTable(
+_CHAPTER_SOURCES = system_spec.PublishedTable(
     table=chapter_sources,
     without=frozenset({"fingerprint"}),
     source_id=chapter_sources.c.source_id,
-    rows=joined_to_poll(chapter_sources).outerjoin(chapters, chapters.c.id == chapter_sources.c.chapter_id),
-    origin=(chapters.c.number, chapters.c.title, *POLL_ORIGIN),
+    rows=system_spec.joined_to_poll(chapter_sources).outerjoin(chapters, chapters.c.id == chapter_sources.c.chapter_id),
+    origin=(chapters.c.number, chapters.c.title, *system_spec.POLL_ORIGIN),
     meanings={
         "number": "number of the chapter; null: it has none",
         "title": "title of the chapter, as the first source words it; null: no source has one",
     },
 )
 _PUBLISHED = (
-    PublishedTable(table=series),
-    PublishedTable(
+    system_spec.PublishedTable(table=series),
+    system_spec.PublishedTable(
         table=chapters,
         rows=chapters.outerjoin(_link, _link.c.id == _FIRST_LINK).outerjoin(
             ingestions, ingestions.c.id == _link.c.ingestion_id
         ),
-        origin=(_link.c.source_id, _link.c.ingestion_id, *POLL_ORIGIN),
+        origin=(_link.c.source_id, _link.c.ingestion_id, *system_spec.POLL_ORIGIN),
         meanings={
             "source_id": "of the sources that have it, the one that had it first; null: no source has the chapter"
         },
     ),
     _CHAPTER_SOURCES,
 )
-_CONTRACT = Contract(
+_CONTRACT = system_spec.Contract(
     asset="chapters",
     table=_CHAPTER_SOURCES,
-    rules={"chapter_id": [required("the chapter is gone; `ingest series` moves links")], "url": [ADDRESS]},
-    written=written_by_polls(chapter_sources),
+    rules={
+        "chapter_id": [system_spec.required("the chapter is gone; `ingest series` moves links")],
+        "url": [system_spec.ADDRESS],
+    },
+    written=system_spec.written_by_polls(chapter_sources),
     first=("number", "title"),
 )
 
-SYSTEM = SystemSpec(
+SYSTEM = system_spec.SystemSpec(
     name="series",
     kinds=(
-        KindSpec(
+        system_spec.KindSpec(
             name="series",
             partitions="series_sources",
             polled=SeriesSystem(),
-            asset=PolledAsset(
+            asset=system_spec.PolledAsset(
                 name="chapters",
                 description=(
                     "The chapters of each series source, a partition each. Materializing polls the"
@@ -213,7 +203,7 @@ SYSTEM = SystemSpec(
                 events=chapter_events,
                 code_version=", ".join(f"{adapter.name} {adapter.version}" for adapter in PLATFORMS.values()),
             ),
-            coverage=CoverageQuery(of="chapters", select=checks.coverage_query),
+            coverage=system_spec.CoverageQuery(of="chapters", select=checks.coverage_query),
             changes=checks.CHANGES,
             facts=_facts,
             read_saved=read_saved,
@@ -224,14 +214,14 @@ SYSTEM = SystemSpec(
     published=_PUBLISHED,
     contracts=(_CONTRACT,),
     checks=(
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="chapters",
             name="no_gaps",
             description="No whole chapter number is missing between a series' first and latest.",
             cure="`ingest series show ID` names the sources; add one that lists what is missing",
             find=lambda connection, _settings, _now: checks.gaps(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="chapters",
             name="not_empty_after_full",
             description="No listing is quarantined for being empty, or for having lost most of its chapters.",
@@ -240,7 +230,7 @@ SYSTEM = SystemSpec(
             holds_back=True,
             is_cheap=True,
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="chapters",
             name="sources_fresh",
             description="Every source succeeded within three of its intervals.",

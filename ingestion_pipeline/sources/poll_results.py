@@ -30,15 +30,7 @@ from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.statements import audit, columns_of, row_source
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.ended_tasks import (
-    DeadLetterEntry,
-    DeadLetterTask,
-    Decision,
-    ReleaseTask,
-    Retry,
-    add_dead_letters,
-)
+from ingestion_pipeline.tasks import claims, ended_tasks
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, WorkError
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished, rearmed, released, retried
 
@@ -187,11 +179,11 @@ def move_after_strike(task: Task, error: WorkError, state: PollState) -> Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailure(DeadLetterEntry):
+class PollFailure(ended_tasks.DeadLetterEntry):
     """A failed poll, and what is decided about it."""
 
     source: Source
-    decision: Decision
+    decision: ended_tasks.Decision
 
 
 def succeed(
@@ -237,18 +229,18 @@ def scheduling_inputs(source: Source, change_model: ChangeModel, budget: Polling
 
 def fail(
     connection: Connection, polls: Sequence[PollFailure], *, now: datetime, settings: Settings, random: Random
-) -> list[Decision]:
+) -> list[ended_tasks.Decision]:
     """Retry, release or dead-letter each failure, and return which of these."""
     decisions = [_final_decision(poll) for poll in polls]
     moves: list[Move] = []
     lost: list[PollFailure] = []
     for poll, decision in zip(polls, decisions, strict=True):
         match decision:
-            case Retry(not_before):
+            case ended_tasks.Retry(not_before):
                 moves.append(retried(poll.task, poll.error, not_before=not_before))
-            case ReleaseTask(not_before):
+            case ended_tasks.ReleaseTask(not_before):
                 moves.append(released(poll.task, poll.error, not_before=not_before))
-            case DeadLetterTask():
+            case ended_tasks.DeadLetterTask():
                 lost.append(poll)
     moves += _dead_letter(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
@@ -257,10 +249,10 @@ def fail(
     return decisions
 
 
-def _final_decision(poll: PollFailure) -> Decision:
+def _final_decision(poll: PollFailure) -> ended_tasks.Decision:
     # An open breaker lets one request through, not one poll with all its retries.
-    if isinstance(poll.decision, Retry) and poll.source.status is SourceStatus.OPEN:
-        return DeadLetterTask()
+    if isinstance(poll.decision, ended_tasks.Retry) and poll.source.status is SourceStatus.OPEN:
+        return ended_tasks.DeadLetterTask()
     return poll.decision
 
 
@@ -284,7 +276,7 @@ def _dead_letter(
         audit_status(connection, poll.source, state, now=now)
     if rows:
         _write_failures(connection, rows, now=now)
-        add_dead_letters(connection, polls, now=now)
+        ended_tasks.add_dead_letters(connection, polls, now=now)
     return moves
 
 

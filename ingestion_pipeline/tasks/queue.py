@@ -16,15 +16,7 @@ from sqlalchemy import Connection, and_, exists, func, or_, select, true, union_
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
-from ingestion_pipeline.store.statements import (
-    audit,
-    columns_of,
-    insert_for,
-    insert_into,
-    row_document,
-    row_source,
-    row_table,
-)
+from ingestion_pipeline.store import statements
 from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, audit_log, tasks
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
@@ -85,7 +77,9 @@ def log_refusal(connection: Connection, parent: Task, child: NewTask, reason: Re
     if any({name: entry.get(name) for name in edge} == edge for entry in logged):
         return
     log.warning("spawn refused kind=%s url=%s reason=%s", child.kind, display_url, reason.value)
-    audit(connection, actor="system", action=REFUSED, subject=subject, now=now, detail={**edge, "parent": parent.id})
+    statements.audit(
+        connection, actor="system", action=REFUSED, subject=subject, now=now, detail={**edge, "parent": parent.id}
+    )
 
 
 def spawn(
@@ -147,7 +141,7 @@ def log_refusals(connection: Connection, requests: Sequence[SpawnRequest], *, no
 
 _OF_CHILD = ("kind", "dedupe_key", "source_id", "url", "payload", "status", "priority", "shard", "not_before")
 _OF_LINEAGE = ("tracking_id", "parent_id", "ancestry", "spawn_depth", "created_at", "updated_at")
-_SPAWN_COLUMNS = columns_of(tasks, (*_OF_CHILD, *_OF_LINEAGE))
+_SPAWN_COLUMNS = statements.columns_of(tasks, (*_OF_CHILD, *_OF_LINEAGE))
 _INPUT_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 
 
@@ -172,20 +166,20 @@ def _insert_new(connection: Connection, requests: Sequence[SpawnRequest], *, now
         for request, row in zip(requests, rows, strict=True)
     ]
     dialect = connection.dialect.name
-    document = row_document(dialect, _INPUT_COLUMNS, values)
+    document = statements.row_document(dialect, _INPUT_COLUMNS, values)
     return connection.execute(_spawn_statement(dialect), {"given": document}).rowcount
 
 
 @cache
 def _spawn_statement(dialect: str) -> postgresql.Insert:
     """Return the insert statement; cached, since building it takes far longer than running it."""
-    input_rows = row_table(dialect, _INPUT_COLUMNS, "given")
+    input_rows = statements.row_table(dialect, _INPUT_COLUMNS, "given")
     same = and_(tasks.c.url == input_rows.c.url, tasks.c.kind == input_rows.c.kind)
     # As in `_lineage`: only the root was not spawned.
     is_root = exists().where(tasks.c.id == input_rows.c.root_id, same)
     is_spawned = exists().where(SPAWNED, tasks.c.tracking_id == input_rows.c.tracking_id, same)
     columns = [input_rows.c[name] for name in _SPAWN_COLUMNS]
-    statement = insert_for(dialect, tasks).from_select(
+    statement = statements.insert_for(dialect, tasks).from_select(
         list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
     )
     return statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
@@ -204,9 +198,9 @@ def continue_all(connection: Connection, requests: Sequence[SpawnRequest], *, no
         for request in requests
     ]
     values = [[row[name] for name in _SPAWN_COLUMNS] for row in rows]
-    input_rows = row_source(connection, _SPAWN_COLUMNS, values, "given")
+    input_rows = statements.row_source(connection, _SPAWN_COLUMNS, values, "given")
     input_query = select(*input_rows.c).where(true())  # SQLite needs a WHERE before ON CONFLICT
-    statement = insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), input_query)
+    statement = statements.insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), input_query)
     once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
     return connection.execute(once).rowcount
 
@@ -238,7 +232,7 @@ def insert_tasks(
     if not new:
         return []
     statement = (
-        insert_into(connection, tasks)
+        statements.insert_into(connection, tasks)
         .on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
         .returning(tasks.c.id)
     )
