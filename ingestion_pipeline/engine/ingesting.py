@@ -1,6 +1,5 @@
 """Parsing and ingesting changed feeds: from a batch of stored pages to rows."""
 
-import logging
 import time
 import traceback
 from collections import Counter
@@ -24,12 +23,14 @@ from ingestion_pipeline.engine.context import (
     hash_of_bodies,
 )
 from ingestion_pipeline.engine.handler import Failed, decided
+from ingestion_pipeline.engine.worker_loop import one_by_one_on_failure
 from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import StoredPage, explain_failure
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
+from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.changes import Cause, Origin
 from ingestion_pipeline.store.statements import lock_rows, row_source
 from ingestion_pipeline.store.tables import batch_items, ingestions, sources
@@ -61,14 +62,6 @@ def _pages_of(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
 
 
 _BITS = 62  # fits a BIGINT; two of ten million are equal once in a hundred thousand times
-
-
-def _new_ingestion_id() -> int:
-    """Return a random id, so that a poll without changes needs no row.
-
-    (Should two be equal after all, the transaction fails and its feeds are ingested one by one.)
-    """
-    return uuid4().int >> (128 - _BITS)
 
 
 def _write_lineage(
@@ -109,9 +102,6 @@ def _write_lineage(
         ctx.systems[items[0].source.kind].link_snapshots(connection, snapshots)
 
 
-QUARANTINED = "quarantined"
-
-
 def _dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, outcome: str, *, now: datetime) -> None:
     """Write a dead letter that states what is wrong and which snapshots show it."""
     pages, task = _pages_of([item]), item.task
@@ -122,8 +112,6 @@ def _dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, 
         connection, [DeadLetterEntry(task=task, error=error, evidence={"snapshots": snapshot_ids})], now=now
     )
 
-
-log = logging.getLogger(__name__)
 
 ROWS_PER_TRANSACTION = 5_000
 READINGS_PER_TRANSACTION = 50  # a run that dies in between loses at most so many
@@ -311,19 +299,14 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
 
 def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     """Write all feeds in one transaction, or each alone if that fails, so that only the failing one fails."""
-    try:
-        return _ingest(ctx, items)
-    except Exception as error:
-        if isinstance(classify(error), Fatal):
-            raise
-        log.warning("batch write failed feeds=%d; writing one by one", len(items), exc_info=True)
-    done = Ingestion()
-    for item in items:
-        try:
-            done += _ingest(ctx, [item])
-        except Exception as error:
-            done += Ingestion(counts=_fail(ctx, item, error))
-    return done
+
+    def ingest(part: Sequence[BatchItem]) -> Sequence[Ingestion]:
+        return [_ingest(ctx, part)]
+
+    def failed(item: BatchItem, error: Exception) -> Ingestion:
+        return Ingestion(counts=_fail(ctx, item, error))
+
+    return sum(one_by_one_on_failure(items, ingest, failed), Ingestion())
 
 
 def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
@@ -339,10 +322,7 @@ def _write(
     held_ids = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
     held = [item for item in items if item.task.id in held_ids]
     system = ctx.systems[items[0].source.kind]
-    polled_feeds = [
-        _polled_feed(item, parsed_feeds[item.source.id], ingestion_id=_new_ingestion_id(), run_id=ctx.run_id)
-        for item in held
-    ]
+    polled_feeds = [_polled_feed(item, parsed_feeds[item.source.id], run_id=ctx.run_id) for item in held]
     results = system.ingest(connection, polled_feeds, now=now, settings=ctx.settings)
     by_source = {result.source_id: result for result in results}
     successes = [_success(item, by_source[item.source.id]) for item in held]
@@ -361,7 +341,10 @@ def _write(
     return Ingestion(ingested=list(results), counts=ended)
 
 
-def _polled_feed(item: BatchItem, parsed: bytes, *, ingestion_id: int, run_id: str | None) -> PolledFeed:
+def _polled_feed(item: BatchItem, parsed: bytes, *, run_id: str | None) -> PolledFeed:
+    # A random id, so that a poll without changes needs no row; should two be equal after all, the transaction fails and
+    # its feeds are ingested one by one.
+    ingestion_id = uuid4().int >> (128 - _BITS)
     origin = Origin(cause=_cause(item), source_id=item.source.id, ingestion_id=ingestion_id, run_id=run_id)
     return PolledFeed(task=item.task, source=item.source, parsed=parsed, ingestion_id=ingestion_id, origin=origin)
 
@@ -384,20 +367,12 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
     return PollSuccess(
         task=item.task,
         source=item.source,
-        outcome=result.outcome,
+        result=result,
         etag=first.etag if is_one_page else None,
         last_modified=first.last_modified if is_one_page else None,
         is_read=not result.quarantined,
-        changed=result.has_changes and not result.quarantined,
-        updated=result.updated,
-        withdrawn=result.withdrawn,
         content_hash=item.content_hash,
         parser_version=item.parser_version,
-        newest_at=result.newest_at,
-        published=result.published,
-        # a quarantined feed does not replace the full read that the last good one asked for
-        needs_full_read=result.needs_full_read or (result.quarantined and item.source.needs_full_read),
-        record_count=result.record_count,
     )
 
 

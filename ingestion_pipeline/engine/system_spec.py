@@ -557,10 +557,7 @@ class KindSpec:
 
 
 class Declared(Protocol):
-    """Starts what declared or changed sources of the system need.
-
-    With `retries` also where it failed, with `again` in any case.
-    """
+    """Starts what declared or changed sources need; with `retries` also where it failed, with `again` always."""
 
     def __call__(
         self,

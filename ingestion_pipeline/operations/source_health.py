@@ -13,7 +13,7 @@ from functools import cache
 from io import BytesIO
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.registry import kind_specs, systems
@@ -34,7 +34,7 @@ from ingestion_pipeline.sources.status import (
     reason,
     watched_by_id,
 )
-from ingestion_pipeline.store.statements import columns_of, insert_into, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_rows
 from ingestion_pipeline.store.tables import (
     OPEN,
     dead_letters,
@@ -148,38 +148,25 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
 
 def _held_back(connection: Connection) -> dict[str, str]:
     """Return why systems show older data of some sources, by source."""
-    held_back: dict[str, str] = {}
-    for system in systems():
-        held_back |= {} if system.held_back is None else system.held_back(connection)
-    return held_back
+    each = [system.held_back(connection) for system in systems() if system.held_back is not None]
+    return {source_id: why for held_back in each for source_id, why in held_back.items()}
 
 
 def _accepted_at(connection: Connection) -> dict[str, datetime]:
     """Return when systems last showed new data of the sources that were reported as unhealthy."""
     unhealthy = select(source_health.c.source_id).where(source_health.c.state != HealthState.WELL.value)
-    accepted_at: dict[str, datetime] = {}
-    for system in systems():
-        accepted_at |= {} if system.accepted_at is None else system.accepted_at(connection, unhealthy)
-    return accepted_at
+    each = [system.accepted_at(connection, unhealthy) for system in systems() if system.accepted_at is not None]
+    return {source_id: at for accepted_at in each for source_id, at in accepted_at.items()}
 
 
-def _facts(
-    row: Any,  # noqa: ANN401 - a row
-    wait: timedelta,
-    held_back: str | None,
-    accepted_at: datetime | None,
-) -> Facts:
+def _facts(row: Any, wait: timedelta, held_back: str | None, accepted_at: datetime | None) -> Facts:  # noqa: ANN401 - a row
+    taken = ("id", "status_reason", "failure_count", "last_outcome", "last_success_at", "created_at")
     return Facts(
-        id=row.id,
+        **{name: getattr(row, name) for name in taken},
         kind=Kind(row.kind),
         tier=Tier(row.tier),
         status=SourceStatus(row.status),
-        status_reason=row.status_reason,
-        failure_count=row.failure_count,
         error_class=row.last_error_class,
-        last_outcome=row.last_outcome,
-        last_success_at=row.last_success_at,
-        created_at=row.created_at,
         interval=wait,
         patience=wait * tiers.STALE_FACTOR,
         poll=None if row.poll is None else TaskStatus(row.poll),
@@ -210,11 +197,8 @@ def changed_states(connection: Connection, statuses: Iterable[SourceFacts], *, n
 def store_states(connection: Connection, states: Sequence[ObservedState]) -> None:
     """Store the states for the view `v_source_health`; the last writer wins."""
     for start in range(0, len(states), ROWS_AT_ONCE):
-        rows = row_source(connection, _OBSERVED_COLUMNS, states[start : start + ROWS_AT_ONCE], "observed")
-        # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-        insert = insert_into(connection, observed_health).from_select(
-            list(_OBSERVED_COLUMNS), select(*rows.c).where(true()).order_by(rows.c.source_id)
-        )
+        rows = states[start : start + ROWS_AT_ONCE]
+        insert = insert_rows(connection, observed_health, _OBSERVED_COLUMNS, rows, order=["source_id"])
         set_ = {name: insert.excluded[name] for name in ("state", "since")}
         connection.execute(insert.on_conflict_do_update(index_elements=["source_id"], set_=set_))
 

@@ -361,10 +361,7 @@ def _united(key: str, duplicate: RowMapping, survivor: RowMapping) -> LinkRow:
 
 
 def recount_chapters(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
-    """Update the sources' record counts; polls that rely on a changed count start again.
-
-    The caller has locked their polls.
-    """
+    """Update the sources' record counts; polls, which the caller has locked, start again if theirs changed."""
     count = (
         select(func.count())
         .select_from(chapter_sources)

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.engine import system_spec
-from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.context import PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.notices.message import CHAPTER
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
@@ -27,6 +27,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.sources.lookup import series_assignments
+from ingestion_pipeline.sources.poll_results import IngestResult
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, series
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, cast
 
@@ -66,6 +67,11 @@ class Fetch(Group):
         " whether failed connections are an outage of ours",
         pattern=r"^(|([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4})$",
     )
+
+    @property
+    def blocked_for(self) -> timedelta:
+        """Return how long to wait before the retry after a 403 or a 407."""
+        return timedelta(seconds=self.blocked_wait_seconds)
 
 
 class Snapshots(Group):

@@ -5,7 +5,6 @@ ingestion backlog.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -304,22 +303,8 @@ def pace_name(tier: str) -> str:
     return f"{PACE}{tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class IngestionBacklog:
-    """A backlog of fetched feeds above the limit of the settings."""
-
-    waiting: int
-    limit: int
-
-    def __str__(self) -> str:
-        return (
-            f"polling is paused: {self.waiting:,} or more readings wait to be ingested"
-            f" (polling.backlog_limit {self.limit:,}); it resumes when there are fewer"
-        )
-
-
-def backlog(connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str]) -> IngestionBacklog | None:
-    """Return the backlog that pauses polling, or None; tasks that wait for a model or a budget do not count.
+def backlog(connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str]) -> str | None:
+    """Return why a backlog pauses polling, or None; tasks that wait for a model or a budget do not count.
 
     `kinds` are the tasks that ingest what was fetched; pages that wait to be fetched do not count.
     """
@@ -331,4 +316,9 @@ def backlog(connection: Connection, *, now: datetime, limit: int, kinds: Sequenc
         due = select(tasks.c.id).where(FRONTIER, tasks.c.kind == kind, tasks.c.not_before <= now)
         rest = due.limit(limit + 1 - waiting).subquery()
         waiting += connection.execute(select(func.count()).select_from(rest)).scalar_one()
-    return IngestionBacklog(waiting, limit) if waiting > limit else None
+    if waiting <= limit:
+        return None
+    return (
+        f"polling is paused: {waiting:,} or more readings wait to be ingested"
+        f" (polling.backlog_limit {limit:,}); it resumes when there are fewer"
+    )

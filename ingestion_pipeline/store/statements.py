@@ -36,6 +36,7 @@ from sqlalchemy import (
     literal,
     literal_column,
     select,
+    true,
     tuple_,
     type_coerce,
 )
@@ -55,6 +56,11 @@ def lock_rows(connection: Connection, key: ColumnElement[Any], ids: Collection[A
     if ids and connection.dialect.name == "postgresql":
         query = select(key).where(key.in_(list(ids))).order_by(key)
         connection.execute(query.with_for_update(key_share=True)).all()
+
+
+def sweep(connection: Connection, table: Table, *conditions: ColumnElement[bool]) -> int:
+    """Delete those rows that nobody else has locked; return how many."""
+    return connection.execute(delete_unlocked(table, *conditions)).rowcount
 
 
 def delete_unlocked(table: Table, *conditions: ColumnElement[bool]) -> Delete:
@@ -151,6 +157,22 @@ def insert_for(dialect: str, table: Table) -> postgresql.Insert:
     if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)  # pyright: ignore[reportReturnType] - the same methods, another class
+
+
+def insert_rows(
+    connection: Connection,
+    table: Table,
+    columns: Columns,
+    rows: Sequence[Row],
+    order: Sequence[str] = (),
+    **shared: object,
+) -> postgresql.Insert:
+    """Return `insert_into` of the rows by `columns`, in the given order; `shared` columns have one value for all."""
+    given = row_source(connection, columns, rows, "given")
+    alike = [literal(value, table.c[name].type) for name, value in shared.items()]
+    # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
+    query = select(*given.c, *alike).where(true()).order_by(*(given.c[name] for name in order))
+    return insert_into(connection, table).from_select([*columns, *shared], query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,22 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, ForeignKey, Integer, Numeric, String, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    Numeric,
+    String,
+    TextClause,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -146,14 +159,27 @@ def optional(name: str, kind: Kind, comment: str | None = None) -> Column[Any]:
     return Column(name, kind, comment=comment)
 
 
-def count(name: str, comment: str) -> Column[int]:
-    """Return a column of a number that starts at 0."""
-    return Column(name, Integer, nullable=False, server_default="0", comment=comment)
+def starting(name: str, kind: Kind, start: str, comment: str) -> Column[Any]:
+    """Return a column that is never null and starts with a value."""
+    return Column(name, kind, nullable=False, server_default=start, comment=comment)
 
 
-def flag(name: str, comment: str) -> Column[bool]:
-    """Return a column of a flag that starts as false."""
-    return Column(name, Boolean, nullable=False, server_default=text("false"), comment=comment)
+def count(name: str, comment: str, *, start: int = 0) -> Column[int]:
+    """Return a column of a number."""
+    return starting(name, Integer, str(start), comment)
+
+
+def flag(name: str, comment: str, *, start: Literal["false", "true"] = "false") -> Column[bool]:
+    """Return a column of a flag."""
+    return Column(name, Boolean, nullable=False, server_default=text(start), comment=comment)
+
+
+def partial_index(name: str | None, *columns: str, where: TextClause, unique: bool = False) -> Index:
+    """Return an index of the rows that meet the condition.
+
+    Statements repeat the condition literally: SQLite uses a partial index only for those.
+    """
+    return Index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
 
 
 def modified_at() -> Column[datetime]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from uuid import uuid4
 
-from sqlalchemy import Connection, and_, exists, func, or_, select, true, union_all
+from sqlalchemy import Connection, and_, exists, func, or_, select, union_all
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
@@ -198,9 +198,7 @@ def continue_all(connection: Connection, requests: Sequence[SpawnRequest], *, no
         for request in requests
     ]
     values = [[row[name] for name in _SPAWN_COLUMNS] for row in rows]
-    input_rows = statements.row_source(connection, _SPAWN_COLUMNS, values, "given")
-    input_query = select(*input_rows.c).where(true())  # SQLite needs a WHERE before ON CONFLICT
-    statement = statements.insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), input_query)
+    statement = statements.insert_rows(connection, tasks, _SPAWN_COLUMNS, values)
     once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
     return connection.execute(once).rowcount
 

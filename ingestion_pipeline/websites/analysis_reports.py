@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
-from ingestion_pipeline.sources.status import Watched, reason, watched_source, watched_sources
+from ingestion_pipeline.sources.status import TaskState, Watched, reason, task_states, watched_source, watched_sources
 from ingestion_pipeline.store.tables import ACTIVE, model_calls, tasks, website_analyses, website_rankings
 from ingestion_pipeline.tasks.ended_tasks import ended_totals
 from ingestion_pipeline.tasks.task import TaskStatus
@@ -326,23 +326,12 @@ def _display_name(name: str) -> str:
 MOST_LISTED = 1_000
 NEVER_ANALYSED = "never-analysed"  # the state of a website without an analysis
 ANSWERED_CALL = "settled"  # status of a model call that was answered
+_IS_OF_PHASE = (ACTIVE, tasks.c.kind.in_(states.KINDS))  # a task of the phase that an analysis is in
 _LAST = ("id", "source_id", "status", "current_step", "progress_percent", "failure", "info", "finished_at")
 
 
 class UnknownWebsite(LookupError):
     """No website has this id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTask:
-    """The task of the phase that an analysis is in."""
-
-    status: str
-    attempts: int
-    not_before: datetime
-    lease_until: datetime | None
-    updated_at: datetime
-    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +356,7 @@ def list_websites(
     connection: Connection, *, now: datetime, max_attempts: int, status: str | None = None
 ) -> list[dict[str, Any]]:
     """Return every website, or those whose last analysis is in this state; by id."""
-    last, waiting = _last(connection), _phase_tasks(connection)
+    last, waiting = _last(connection), task_states(connection, *_IS_OF_PHASE)
     query = select(website_analyses.c.source_id, website_analyses.c.analysis)
     complete = connection.execute(query.where(website_analyses.c.id.in_(states.newest_analyses(states.IS_COMPLETE))))
     scores: dict[str, Mapping[str, Any]] = {id_: analysis["overall"] for id_, analysis in complete if analysis}
@@ -385,7 +374,7 @@ def website_report(connection: Connection, source_id: str, *, now: datetime, max
     if watched is None or watched.source.kind is not Kind.WEBSITE:
         raise UnknownWebsite(f"there is no website {source_id!r}; `ingest websites list` shows all")
     last = _last(connection, website_analyses.c.source_id == source_id).get(source_id)
-    task = _phase_tasks(connection, tasks.c.source_id == source_id).get(source_id)
+    task = task_states(connection, *_IS_OF_PHASE, tasks.c.source_id == source_id).get(source_id)
     is_charged = (model_calls.c.status == ANSWERED_CALL) | (model_calls.c.cost_usd > 0)
     charged = select(model_calls.c.cost_usd).where(model_calls.c.source_id == source_id, is_charged)
     costs = list(connection.execute(charged).scalars())  # None where the price is not known
@@ -401,11 +390,11 @@ def website_report(connection: Connection, source_id: str, *, now: datetime, max
     )
 
 
-def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, step: str = "") -> str:
+def why_it_waits(task: TaskState | None, *, now: datetime, max_attempts: int, step: str) -> str:
     """Return why an analysis has not ended, as a sentence for people."""
     if task is None:
         return f"{step}: it has no task; `ingest dead-letters list` may have it"
-    if task.status == TaskStatus.PROCESSING.value:
+    if task.status is TaskStatus.PROCESSING:
         if task.lease_until is not None and task.lease_until < now:
             return f"{step}: worker lost; the next run takes over"
         return f"{step}: running since {_at(task.updated_at)} (attempt {task.attempts})"
@@ -416,7 +405,7 @@ def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, st
     return f"{step}: claimable since {_at(task.not_before)}; no run has had a free slot yet"
 
 
-def _why(watched: Watched, last: RowMapping | None, task: PhaseTask | None, now: datetime, max_attempts: int) -> str:
+def _why(watched: Watched, last: RowMapping | None, task: TaskState | None, now: datetime, max_attempts: int) -> str:
     if last is None or watched.source.status is SourceStatus.DISABLED:
         return reason(watched.source, watched.poll, now=now, max_attempts=max_attempts)
     if not states.AnalysisStatus(last["status"]).is_final:
@@ -449,15 +438,6 @@ def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowM
     columns = (website_analyses.c[name] for name in _LAST)
     query = select(*columns).where(website_analyses.c.id.in_(states.newest_analyses(*those)))
     return {row["source_id"]: row for row in connection.execute(query).mappings()}
-
-
-def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
-    names = PhaseTask.__dataclass_fields__
-    query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(
-        ACTIVE, tasks.c.kind.in_(states.KINDS), *those
-    )
-    rows = connection.execute(query).mappings()
-    return {row["source_id"]: PhaseTask(**{name: row[name] for name in names}) for row in rows}
 
 
 def _at(moment: datetime) -> str:

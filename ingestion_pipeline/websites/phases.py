@@ -281,11 +281,7 @@ async def run_analyses(
     source_ids: Collection[str] | None = None,
     renderer: Renderer | None = None,
 ) -> Counter[str]:
-    """Execute due phases of analyses in this run; return counts by result.
-
-    Raises:
-        BadSetting: the setting of the providers is invalid.
-    """
+    """Execute due phases in this run; return counts by result. BadSetting: that of the providers is invalid."""
     providers = configured_providers(ctx.settings)
     if providers:
         await asyncio.to_thread(_wake_waiting, ctx)

@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -143,10 +143,10 @@ class _ProviderRequest:
 
     prompt: str
     source_id: str | None
-    until: wire.Deadline
     store_reply: StoreReply | None
-    check_claim: Precondition | None = None
+    check_claim: Precondition | None
     paid_usd: Decimal | None = None
+    until: wire.Deadline = field(init=False)
 
     @property
     def seconds_left(self) -> float:
@@ -183,7 +183,8 @@ class ProviderPool:
         Raises only what `store_reply` and `check_claim` raise, and a lost database. Nothing is
         sent, and nothing paid, for work that `check_claim` finds to be another worker's.
         """
-        return await self._members[provider].ask(prompt, source_id, store_reply, check_claim)
+        request = _ProviderRequest(prompt=prompt, source_id=source_id, store_reply=store_reply, check_claim=check_claim)
+        return await self._members[provider].ask(request)
 
 
 class _Member:
@@ -206,16 +207,11 @@ class _Member:
             await self._client.close()
             self._client = None
 
-    async def ask(
-        self, prompt: str, source_id: str | None, store_reply: StoreReply | None, check_claim: Precondition | None
-    ) -> Reply:
+    async def ask(self, request: _ProviderRequest) -> Reply:
         async with self._turns:
             if self._pause_reply is not None and time.monotonic() < self._paused_until:
                 return self._pause_reply
-            until = wire.Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
-            request = _ProviderRequest(
-                prompt=prompt, source_id=source_id, until=until, store_reply=store_reply, check_claim=check_claim
-            )
+            request.until = wire.Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
             reply = await self._ask_with_retries(request)
             self._pause_after(reply)
             return reply
