@@ -33,7 +33,7 @@ class Feed(Protocol):
         """Return the request for the first page of the feed."""
         ...
 
-    def next_request(self, body: bytes, *, previous: Request | None = None, url: str = "") -> Request | None:
+    def next_request(self, body: bytes, *, previous: Request, url: str = "") -> Request | None:
         """Return the request for the page after this one; None after the last.
 
         `body` is the response to `previous`, which came from `url` after redirects.
@@ -213,25 +213,18 @@ class PolledSystem(Protocol):
         ...
 
 
-class DeferredSystem(Protocol):
-    """A kind of source whose poll only starts the work: other runs do it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferredSystem:
+    """A kind of source whose poll only starts the work: other runs do it.
 
-    def pace(self, source: Source, settings: Settings) -> Pace:
-        """Return how fast a host may be requested for the source."""
-        ...
+    `check` raises ValueError if the source's configuration cannot work. `start` starts the work of each source unless
+    some is under way, and returns a message for each; one for which there is no room has the reason instead: its poll
+    waits, uncounted. `delay_seconds` is our own floor for its host; robots.txt may ask for more.
+    """
 
-    def check(self, source: Source) -> None:
-        """Raise ValueError if the source's configuration cannot work."""
-        ...
-
-    def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
-    ) -> Mapping[str, str | Resource]:
-        """Start the work of each source unless some is under way; return a message for each.
-
-        A source for which there is no room has the reason instead: its poll waits, uncounted.
-        """
-        ...
+    check: Callable[[Source], None]
+    start: Callable[[Connection, Sequence[Source], datetime, Settings], Mapping[str, str | Resource]]
+    delay_seconds: Callable[[Settings], float] = lambda settings: settings.hosts.delay_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,5 +262,7 @@ class RunContext:
 
     def pace(self, source: Source) -> Pace:
         """Return how fast a host may be requested for the source."""
-        system = self.deferred_systems.get(source.kind) or self.systems[source.kind]
-        return system.pace(source, self.settings)
+        deferred = self.deferred_systems.get(source.kind)
+        if deferred is not None:
+            return Pace(delay_seconds=deferred.delay_seconds(self.settings))
+        return self.systems[source.kind].pace(source, self.settings)

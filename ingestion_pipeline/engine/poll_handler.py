@@ -273,7 +273,7 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         for kind in sorted({poll.source.kind for poll in polls}):
             polls_of_kind = [poll for poll in polls if poll.source.kind == kind]
             answers = self._ctx.deferred_systems[kind].start(
-                connection, [poll.source for poll in polls_of_kind], now=now, settings=self._ctx.settings
+                connection, [poll.source for poll in polls_of_kind], now, self._ctx.settings
             )
             for poll in polls_of_kind:
                 match answers[poll.source.id]:

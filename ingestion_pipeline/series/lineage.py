@@ -20,7 +20,7 @@ def _chapter(connection: Connection, content: ContentStore, row: RowMapping) -> 
     link = connection.execute(query.order_by(*order).limit(1)).mappings().one_or_none()
     facts = {name: row[name] for name in ("series_id", "key", "number", "title", "published_at")}
     if link is None:
-        nobody = Hop(name="source", is_known=False, message="no source has it any more")
+        nobody = Hop.unknown("source", "no source has it any more")
         return Lineage(row=f"chapters:{row['id']}", facts=facts, fields=(), hops=[nobody])
     lineage = _chapter_source(connection, content, link)
     return replace(lineage, row=f"chapters:{row['id']}", facts={**facts, **lineage.facts})

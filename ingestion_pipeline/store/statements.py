@@ -168,10 +168,10 @@ def insert_rows(
     **shared: object,
 ) -> postgresql.Insert:
     """Return `insert_into` of the rows by `columns`, in the given order; `shared` columns have one value for all."""
-    given = row_source(connection, columns, rows, "given")
+    source = row_source(connection, columns, rows, "given")
     alike = [literal(value, table.c[name].type) for name, value in shared.items()]
     # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-    query = select(*given.c, *alike).where(true()).order_by(*(given.c[name] for name in order))
+    query = select(*source.c, *alike).where(true()).order_by(*(source.c[name] for name in order))
     return insert_into(connection, table).from_select([*columns, *shared], query)
 
 

@@ -1,4 +1,4 @@
-"""New tasks: enqueued by an event, or spawned by another task under the spawn guard.
+"""New tasks: enqueued by an event, or spawned by another task under the spawn guard; and how many wait.
 
 The partial unique index over active rows is the final guard against duplicates: two parents that spawn the same child
 at the same moment make one row, and neither sees an error. A finished task does not block a new one.
@@ -272,3 +272,51 @@ def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relat
         Relative(kind=row.kind, url=row.url, status=TaskStatus(row.status), is_ancestor=row.id in ancestors)
         for row in rows
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """The tasks of one kind that have not ended; `oldest_due_seconds` is 0 if none is due."""
+
+    kind: str
+    due: int
+    later: int
+    running: int
+    lost: int
+    retries: int
+    oldest_due_seconds: float
+
+    @property
+    def depth(self) -> int:
+        """Return the number of all tasks that have not ended."""
+        return self.due + self.later + self.running + self.lost
+
+
+def queues(connection: Connection, *, now: datetime, kinds: Collection[str] = ()) -> tuple[Queue, ...]:
+    """Return the queues of these kinds of tasks, or of all, that have not ended, by name."""
+    is_pending = tasks.c.status == TaskStatus.PENDING.value
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    is_due = and_(is_pending, tasks.c.not_before <= now)
+    columns = (
+        func.count().filter(is_due),
+        func.count().filter(and_(is_pending, tasks.c.not_before > now)),
+        func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
+        func.count().filter(and_(is_running, tasks.c.lease_until < now)),
+        func.coalesce(func.sum(tasks.c.attempts).filter(is_pending), 0),
+        func.min(tasks.c.not_before).filter(is_due),
+    )
+    query = select(tasks.c.kind, *columns).where(ACTIVE, *([tasks.c.kind.in_(kinds)] if kinds else []))
+    return tuple(
+        Queue(
+            kind=kind,
+            due=due,
+            later=later,
+            running=running,
+            lost=lost,
+            retries=int(retries),
+            oldest_due_seconds=0.0 if oldest is None else (now - oldest).total_seconds(),
+        )
+        for kind, due, later, running, lost, retries, oldest in connection.execute(
+            query.group_by(tasks.c.kind).order_by(tasks.c.kind)
+        )
+    )

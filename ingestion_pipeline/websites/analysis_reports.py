@@ -9,7 +9,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
 from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.extras import is_installed
@@ -17,6 +17,7 @@ from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.status import TaskState, Watched, reason, task_states, watched_source, watched_sources
 from ingestion_pipeline.store.tables import ACTIVE, model_calls, tasks, website_analyses, website_rankings
 from ingestion_pipeline.tasks.ended_tasks import ended_totals
+from ingestion_pipeline.tasks.queue import queues
 from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.websites import states
 
@@ -469,27 +470,19 @@ class PhaseMetrics:
 
 def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics]:
     """Return the metrics of every phase, in their order."""
-    counts, ends, times = _counts(connection, now), _ends(connection), _times(connection)
-    none: dict[str, Any] = dict.fromkeys(("waiting", "running", "lost"), 0)
+    active = {queue.kind: queue for queue in queues(connection, now=now, kinds=states.KINDS)}
+    ends, times = _ends(connection), _times(connection)
     return [
-        PhaseMetrics(queue=phase.queue, **counts.get(phase.kind, none), **ends[phase.kind], **times[phase.queue])
-        for phase in states.PHASES
+        PhaseMetrics(
+            queue=phase.queue,
+            waiting=0 if queue is None else queue.due + queue.later,
+            running=0 if queue is None else queue.running,
+            lost=0 if queue is None else queue.lost,
+            **ends[phase.kind],
+            **times[phase.queue],
+        )
+        for phase, queue in ((phase, active.get(phase.kind)) for phase in states.PHASES)
     ]
-
-
-def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
-    is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    active = {
-        "waiting": func.count().filter(tasks.c.status == TaskStatus.PENDING.value),
-        "running": func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
-        "lost": func.count().filter(and_(is_running, tasks.c.lease_until < now)),
-    }
-    query = (
-        select(tasks.c.kind, *(count.label(name) for name, count in active.items()))
-        .where(ACTIVE, tasks.c.kind.in_(states.KINDS))
-        .group_by(tasks.c.kind)
-    )
-    return {row["kind"]: {name: int(row[name]) for name in active} for row in connection.execute(query).mappings()}
 
 
 def _ends(connection: Connection) -> dict[str, dict[str, Any]]:

@@ -53,7 +53,7 @@ class NotAWebsite(ValueError):
 
 
 def start_analyses(
-    connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
+    connection: Connection, sources: Sequence[Source], now: datetime, settings: Settings
 ) -> Mapping[str, str | Resource]:
     """Start an analysis of each source, as far as there is room; return a message for each."""
     analysis = website_analyses.c

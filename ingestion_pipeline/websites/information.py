@@ -331,17 +331,11 @@ TEXT_CHARS = 2_000  # of each page that a model is shown
 CALL_SITE = "website_info"
 _TEXT = {"type": ["string", "null"]}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
-_PROPERTIES: Mapping[str, Any] = {
-    **dict.fromkeys(("name", "industry", "description", "location"), _TEXT),
-    **dict.fromkeys(("keywords", "competitors"), _TEXTS),
-}
-SCHEMA = AnswerSchema(
-    name="business",
-    schema={
-        "type": "object",
-        "properties": dict(_PROPERTIES),
-        "required": list(_PROPERTIES),
-        "additionalProperties": False,
+SCHEMA = AnswerSchema.of(
+    "business",
+    {
+        **dict.fromkeys(("name", "industry", "description", "location"), _TEXT),
+        **dict.fromkeys(("keywords", "competitors"), _TEXTS),
     },
 )
 PROMPT = Prompt(

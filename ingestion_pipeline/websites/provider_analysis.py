@@ -163,16 +163,11 @@ CALL_SITE = "website_sentiment"
 SENTIMENTS = ("positive", "neutral", "negative")
 MAX_CHARACTERS = 8_000
 _LEAST_QUOTE = 10  # characters; a single word proves no opinion
-SCHEMA = llm.AnswerSchema(
-    name="sentiment",
-    schema={
-        "type": "object",
-        "properties": {
-            "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
-            "quote": {"type": ["string", "null"]},
-        },
-        "required": ["sentiment", "quote"],
-        "additionalProperties": False,
+SCHEMA = llm.AnswerSchema.of(
+    "sentiment",
+    {
+        "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
+        "quote": {"type": ["string", "null"]},
     },
 )
 _INSTRUCTIONS = """\

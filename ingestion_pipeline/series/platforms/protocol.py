@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ingestion_pipeline.engine.context import Feed
+from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
@@ -13,6 +14,10 @@ from ingestion_pipeline.series.chapter import Release
 
 class SeriesFeed(Feed, Protocol):
     """A configured source: it builds requests and parses responses, without I/O."""
+
+    def next_request(self, body: bytes, *, previous: Request | None = None, url: str = "") -> Request | None:
+        """Return the request of the next page; None after the last."""
+        ...
 
     def read(
         self,
