@@ -29,7 +29,7 @@ from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, organization_facts
 from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, listed, validated
 from ingestion_pipeline.urls import canonical_url, checked_url
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names
 
 MOST_KEYWORDS = 5
 MOST_COMPETITORS = 10

@@ -20,8 +20,14 @@ from ingestion_pipeline.reading.structured.organizations import TRADES
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business, Prompted, PromptedBy
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, folded_name, is_transliterated, is_word_boundary, script_of
+from ingestion_pipeline.websites.mentions import (
+    Names,
+    find_mentions,
+    folded_name,
+    is_transliterated,
+    is_word_boundary,
+    script_of,
+)
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,7 @@ from ingestion_pipeline.websites.business import (
     confidence_of,
     home_url,
 )
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, folded_name, own_host
+from ingestion_pipeline.websites.mentions import Names, find_mentions, folded_name, own_host
 
 _FILE = resources.files("ingestion_pipeline.websites") / "site_words.yaml"
 _WORDS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))

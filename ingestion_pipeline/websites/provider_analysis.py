@@ -23,8 +23,7 @@ from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business
-from ingestion_pipeline.websites.mentions import Mentions, find_mentions, mentions_of_all
-from ingestion_pipeline.websites.name_forms import Names, folded_name
+from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions, folded_name, mentions_of_all
 from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, add_costs, providers_for
 from ingestion_pipeline.websites.states import AnswerStatus, Pair, ProviderAnswer
 
