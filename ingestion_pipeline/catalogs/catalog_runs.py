@@ -34,7 +34,6 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_det
 from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.poll_handler import start_requested
 from ingestion_pipeline.engine.system_spec import (
     REPORTED_EVENTS,
     AssetEvent,
@@ -56,7 +55,8 @@ from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.reading.llm import open_model
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources import Kind, poll_results
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.tasks.claims import Worker
@@ -153,14 +153,28 @@ async def run_ingestion(
             return counts
 
 
+class NotACatalog(ValueError):
+    """Raised for sources of other kinds: only a catalogue has extractions."""
+
+
 def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
     """Start a crawl of each source now, due or not, as its poll; return a message for each.
 
     Pages that wait for a retry or a pause become due as well; what their host asked for still applies.
     """
-
-    def start(connection: Connection, requested: Sequence[Source], now: datetime) -> dict[str, str]:
-        messages = start_extractions(connection, requested, now=now)
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        by_id = sources_by_id(connection, source_ids)
+        for missing in set(source_ids) - by_id.keys():
+            raise UnknownSource(missing)
+        for source in by_id.values():
+            if source.kind is not Kind.CATALOG:
+                raise NotACatalog(
+                    f"{source.id} is of the kind {source.kind}, and only catalogues are extracted;"
+                    " `ingest sources list --kind catalog` shows them"
+                )
+        polls = poll_results.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
+        outcomes = start_extractions(connection, list(by_id.values()), now=now)
         # Also pages that wait for a retry, a pause or a model; locked tasks are being worked on.
         update_extraction_tasks(
             connection,
@@ -170,9 +184,9 @@ def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
             values={"not_before": now},
             skip_locked=True,
         )
-        return messages
-
-    return start_requested(ctx, source_ids, Kind.CATALOG, "catalogues are extracted", start)
+        started = [(polls[key], by_id[key], outcomes[key]) for key in sorted(polls)]
+        poll_results.begin_crawls(connection, started, now=now, settings=ctx.settings, random=ctx.random)
+    return outcomes
 
 
 MOST_CRAWLED = 10_000  # catalogues whose shards are considered

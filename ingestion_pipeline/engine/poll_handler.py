@@ -8,7 +8,7 @@ fetched again. The batch of the dead run is deleted by whoever stores the feed a
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from uuid import uuid4
@@ -34,8 +34,8 @@ from ingestion_pipeline.pages.content.store import ContentStore, storage_errors_
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.http.request import Fetched
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch
-from ingestion_pipeline.sources import Kind, Source, Tier, poll_results
-from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.sources import Source, Tier, poll_results
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollFailure
 from ingestion_pipeline.sources.poll_tasks import claim_size, known_pace
 from ingestion_pipeline.sources.scheduling.tiers import load_measurements
@@ -338,41 +338,6 @@ def start_deferred(ctx: RunContext, claim_filter: ClaimFilter, *, limit: int) ->
         ended = handler.persist(connection, outcomes, now=now)
         end_tasks(connection, ended, now=now)
     return sum(end.count == "started" for end in ended)
-
-
-class WrongKind(ValueError):
-    """A source is of another kind than the requested work."""
-
-
-def start_requested(
-    ctx: RunContext,
-    source_ids: Collection[str],
-    kind: Kind,
-    only: str,
-    start: Callable[[Connection, Sequence[Source], datetime], Mapping[str, str | Resource]],
-) -> dict[str, str]:
-    """Start the work of each source now, due or not, as its poll; return a message for each.
-
-    `only` says in words which sources have such work. A `Resource` that `start` returns is raised: nothing is started.
-    """
-    with ctx.store.begin() as connection:
-        now = ctx.store.clock.now(connection)
-        requested = sources_by_id(connection, source_ids)
-        for missing in set(source_ids) - requested.keys():
-            raise UnknownSource(missing)
-        for source in requested.values():
-            if source.kind is not kind:
-                cure = f"`ingest sources list --kind {kind}` shows them"
-                raise WrongKind(f"{source.id} is of the kind {source.kind}, and only {only}; {cure}")
-        polls = poll_results.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
-        messages: dict[str, str] = {}
-        for source_id, answer in start(connection, list(requested.values()), now).items():
-            if isinstance(answer, Resource):
-                raise answer
-            messages[source_id] = answer
-        started = [(polls[id_], requested[id_], messages[id_]) for id_ in sorted(polls)]
-        poll_results.begin_crawls(connection, started, now=now, settings=ctx.settings, random=ctx.random)
-    return messages
 
 
 def end_of_poll(decision: Decision) -> EndedTask:

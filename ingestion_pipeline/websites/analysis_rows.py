@@ -14,9 +14,10 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, exists, func, null, select, update
 
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.poll_handler import start_deferred, start_requested
+from ingestion_pipeline.engine.poll_handler import start_deferred
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources import Kind, Source, poll_results
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.store.statements import insert_into, lock_rows
 from ingestion_pipeline.store.tables import (
@@ -45,6 +46,10 @@ from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed
 
 FULL_WAIT = timedelta(minutes=1)  # until there may be room again
 FIRST = states.PHASES[0]
+
+
+class NotAWebsite(ValueError):
+    """The source is not a website; only websites have analyses."""
 
 
 def start_analyses(
@@ -131,14 +136,33 @@ def start_first_analyses(ctx: RunContext) -> int:
 
 
 def request_analyses(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
-    """Analyse each source now, due or not; it counts as its poll. Return a message for each."""
+    """Analyse each source now, due or not; it counts as its poll. Return a message for each.
 
-    def start(connection: Connection, requested: Sequence[Source], now: datetime) -> Mapping[str, str | Resource]:
-        answers = start_analyses(connection, requested, now=now, settings=ctx.settings)
+    Raises:
+        Resource: there is no room; nothing was started.
+    """
+    with ctx.store.begin() as connection:
+        now = ctx.store.clock.now(connection)
+        requested = sources_by_id(connection, source_ids)
+        for missing in set(source_ids) - requested.keys():
+            raise UnknownSource(missing)
+        for source in requested.values():
+            if source.kind is not Kind.WEBSITE:
+                raise NotAWebsite(
+                    f"{source.id} is of the kind {source.kind}, and only websites are analysed;"
+                    " `ingest sources list --kind website` shows them"
+                )
+        polls = poll_results.claim_polls(connection, source_ids, now=now, settings=ctx.settings)
+        outcomes = start_analyses(connection, list(requested.values()), now=now, settings=ctx.settings)
         make_due(connection, tasks.c.source_id.in_(list(source_ids)), now=now)
-        return answers
-
-    return start_requested(ctx, source_ids, Kind.WEBSITE, "websites are analysed", start)
+        words: dict[str, str] = {}
+        for source_id, word in outcomes.items():
+            if isinstance(word, Resource):
+                raise word
+            words[source_id] = word
+        started = [(polls[key], requested[key], words[key]) for key in sorted(polls)]
+        poll_results.begin_crawls(connection, started, now=now, settings=ctx.settings, random=ctx.random)
+    return words
 
 
 def make_due(connection: Connection, those: ColumnElement[bool], *, now: datetime) -> int:

@@ -12,7 +12,6 @@ from sqlalchemy import update
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel, blank
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.poll_handler import WrongKind
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
     businesses,
@@ -24,7 +23,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
 from ingestion_pipeline.tasks.task import Task
-from ingestion_pipeline.websites.analysis_rows import request_analyses, start_first_analyses
+from ingestion_pipeline.websites.analysis_rows import NotAWebsite, request_analyses, start_first_analyses
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import SHELL, FakeBrowser
@@ -204,7 +203,7 @@ def test_an_analysis_on_demand_counts_as_the_poll(
 
 def test_only_a_website_can_be_analysed(ctx: RunContext) -> None:
     add_sources(ctx.store, a_definition())
-    with pytest.raises(WrongKind, match="only websites are analysed"):
+    with pytest.raises(NotAWebsite, match="only websites are analysed"):
         request_analyses(ctx, ["series:solo"])
 
 
