@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from ingestion_pipeline.companies.matching.listing_runs import profile_path
 from ingestion_pipeline.engine.context import MountNames, RunContext
@@ -61,15 +61,13 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
         deadline_seconds=settings.fetch.deadline_seconds,
-        blocked_for=_blocked_for(settings),
+        blocked_for=settings.fetch.blocked_for,
     )
-    secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)
+    # Read when it is sent: the value of a variable that a source's config names.
+    secrets = Secrets(
+        allowed=settings.allowed_secrets, read=lambda name: secret_variable(name).get_secret_value() or None
+    )
     return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets)
-
-
-def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
-    """Return the browser renderer; no browser is started before the first page that needs it."""
-    return BrowserRenderer(settings, _guard(settings), clock=clock)
 
 
 def renderer_if_any(
@@ -80,12 +78,12 @@ def renderer_if_any(
         find_browser(settings)
     except NoBrowser:
         return nullcontext()
-    return open_renderer(settings, clock=clock)
+    return BrowserRenderer(settings, _guard(settings), clock=clock)  # starts no browser before it is needed
 
 
 def open_channels(settings: Settings) -> Channels:
     """Return the notification channels; webhooks pass the same address guard as pages."""
-    limits = WebhookLimits(deadline_seconds=settings.fetch.deadline_seconds, blocked_for=_blocked_for(settings))
+    limits = WebhookLimits(deadline_seconds=settings.fetch.deadline_seconds, blocked_for=settings.fetch.blocked_for)
     return Channels(
         WebhookChannel(settings.user_agent, limits, _guard(settings)),
         AppriseChannel(settings.notify_services, deadline_seconds=settings.fetch.deadline_seconds),
@@ -96,12 +94,3 @@ def _guard(settings: Settings) -> Guard:
     """Return the address guard; while a local server runs, its host names resolve to it."""
     server = running_server(settings.home)
     return Guard(settings.allowed_hosts, local_resolver(server, system_resolver) if server else system_resolver)
-
-
-def _secret(name: str) -> str | None:
-    """Return the value of a variable that a source's config names; read when it is sent."""
-    return secret_variable(name).get_secret_value() or None
-
-
-def _blocked_for(settings: Settings) -> timedelta:
-    return timedelta(seconds=settings.fetch.blocked_wait_seconds)

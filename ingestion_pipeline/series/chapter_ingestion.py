@@ -14,7 +14,6 @@ from operator import attrgetter
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.series import announcements, chapter_rows
 from ingestion_pipeline.series.chapter import Chapter, fingerprint, number_text, own_id, with_stored_releases
 from ingestion_pipeline.series.chapter_plan import (
@@ -31,6 +30,7 @@ from ingestion_pipeline.series.chapter_plan import (
 )
 from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease, link_row
 from ingestion_pipeline.sources.lookup import series_assignments
+from ingestion_pipeline.sources.poll_results import IngestResult
 from ingestion_pipeline.store.changes import SERIES, Cause, Origin, set_origins
 from ingestion_pipeline.store.tables import chapters
 

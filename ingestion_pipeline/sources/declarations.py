@@ -94,6 +94,17 @@ def expect(message: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
+def listed(message: str) -> BeforeValidator:
+    """Return an annotation of a list; the message says what is accepted."""
+
+    def validate(value: object) -> list[object]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(message)  # noqa: TRY004 - pydantic's kind of error
+        return list(cast("Sequence[object]", value))
+
+    return BeforeValidator(validate)
+
+
 Flag = Annotated[bool, Strict(), expect("must be true or false, not {value}")]
 
 
@@ -437,12 +448,6 @@ def _each_once(follows: tuple[FollowEntry, ...]) -> tuple[FollowEntry, ...]:
     return follows
 
 
-def _listed(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return cast("object", value)
-    raise ValueError("must be a list of series ids")
-
-
 _Follow = Annotated[FollowEntry, BeforeValidator(_as_follow, json_schema_input_type=str | FollowEntry)]
 
 
@@ -454,7 +459,7 @@ class RecipientEntry(FileModel):
     mode: _Mode = Mode.IMMEDIATE
     language: Language | None = None
     kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = DEFAULT_KINDS
-    follows: Annotated[tuple[_Follow, ...], BeforeValidator(_listed), AfterValidator(_each_once)] = ()
+    follows: Annotated[tuple[_Follow, ...], listed("must be a list of series ids"), AfterValidator(_each_once)] = ()
 
 
 def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadField]]:

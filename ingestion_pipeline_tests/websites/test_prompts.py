@@ -27,8 +27,7 @@ from ingestion_pipeline.websites.customer_prompts import (
     unique_prompts,
 )
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names, find_mentions
 from ingestion_pipeline.websites.provider_analysis import proved_sentiment
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 from ingestion_pipeline_tests.websites.provider_answers import always, run_analysis, settings_with_providers
