@@ -118,29 +118,6 @@ Reply = Say | Fail | Garble
 Script = Callable[[ModelRequest], Reply]
 
 
-def in_turn(*replies: Reply) -> Script:
-    """Return a script that gives the replies one by one, the last one for ever."""
-    left = list(replies)
-    lock = threading.Lock()
-
-    def reply(_: ModelRequest) -> Reply:
-        with lock:
-            return left.pop(0) if len(left) > 1 else left[0]
-
-    return reply
-
-
-def by_page(answers: Mapping[str, Mapping[str, Any]]) -> Script:
-    """Return a script that gives the answer whose key is in the request, else an empty one."""
-
-    def reply(request: ModelRequest) -> Reply:
-        text = request.text
-        matching = next((answer for key, answer in answers.items() if key in text), None)
-        return Say(text=json.dumps(blank(request.schema) if matching is None else matching))
-
-    return reply
-
-
 def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
     """Return the emptiest value that a strict schema allows, null if possible."""
     references = cast("Mapping[str, Any]", schema.get("$defs", definitions or {}))
@@ -290,16 +267,11 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})
+FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})  # of the answer how well a job fits
 SCORES = {HIGH: 96, MEDIUM: 92, LOW: 57}
 OTHERWISE = 40
 OWN = ("Python", "PostgreSQL", "Kubernetes")
 OTHERS = ("Terraform", "Kafka", "React", "TypeScript", "WordPress")
-
-
-def is_about_jobs(schema: Mapping[str, Any]) -> bool:
-    """Return whether the request asks how well a job fits."""
-    return schema.get("properties", {}).keys() == FIELDS
 
 
 def opinion(text: str) -> dict[str, Any] | None:
@@ -335,7 +307,7 @@ Node = Mapping[str, Any]
 def demo_model(request: ModelRequest) -> Reply:
     """Return the page's outcomes (the second with an invented one), a job's assessment, or an empty answer."""
     text = request.text
-    if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
+    if request.schema.get("properties", {}).keys() == FIELDS and (assessment := opinion(text)) is not None:
         return Say(text=json.dumps(assessment))
     for page in PROGRAMMES:
         if any(phrase in text for phrase in (page.title, *page.learned)):
