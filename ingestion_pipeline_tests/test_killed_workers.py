@@ -42,12 +42,6 @@ LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
 
 
 @pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
     """By the real clock, as all the processes have it."""
     with closing(open_store(database_url)) as store:
