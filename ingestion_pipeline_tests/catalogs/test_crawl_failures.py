@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.checks import empty_shells, failed_pages
 from ingestion_pipeline.pages.politeness.hosts import lease_hosts
@@ -321,34 +321,6 @@ def test_a_link_that_is_too_long_once_escaped_is_skipped(live: LiveCatalog) -> N
 
     assert [page.path for page in live.pages()] == ["/", "/c/1"]
     assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
-
-
-@pytest.mark.slow
-def test_a_page_that_cannot_be_written_fails_alone(live: LiveCatalog) -> None:
-    links = [f"/c/{number}" for number in range(1, 5)]
-    live.web.routes |= {"/": link_page(*links), **dict.fromkeys(links, link_page())}
-    live.web.routes["/c/3"] = link_page(text="\N{BELL}unwritable")
-    live.register()
-
-    @event.listens_for(live.store.engine, "before_cursor_execute")
-    def refuse(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
-        if "INSERT INTO snapshots" in statement and "/c/3" in str(parameters):
-            raise_database_error()
-
-    try:
-        live.crawl_all()
-    finally:
-        event.remove(live.store.engine, "before_cursor_execute", refuse)
-
-    failed = {page.path: page.failure["code"] for page in live.pages() if page.status == "ERROR" and page.failure}
-    assert failed == {"/c/3": "not_written"}
-    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
-
-
-def raise_database_error() -> None:
-    from sqlalchemy.exc import DataError
-
-    raise DataError("INSERT INTO snapshots", {}, Exception("a value it does not take"))
 
 
 class RedirectedBrowser:

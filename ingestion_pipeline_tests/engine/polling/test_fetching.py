@@ -1,6 +1,5 @@
 """Outcomes of a claimed poll while it is fetched, on both databases, from a real server."""
 
-import asyncio
 import os
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -25,13 +24,11 @@ from ingestion_pipeline_tests.polling_runs import (
     a_feed,
     add_sources,
     fetch,
-    fetch_async,
     poll,
     record_fsyncs,
     rows,
     source_row,
     task_row,
-    wait_until,
     with_settings,
 )
 from ingestion_pipeline_tests.processes import POLLS, Child
@@ -181,16 +178,6 @@ def test_the_third_failure_is_a_dead_letter_and_one_source_failure(
     assert task.not_before == source_row(store).next_check_at
 
 
-def test_a_permanent_failure_is_a_dead_letter_at_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source())
-    web.routes["/solo"] = 410
-
-    _, fetched = fetch(ctx, web)
-
-    assert (fetched.counts.failed, len(web.requests)) == (1, 1)
-    assert (dead_letter(store).error_class, dead_letter(store).error_code) == ("permanent", "http_410")
-
-
 def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
@@ -327,23 +314,6 @@ def test_a_manual_poll_retries_only_the_failed_source(
     fetch(ctx, web, claim_filter)
 
     assert web.paths == ["/one", "/two", "/two"]
-
-
-def test_a_stopped_run_releases_its_tasks(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source("one"), a_source("two"), a_source("three"))
-    web.routes |= {"/one": polling_runs.slow_answer(b"", 30)}
-
-    async def stop() -> None:
-        run = asyncio.create_task(fetch_async(ctx, web.port))
-        await asyncio.to_thread(wait_until, lambda: bool(web.requests))
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-
-    asyncio.run(stop())
-
-    assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
-    assert {task.error for task in rows(store, tasks)} == {"the run was stopped"}
 
 
 def test_a_content_store_that_cannot_be_written_stops_the_run_and_releases_every_task(
