@@ -103,19 +103,6 @@ def test_one_unknown_id_replays_nothing(ingest: Ingest, dead_letter: int) -> Non
     assert len(ingest.json("dead-letters", "list")) == 1
 
 
-def test_replay_takes_ids_or_a_filter_and_not_both(ingest: Ingest, dead_letter: int) -> None:
-    assert "select dead letters" in ingest.refused("dead-letters", "replay")
-    both = ("dead-letters", "replay", str(dead_letter), "--class", "permanent")
-    assert "select dead letters" in ingest.refused(*both)
-
-
-def test_unknown_ids_sources_and_classes_are_refused(ingest: Ingest) -> None:
-    assert "no dead letter 7" in ingest.refused("dead-letters", "show", "7")
-    assert "'series:no'" in ingest.refused("dead-letters", "list", "--source", "series:no")
-    assert "'series:no'" in ingest.refused("dead-letters", "replay", "--source", "series:no")
-    assert "permanent" in ingest.refused("dead-letters", "list", "--class", "odd")
-
-
 def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
     with home_store.begin() as connection:
         connection.execute(update(tasks).values(attempts=2, not_before=home_store.clock.now(connection)))

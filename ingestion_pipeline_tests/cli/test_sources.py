@@ -56,14 +56,6 @@ def test_a_password_in_a_url_is_refused_not_echoed_and_not_stored(ingest: Ingest
     assert (ingest.json("sources", "list"), audit_rows(home_store)) == ([], [])
 
 
-def test_a_source_refused_by_its_platform_is_not_added(ingest: Ingest) -> None:
-    line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-
-    assert "languages" in ingest.refused(*line, "--config", '{"languages": []}')
-    assert "not JSON" in ingest.refused(*line, "--config", "{language")
-    assert "JSON object" in ingest.refused(*line, "--config", "[1]")
-
-
 def test_a_taken_id_is_refused_with_the_command_that_changes_it(ingest: Ingest) -> None:
     add(ingest)
 
