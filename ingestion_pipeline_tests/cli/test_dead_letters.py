@@ -7,6 +7,7 @@ from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, snapshots, tasks
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.polling_runs import rows
 
 
 @pytest.fixture
@@ -81,8 +82,7 @@ def test_a_dry_run_reports_and_changes_nothing(ingest: Ingest, home_store: Store
 
     assert f"{dead_letter}: would be queued" in output
     assert [row["id"] for row in ingest.json("dead-letters", "list")] == [dead_letter]
-    with home_store.read() as connection:
-        actions = connection.execute(select(audit_log.c.action)).scalars().all()
+    actions = [row.action for row in rows(home_store, audit_log)]
     assert "dead_letter.replay" not in actions
 
 

@@ -20,6 +20,7 @@ from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask, Decision, Relea
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -91,8 +92,7 @@ class PollHarness:
             return list(connection.execute(select(dead_letters)).mappings())
 
     def audit_actions(self) -> list[str]:
-        with self.store.read() as connection:
-            return list(connection.execute(select(audit_log.c.action)).scalars())
+        return [row.action for row in rows(self.store, audit_log)]
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from ingestion_pipeline.tasks.queue import (
 )
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -169,8 +170,7 @@ def test_a_refusal_is_audited(store: Store, now: datetime) -> None:
 
     try_spawn(store, parent, a_page(kind="poll"))
 
-    with store.read() as connection:
-        row = connection.execute(select(audit_log)).one()
+    [row] = rows(store, audit_log)
     assert (row.actor, row.action) == ("system", "spawn.refused")
     assert row.subject == f"task:{parent.tracking_id}"
     assert row.detail == {"kind": "poll", "url": URL, "parent": parent.id, "reason": "in_ancestry"}
@@ -181,8 +181,7 @@ def test_a_refusal_repeats_no_secret_of_the_url(store: Store, now: datetime, cap
 
     try_spawn(store, parent, a_page(f"{URL}?token=canary", kind="poll"))
 
-    with store.read() as connection:
-        detail = connection.execute(select(audit_log.c.detail)).scalar_one()
+    [detail] = [row.detail for row in rows(store, audit_log)]
     assert detail["url"] == f"{URL}?token=..."
     assert "token=..." in caplog.text
     assert "canary" not in caplog.text
@@ -273,8 +272,7 @@ def spawn_batch(store: Store, now: datetime, *requests: SpawnRequest, policy: Wo
 
 
 def task_count(store: Store) -> int:
-    with store.read() as connection:
-        return connection.execute(select(func.count()).select_from(tasks)).scalar_one()
+    return len(rows(store, tasks))
 
 
 def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, now: datetime) -> None:

@@ -14,6 +14,7 @@ from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import dead_letters, hosts, model_calls, tasks, website_analyses, website_answers
 from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline.websites.phases import run_analyses
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import (
@@ -59,6 +60,21 @@ def test_the_third_failure_is_terminal_at_once_with_a_reason(ctx: RunContext, we
     assert (dead_letter.task_kind, dead_letter.attempts) == ("website_info", 3)
     source = source_row(ctx.store, "website:acme")
     assert (source.failure_count, "500" in source.last_outcome) == (1, True)
+
+
+def test_a_site_that_killed_its_workers_is_failed_without_a_request(ctx: RunContext, web: FakeWeb) -> None:
+    start(ctx, web, a_website())
+    with ctx.store.begin() as connection:
+        lost = {"attempts": 3, "suspicion": Suspicion.ALONE}
+        connection.execute(update(tasks).where(tasks.c.kind == "website_info").values(lost))
+
+    process_analyses(ctx, web.port)
+
+    assert web.requests == []
+    [dead_letter] = rows(ctx.store, dead_letters)
+    assert (dead_letter.source_id, dead_letter.error_code) == ("website:acme", "worker_lost")
+    assert "worker lost 3 times" in dead_letter.error
+    assert only_analysis(ctx.store).status == "failed"
 
 
 @pytest.mark.slow
