@@ -203,9 +203,10 @@ def empty_database_url(request: pytest.FixtureRequest, database: str, tmp_path: 
 
 
 @pytest.fixture
-def store(database_url: str, clock: FixedClock) -> Iterator[Store]:
-    """A fresh, migrated store whose time is `clock`, on SQLite and on PostgreSQL."""
-    opened = open_store(database_url, clock=clock)
+def store(request: pytest.FixtureRequest, database_url: str, clock: FixedClock) -> Iterator[Store]:
+    """A fresh, migrated store whose time is `clock`, or the real time if the test is marked `real_time`."""
+    is_real = request.node.get_closest_marker("real_time") is not None
+    opened = open_store(database_url, clock=None if is_real else clock)
     yield opened
     opened.close()
 

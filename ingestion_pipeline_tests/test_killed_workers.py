@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -21,7 +21,7 @@ from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.series.system import SeriesSystem
 from ingestion_pipeline.sources.source import Kind, Source
-from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, metadata, sources, tasks
 from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -35,17 +35,10 @@ from ingestion_pipeline_tests.kill_loops import (
 from ingestion_pipeline_tests.polling_runs import WorkerJob, fetch_async, ingest, rows
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """By the real clock, as all the processes have it."""
-    with closing(open_store(database_url)) as store:
-        yield store
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 """Worker processes that are killed or compete: fetched pages are kept, companies and matches are added once."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.companies.records import SOURCE_DISCOVERY
-from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     companies,
     hosts,
@@ -27,16 +26,9 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import WorkerJob, rows, slow_answer, wait_until
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 # Long enough for a busy machine; the kill test expires them itself.
 LEASES: Mapping[str, str] = {"work__lease_seconds": "30", "hosts__lease_seconds": "30"}
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """A store with the real clock, which the worker processes use."""
-    with closing(open_store(database_url)) as store:
-        yield store
 
 
 @pytest.fixture

@@ -1,25 +1,16 @@
 """Deliverer processes that are killed, and two that run at once."""
 
 import time
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.store import FixedClock, Store, open_store
+from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.notices.notice_harness import DelivererJob, NoticeHarness, run_deliverer
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """A store with the real clock, as the processes have it."""
-    with closing(open_store(database_url)) as opened:
-        yield opened
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Worker processes that are killed, stopped or compete: each analysis ends once, each answer is stored once."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from sqlalchemy import select, update
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
-from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     dead_letters,
     metadata,
@@ -34,14 +32,7 @@ from ingestion_pipeline_tests.websites.website_runs import (
     provider_settings,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """A store with the real clock, which the worker processes use."""
-    with closing(open_store(database_url)) as store:
-        yield store
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 
 
 def worker_job(url: str, folder: Path, web: FakeWeb, provider: str, **changes: str) -> WorkerJob:
