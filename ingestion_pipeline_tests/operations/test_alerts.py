@@ -394,10 +394,7 @@ def catalog(store: Store, settings: Settings, now: datetime) -> CatalogHarness:
 def crawl(catalog: CatalogHarness, *keys: str) -> int:
     """Crawl and extract these keys, ten minutes later."""
     catalog.clock.advance(minutes=10)
-    id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(id_, {"/c/1": keys})
-    catalog.finish(id_)
-    return id_
+    return catalog.crawl({"/c/1": keys})
 
 
 def add_quarantined_dataset(catalog: CatalogHarness) -> int:
