@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from ingestion_pipeline.catalogs import crawl_handler
-from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, pages, snapshots, tasks
 from ingestion_pipeline.tasks.task import Suspicion
-from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, a_catalog, link_page
+from ingestion_pipeline_tests.catalog_extractions import LINKS, LiveCatalog, a_catalog, link_page
 from ingestion_pipeline_tests.fakes import RawAnswer, Reply
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, record_fsyncs, slow_answer, with_settings
 
@@ -243,18 +242,6 @@ def test_the_next_poll_is_due_by_the_change_model_and_starts_an_extraction(
 
     assert timedelta(days=2) < due < timedelta(days=3)  # a change a month, between HOT and WARM
     assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "WAITING"]
-
-
-@ON_SQLITE
-def test_a_disabled_source_is_not_crawled(live: LiveCatalog) -> None:
-    live.register()
-    live.poll()
-    with live.store.begin() as connection:
-        disable(connection, CATALOG_ID, actor="test", reason="too loud", now=live.store.clock.now(connection))
-
-    live.crawl()
-
-    assert (live.web.paths, live.page_statuses()) == ([], {"WAITING": 1})
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.store import Store
@@ -101,15 +101,6 @@ def test_a_dead_letter_that_cannot_be_replayed_stays_open_and_fails_the_command(
 def test_one_unknown_id_replays_nothing(ingest: Ingest, dead_letter: int) -> None:
     assert "no dead letter 99" in ingest.refused("dead-letters", "replay", str(dead_letter), "99")
     assert len(ingest.json("dead-letters", "list")) == 1
-
-
-def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
-    with home_store.begin() as connection:
-        connection.execute(update(tasks).values(attempts=2, not_before=home_store.clock.now(connection)))
-
-    ingest.output("dead-letters", "replay", str(dead_letter))
-
-    assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
 def test_dead_letters_are_grouped_with_their_newest_id(ingest: Ingest, home_store: Store, dead_letter: int) -> None:

@@ -286,13 +286,3 @@ def test_a_missing_path_is_refused(ingest: Ingest, folder: Path) -> None:
 
 def test_an_empty_folder_is_no_mistake(ingest: Ingest, folder: Path) -> None:
     assert "nothing to import" in ingest.output("sources", "import")
-
-
-def test_an_operators_disable_survives_an_import(ingest: Ingest, folder: Path) -> None:
-    write_source_file(folder, "a.yaml", "one")
-    ingest.output("sources", "import")
-    ingest.output("sources", "disable", "series:one")
-
-    ingest.output("sources", "import")
-
-    assert ingest.json("sources", "show", "series:one")["status"] == "disabled"

@@ -237,10 +237,6 @@ def test_a_catalogue_without_a_fetched_page_fails_its_run(installation: Installa
     assert f"no page of {SHOP} was fetched" in failure
 
 
-def test_a_crawl_run_without_work_succeeds(installation: Installation) -> None:
-    assert installation.run_job("crawl_catalogs").success
-
-
 @pytest.mark.browser
 def test_a_rendered_page_has_a_screenshot_and_its_text_is_not_in_the_event(
     installation: Installation, web: FakeWeb, monkeypatch: pytest.MonkeyPatch

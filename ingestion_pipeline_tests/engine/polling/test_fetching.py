@@ -160,24 +160,6 @@ def test_a_fetched_body_is_synced_to_disk(
     assert len(synced) >= 2  # the object, and its folder
 
 
-@pytest.mark.slow
-def test_the_third_failure_is_a_dead_letter_and_one_source_failure(
-    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
-) -> None:
-    add_sources(store, a_source())
-    web.routes["/solo"] = 500
-
-    _, fetched = fetch(ctx, web)
-
-    assert (fetched.counts.retried, fetched.counts.failed, len(web.requests)) == (2, 1, 3)
-    assert (dead_letter(store).error_code, dead_letter(store).attempts) == ("http_500", 3)
-    assert "fetch_feed" in dead_letter(store).stack
-    assert source_row(store).failure_count == 1
-    task = task_row(store)
-    assert (task.status, task.attempts) == ("PENDING", 0)
-    assert task.not_before == source_row(store).next_check_at
-
-
 def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
     ctx: RunContext, store: Store, web: FakeWeb
 ) -> None:
