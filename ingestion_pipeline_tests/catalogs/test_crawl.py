@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from ingestion_pipeline.catalogs import crawl_handler
-from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import dead_letters, extractions, pages, snapshots, tasks
 from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline_tests.catalog_extractions import LINKS, LiveCatalog, a_catalog, link_page
 from ingestion_pipeline_tests.fakes import RawAnswer, Reply
@@ -192,26 +192,6 @@ def test_a_root_that_robots_txt_forbids_counts_no_failure(live: LiveCatalog) -> 
 
     assert live.web.paths == []
     assert (live.rows(extractions)[0].status, live.source_row().failure_count) == ("STALE", 0)
-
-
-@ON_SQLITE
-def test_a_page_whose_host_is_leased_by_another_run_is_released_without_an_attempt(
-    live: LiveCatalog, now: datetime
-) -> None:
-    live.serve({"/": link_page("/c/1")})
-    live.poll()
-    until = now + timedelta(minutes=1)
-    with live.store.begin() as connection:
-        lease = {"host": "a.test", "lease_owner": "another", "lease_until": until}
-        connection.execute(hosts.insert().values(lease))
-
-    counts = live.crawl()
-
-    assert (counts.given_back, live.web.paths) == (1, [])
-    [page] = [row for row in live.rows(tasks) if row.kind == "fetch_page"]
-    assert (page.status, page.attempts, page.not_before) == ("PENDING", 0, until)
-    assert page.error_code == "host_busy"
-    assert live.page_statuses() == {"WAITING": 1}
 
 
 @ON_SQLITE

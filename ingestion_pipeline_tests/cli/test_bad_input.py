@@ -23,7 +23,7 @@ LONG = "x" * 50_000
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("export nothing", "there is no export 'nothing'; there are: sources"),
+        ("export nothing", "there is no export 'nothing'; there are: sources, series, chapters"),
         ("export chapters --to xlsx", "is not one of"),
         ("export chapters --out no/where/x.csv", "make it first"),
         ("export chapters --since-last --out x.csv", "make it first"),
@@ -92,14 +92,22 @@ def test_a_folder_is_no_file(ingest: Ingest, tmp_path: Path) -> None:
     ("url", "message"),
     [
         ("sqlite:////proc/none/x.db", "cannot be opened"),
+        ("sqlite://", "name a file"),
+        ("postgresql://me:hush@127.0.0.1:1/x", "postgresql+psycopg2://me:***@127.0.0.1:1/x"),
+        ("postgresql://127.0.0.1:1/x?user=me&password=hush", "127.0.0.1:1/x?user=me"),
         ("postgresql://nobody@127.0.0.1:1/none", "is the server running"),
-        ("mysql://a@b/c", "INGESTION_DATABASE_URL takes"),
-        ("nonsense", "INGESTION_DATABASE_URL"),
+        ("mysql://me:hush@db/x", "takes sqlite:///FILE and postgresql://"),
+        ("hush hush", "INGESTION_DATABASE_URL"),
     ],
 )
 @pytest.mark.parametrize("line", ["status", "export chapters", "explain chapters:1"])
-def test_a_database_that_cannot_be_opened_is_named(ingest: Ingest, url: str, message: str, line: str) -> None:
-    assert message in ingest.refused(*line.split(), INGESTION_DATABASE_URL=url)
+def test_a_database_that_cannot_be_opened_is_named_without_its_password(
+    ingest: Ingest, url: str, message: str, line: str
+) -> None:
+    refusal = ingest.refused(*line.split(), INGESTION_DATABASE_URL=url)
+
+    assert message in refusal
+    assert "hush" not in refusal
 
 
 def test_a_home_that_is_a_file_is_named(ingest: Ingest, tmp_path: Path) -> None:

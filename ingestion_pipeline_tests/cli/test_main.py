@@ -115,25 +115,6 @@ def test_every_command_of_the_contract_is_there() -> None:
     assert {name for name, command in every_command().items() if command.name != name} == set()
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("postgresql://me:hush@127.0.0.1:1/x", "postgresql+psycopg2://me:***@127.0.0.1:1/x"),
-        ("postgresql://127.0.0.1:1/x?user=me&password=hush", "127.0.0.1:1/x?user=me"),
-        ("hush hush", "INGESTION_DATABASE_URL"),
-        ("mysql://me:hush@db/x", "takes sqlite:///FILE and postgresql://"),
-        ("sqlite://", "name a file"),
-    ],
-)
-def test_a_database_that_cannot_be_opened_is_named_without_its_password(
-    ingest: Ingest, url: str, expected: str
-) -> None:
-    message = ingest.refused("status", INGESTION_DATABASE_URL=url)
-
-    assert expected in message
-    assert "hush" not in message
-
-
 def test_a_file_that_is_no_database_is_named(ingest: Ingest, home: Path) -> None:
     (home / "ingestion.db").write_text("not a database " * 100)
 

@@ -113,13 +113,6 @@ def test_an_approved_board_is_polled_in_the_lineage_that_discovered_it(ctx: RunC
 
 
 @pytest.mark.slow
-def test_a_probe_that_fails_temporarily_is_retried(ctx: RunContext, web: FakeWeb) -> None:
-    discover(ctx, web, [500, board_answer("Sorter")])
-
-    assert source_row(ctx.store, BOARD_ID).status == "active"
-
-
-@pytest.mark.slow
 def test_a_probe_that_always_fails_is_a_dead_letter_without_a_source(ctx: RunContext, web: FakeWeb) -> None:
     discover(ctx, web, 500)
 

@@ -13,7 +13,6 @@ from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import batch_items, dead_letters, metadata, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
-from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline_tests import polling_runs
@@ -102,21 +101,6 @@ def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
 
 def all_rows(store: Store) -> dict[str, list[Any]]:
     return {name: rows(store, table) for name, table in metadata.tables.items()}
-
-
-@pytest.mark.slow
-def test_a_transient_failure_is_retried_in_the_same_run_after_its_backoff(
-    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
-) -> None:
-    add_sources(store, a_source())
-    web.routes["/solo"] = [drop, a_feed(1)]
-
-    _, fetched = fetch(with_settings(ctx, work__backoff_base_seconds="0.3"), web)
-
-    assert (fetched.counts.retried, fetched.counts.changed) == (1, 1)
-    first, second = web.requests
-    assert 0.3 <= second.at - first.at < 1.5
-    assert task_row(store).attempts == 2
 
 
 @pytest.mark.slow
@@ -298,23 +282,6 @@ def test_a_manual_poll_retries_only_the_failed_source(
     assert web.paths == ["/one", "/two", "/two"]
 
 
-def test_a_content_store_that_cannot_be_written_stops_the_run_and_releases_every_task(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    """The disk is ours: no attempt is counted and no source fails."""
-    add_sources(store, a_source("one"), a_source("two", url="http://b.test/two"))
-    web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
-    ctx.settings.home.mkdir(exist_ok=True)
-    (ctx.settings.home / "content").write_text("a file where a folder should be")
-
-    with pytest.raises(Fatal, match="content store"):
-        fetch(ctx, web)
-
-    assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
-    assert {source.failure_count for source in rows(store, sources)} == {0}
-    assert rows(store, dead_letters) == []
-
-
 @pytest.mark.slow
 def test_a_full_disk_releases_even_the_tasks_fetched_before(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A real file size limit, in a separate process."""
@@ -331,5 +298,6 @@ def test_a_full_disk_releases_even_the_tasks_fetched_before(ctx: RunContext, sto
     tasks_by_source = {task.source_id: task for task in rows(store, tasks)}
     assert {(task.status, task.attempts) for task in tasks_by_source.values()} == {("PENDING", 0)}
     assert tasks_by_source["series:2-large"].error_code == "storage"
+    assert {source.failure_count for source in rows(store, sources)} == {0}
     assert rows(store, batch_items) == rows(store, dead_letters) == []
     assert list((ctx.settings.home / "content").rglob("*.tmp")) == []

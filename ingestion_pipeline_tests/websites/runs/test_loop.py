@@ -226,14 +226,3 @@ def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, we
     assert (row.status, row.info["name"]) == ("completed", "Acme Tools")
     assert [url for url, _ in browser.requests] == ["http://acme.test/"]  # the other pages need no browser
     assert len(row.info["pages"]) == 4
-
-
-def test_without_a_browser_the_failure_names_it(ctx: RunContext, web: FakeWeb) -> None:
-    web.routes["/"] = SHELL
-    start(ctx, web, a_website())
-
-    process_analyses(ctx, web.port)
-
-    [dead_letter] = rows(ctx.store, dead_letters)
-    assert (dead_letter.error_code, only_analysis(ctx.store).status) == ("needs_browser", "failed")
-    assert "browser" in only_analysis(ctx.store).failure
