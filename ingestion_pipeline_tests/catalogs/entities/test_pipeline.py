@@ -142,14 +142,6 @@ def test_a_course_without_a_required_field_is_not_among_the_records(settings: Se
     assert [problem.code for problem in reading.problems] == ["incomplete"]
 
 
-def test_equal_cheap_and_strong_models_are_requested_once(store: Store, settings: Settings) -> None:
-    page = page_content("<p>We are closed.</p>")
-
-    _, requests = read_with_model(store, settings, page, in_turn(model_answer()), INGESTION_MODEL_STRONG="cheap")
-
-    assert len(requests) == 1
-
-
 LIST_PAGE = (
     "<h2>What our graduates do</h2><p>Prune a rose without harm</p><p>Name forty mosses</p>"
     "<a href=/outcomes/year-2>Second year</a><a href=https://other.test/outcomes>Elsewhere</a>"
