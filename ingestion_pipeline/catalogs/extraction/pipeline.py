@@ -44,6 +44,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
     record_of,
     spans_between,
 )
+from ingestion_pipeline.catalogs.extraction.rules.course_blocks import courses_by_blocks
 from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
     courses_by_labels,
     courses_by_layout,
@@ -55,6 +56,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import has_phrase
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import content_lines
+from ingestion_pipeline.catalogs.extraction.rules.repeated_blocks import MIN_BLOCKS
 from ingestion_pipeline.catalogs.extraction.rules.structured_records import (
     courses_by_api,
     courses_by_embedded,
@@ -71,7 +73,7 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import in_parser_thread
 from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.reading.html.links import canonical_or_none
+from ingestion_pipeline.reading.html.links import canonical_or_none, title_of
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.structured.items import TOO_MANY, ParsedFeed, Problem, SavedBody, SavedBodyResult
@@ -219,16 +221,20 @@ def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnsw
 
 
 def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
+    about = f"{title_of(page.document.tree) or ''} {urlsplit(page.url or '').path}"
     tree = page.document.take_visible_tree()
     name, candidates = courses_by_vendor(tree)
     yield _RuleAnswer(ExtractionMethod.SELECTORS, name, candidates, page.text)
-    yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", courses_by_table(tree), page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", by_table := courses_by_table(tree), page.text)
     lines = content_lines(tree)  # last use of the tree: it removes what is no content
     labels = list(labels_of(lines))
-    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", courses_by_labels(lines, labels), page.text)
-    yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", courses_by_layout(lines), page.text)
+    by_labels, by_layout = courses_by_labels(lines, labels), courses_by_layout(lines)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_labels, page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", by_layout, page.text)
     by_any_sign = courses_by_labels(lines, labels, any_sign=True)
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
+    if max(map(len, (candidates, by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
+        yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", courses_by_blocks(lines, about), page.text)
 
 
 def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:

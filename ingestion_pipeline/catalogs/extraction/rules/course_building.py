@@ -42,6 +42,7 @@ MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part 
 MIN_PROSE_WORDS = 8
 MAX_UNNAMED_LABEL_WORDS = 6
 MAX_FACT_WORDS = 6
+MIN_FACTS = 1  # "Graduate | Spring" are two
 UNNAMED = "\ue000"  # marks a line with an unknown label; its value follows
 
 _LABELLED = re.compile(rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*+[:\uff1a]\s*(.*)", re.DOTALL)
@@ -68,6 +69,7 @@ _OF_PREREQUISITES = re.compile(rf"\b(?:{'|'.join(PHRASES['of_prerequisites'])})\
 # Campus: North. A fact of the course beside its description, with any label.
 _FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]")
 _LIMIT = re.compile(r"(?:course )?(?P<which>min|max)(?:imum)?\.? .*", re.IGNORECASE)
+_BAR = re.compile(r"\s[|\u00b7\u2022\u2219]\s")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
 _ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")
 _OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
@@ -206,7 +208,7 @@ class Parts:
             self._unnamed.append([line])
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
-        elif self._is_open or is_prose(line):
+        elif (self._is_open and not is_fact_row(line)) or is_prose(line):
             self.credits = self.credits or trailing_credits(line)
             self.description.append(line)
 
@@ -296,6 +298,12 @@ def length_in_words(text: str) -> int:
     """Return the number of words; in a script without blanks, two characters count as one."""
     words = len(text.split())
     return words if text.isascii() else words + len(_UNSPACED.findall(text)) // 2
+
+
+def is_fact_row(line: str) -> bool:
+    """Return whether the line is a row of short facts between bars or dots: Undergraduate | 3 credits | Fall."""
+    facts = _BAR.split(line)
+    return len(facts) > MIN_FACTS and all(len(fact.split()) <= MAX_FACT_WORDS for fact in facts)
 
 
 def is_prose(line: str) -> bool:

@@ -182,6 +182,7 @@ def _lines(node: LexborNode) -> list[str]:
 
 MAX_LINES_BELOW_CODE = 80  # of one course; what follows is another part of the page
 CODE_LINE_CONFIDENCE = 0.75
+MIN_MOST_SHARE = 0.75  # of a page's courses; the others may stand outside the element around these
 _FIGURE = re.compile("[0-9]")
 
 
@@ -215,8 +216,24 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
         record = build_course(slots, body, confidence=CODE_LINE_CONFIDENCE)
         if record is not None and record.fields.get("course_name"):
             pairs.append((course, record))
+    pairs = _where_most_are(pairs)
     records = [record for _, record in pairs]
     return records if is_catalogue(records) else _catalogues_by_form(pairs)
+
+
+def _where_most_are(pairs: Sequence[tuple[_Course, CandidateRecord]]) -> list[tuple[_Course, CandidateRecord]]:
+    """Return the courses inside the smallest element around most of them: what stands elsewhere is chrome."""
+    paths = [[node.mem_id for node in upwards(course.lines[0].node)] for course, _ in pairs]
+    held = Counter(number for path in paths for number in path)
+    depths = {number: depth for path in paths for depth, number in enumerate(reversed(path))}
+    around = min(
+        (number for number, count in held.items() if count >= MIN_MOST_SHARE * len(pairs)),
+        key=lambda number: (held[number], -depths[number]),
+        default=None,
+    )
+    if around is None:
+        return list(pairs)
+    return [pair for pair, path in zip(pairs, paths, strict=True) if around in path]
 
 
 def _catalogues_by_form(pairs: Sequence[tuple[_Course, CandidateRecord]]) -> list[CandidateRecord]:

@@ -47,8 +47,9 @@ class _Words(BaseModel):
 
 @lru_cache(maxsize=4_096)  # a catalogue has few labels, and many of each
 def part_named(label: str) -> CoursePart | None:
-    """Return the part that the label names; None if it is no label."""
-    return next((part for part, pattern in _patterns() if pattern.fullmatch(label)), None)
+    """Return the part that the label names, whether it ends in (s) or not; None if it is no label."""
+    names = (label, label.removesuffix("(s)"))
+    return next((part for part, pattern in _patterns() if any(map(pattern.fullmatch, names))), None)
 
 
 def is_noise(line: str) -> bool:

@@ -25,6 +25,14 @@ _ASIDE = (
     " [role=contentinfo], .breadcrumb, .breadcrumbs, .footer, .site-footer, .page-footer, #footer,"
     " .copyright, .pager, .pagination"
 )
+# Names that elements around the content begin with, alone or after the first words.
+_CHROME = re.compile(
+    r"(?:(?:site|page|main|global|top|back|js|block|region|section|widget|l|c|o|m)[-_]{1,2})?(?:cookies?|consent|gdpr|onetrust"
+    r"|filters?|facets?|side-?bar|breadcrumbs?|footer|nav|navbar|navigation|menu|newsletter|social|share|news|related"
+    r"|alert|announcements?|contact|promo|advert\w*)(?![a-z])",
+    re.IGNORECASE,
+)
+MAX_CHROME_SHARE = 0.3  # of the page's text in elements of one name; more is content
 _FIGURE = re.compile("[0-9]")
 _STYLED_BOLD = "[style*='bold' i]"
 _INLINE = frozenset(
@@ -95,12 +103,28 @@ def content_lines(tree: LexborHTMLParser) -> list[Line]:
         node.decompose()
     if tree.body is None:
         return []
+    _remove_chrome(tree, tree.body)
     bold = {node.mem_id for node in tree.css(_STYLED_BOLD)}
     # Nodes that label what follows: by their class, or first of a row of two cells.
     named = tree.css("[class*='label' i]:not(:has(*))")
     rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
     terms = {node.mem_id for node in chain(named, rows, _terms_without_table(tree))}
     return list(islice(lines_of(tree.body, terms=terms, bold=bold), MAX_LINES))
+
+
+def _remove_chrome(tree: LexborHTMLParser, body: LexborNode) -> None:
+    """Remove elements that are named for chrome: without the page's title, and with a small part of its text."""
+    named: dict[str, list[LexborNode]] = {}
+    for node in tree.css("div, section, ul, form, p, table"):
+        names = f"{node.attrs.get('id') or ''} {node.attrs.get('class') or ''}"
+        if any(map(_CHROME.match, names.split())):
+            named.setdefault(names, []).append(node)
+    most = MAX_CHROME_SHARE * len(body.text()) if named else 0
+    for nodes in named.values():
+        is_small = sum(len(node.text()) for node in nodes) <= most
+        if is_small and not any(node.css_first("h1") for node in nodes):
+            for node in nodes:
+                node.decompose()
 
 
 def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
