@@ -72,6 +72,12 @@ def _restrictions(rng: random.Random) -> str:
     )
 
 
+def _halves(text: str) -> list[str]:
+    """Return the first sentence, and the others."""
+    first, stop, rest = text.partition(". ")
+    return [first + stop.strip(), rest] if rest else [first]
+
+
 def cards(courses: Sequence[Course], rng: random.Random) -> str:
     return "".join(
         f"<div class='card'><div class='card-head'><span class='ref'>{course.code}</span><h3><a href='#'>"
@@ -202,6 +208,108 @@ def code_below(courses: Sequence[Course], rng: random.Random) -> str:
     )
 
 
+def departments(courses: Sequence[Course], rng: random.Random) -> str:
+    parts: list[str] = []
+    for number, course in enumerate(courses):
+        if number % 5 == 0:
+            parts.append(
+                f"<h2>Department {number // 5 + 1}</h2><p>The department teaches in small groups, and every student has"
+                " an adviser from the first day on.</p>"
+            )
+        parts.append(
+            f"<p class='c'><span class='n'>{course.code}</span> <span class='t'>{escape(course.title)}</span></p>"
+            f"<p class='d'>{escape(course.text)}</p><p class='x'>{rng.choice((3, 4))} credits</p>"
+        )
+    return "".join(parts)
+
+
+def rows_below(courses: Sequence[Course], rng: random.Random) -> str:
+    rows = "".join(
+        f"<tr class='head'><td>{course.code}</td><td>{escape(course.title)}</td><td>{rng.choice((3, 4))}</td></tr>"
+        f"<tr><td colspan='3'>{escape(course.text)}</td></tr><tr><td colspan='3'>Restriction(s): {_restrictions(rng)}"
+        "</td></tr>"
+        for course in courses
+    )
+    return f"<table><tr><th>Code</th><th>Title</th><th>Credits</th></tr>{rows}</table>"
+
+
+def facts_after(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<div class='result'><h3><a href='#'>{escape(course.title)} ({course.code})</a></h3><div class='body'>"
+        f"{escape(course.text)}</div><dl><dt>Topic</dt><dd>Culture and society of the modern world</dd><dt>Level</dt>"
+        f"<dd>{rng.choice((4, 5, 6))}</dd><dt>Restriction(s)</dt><dd>{_restrictions(rng)}</dd></dl></div>"
+        for course in courses
+    )
+
+
+def handbook(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<h3>{escape(course.title)}</h3><table><tr><td>Modulnummer</td><td>{course.code}</td></tr><tr><td>Dozent</td>"
+        f"<td>Prof. {rng.choice(('Berg', 'Thal'))}</td></tr><tr><td>Leistungspunkte</td><td>{rng.choice((5, 6))}</td>"
+        f"</tr><tr><td>Inhalt</td><td>{escape(course.text)}</td></tr></table>"
+        for course in courses
+    )
+
+
+def badges_above(courses: Sequence[Course], rng: random.Random) -> str:
+    items = "".join(
+        f"<li><span class='badge'>{rng.choice(('New', 'Fully booked', 'Places left'))}</span><a href='#'><strong>"
+        f"{escape(course.title)}</strong></a><span class='who'>with {rng.choice(('Ann Hill', 'Bo Moor'))}</span><p>"
+        f"{escape(course.text)}</p><span>\u20ac{rng.randint(50, 300)}</span></li>"
+        for course in courses
+    )
+    return f"<ul>{items}</ul>"
+
+
+def one_paragraph(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<p><b>{course.code} {escape(course.title)}.</b> <i>{rng.choice(('Fall', 'Spring'))}.</i>"
+        f" {escape(course.text)}</p>"
+        for course in courses
+    )
+
+
+def two_paragraphs(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<div><h3>{escape(course.title)}</h3><p>{course.code} \u00b7 {rng.choice((3, 4))} credits \u00b7 Fall</p>"
+        f"{''.join(f'<p>{escape(half)}</p>' for half in _halves(course.text))}</div>"
+        for course in courses
+    )
+
+
+def generated_classes(courses: Sequence[Course], rng: random.Random) -> str:
+    def name() -> str:
+        return f"css-{rng.randrange(16**6):06x}"
+
+    return "".join(
+        f"<div class='{name()}'><div class='{name()}'><p class='{name()}'>{escape(course.title)}</p></div><div"
+        f" class='{name()}'><p class='{name()}'>{rng.randint(2, 9)} weeks</p><p class='{name()}'>{escape(course.text)}"
+        "</p></div></div>"
+        for course in courses
+    )
+
+
+def numbered_sections(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<h3>{number}. {escape(course.title)}</h3><p>{escape(course.text)}</p><ul><li>Format: "
+        f"{rng.choice(('online', 'on campus'))}</li><li>Price: {rng.randint(90, 900)} EUR</li></ul>"
+        for number, course in enumerate(courses, start=1)
+    )
+
+
+def questions_between(courses: Sequence[Course], rng: random.Random) -> str:
+    body = "".join(
+        f"<section class='offer'><h3>{escape(course.title)}</h3><div class='when'>{rng.choice(('Mon', 'Wed'))} 7pm"
+        f"</div><div class='what'>{escape(course.text)}</div></section>"
+        for course in courses
+    )
+    return (
+        f"{body}<h2>Questions</h2><h3>How do I enrol?</h3><p>Send us the form with your name and the name of the class"
+        " that you want to take.</p><h3>Can I get my money back?</h3><p>Up to two weeks before the first evening you"
+        " get all of the money back.</p>"
+    )
+
+
 WITH_CODES: dict[str, Layout] = {
     layout.__name__: layout
     for layout in (
@@ -215,6 +323,13 @@ WITHOUT_CODES: dict[str, Layout] = {
         *(evening_classes, modules_in_a_table, bold_titles, definitions_without_codes, grid_with_links),
         details_elements,
     )
+}
+SCORED_ONLY: dict[str, Layout] = {
+    layout.__name__: layout
+    for layout in (departments, rows_below, facts_after, handbook, one_paragraph, two_paragraphs)
+}
+SCORED_ONLY_WITHOUT_CODES: dict[str, Layout] = {
+    layout.__name__: layout for layout in (badges_above, generated_classes, numbered_sections, questions_between)
 }
 CODES: tuple[Callable[[int], str], ...] = (
     lambda number: f"ENV {100 + number}",

@@ -121,6 +121,9 @@ class Parts:
         """Add the next line."""
         if not line or (is_noise(line) and not line.startswith(UNNAMED)):
             return
+        before, _, after = line.partition(". ")
+        if after and len(before.split()) <= MAX_FACT_WORDS and is_noise(f"{before}."):  # Fall. Who draws maps
+            line = after
         part, rest = label_of(line)
         if part in {None, CoursePart.CREDITS} and (leading := leading_credits(line)):
             self.credits, line = self.credits or leading[0], leading[1]
@@ -481,7 +484,7 @@ def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
     described = [course for course in courses if _is_described(course)]
     if not described or len(described) < MIN_DESCRIBED_SHARE * len(courses):
         return False
-    stated = sum(_states_something(course) for course in described)
+    stated = sum(states_something(course) for course in described)
     long = sum(_is_described(course, LENGTH_WORDS) for course in courses)
     codes = {course.fields["course_id"] for course in courses}
     is_long = len(codes) == len(courses) >= SEVERAL and long >= MIN_LONG_SHARE * len(courses)
@@ -490,18 +493,19 @@ def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
 
 def is_first_described_alone(courses: Sequence[CandidateRecord]) -> bool:
     """Return whether only the first has a description and facts, and the others only names."""
-    is_any_other = any(_is_described(course, 1) or _states_something(course) for course in courses[1:])
+    is_any_other = any(_is_described(course, 1) or states_something(course) for course in courses[1:])
     return is_catalogue(courses[:1]) and not is_any_other
 
 
 def _is_described(course: CandidateRecord, least: int | None = None) -> bool:
     text = course.fields.get("course_description")
     if least is None:
-        least = 1 if _states_something(course) else MIN_CATALOGUE_WORDS
+        least = 1 if states_something(course) else MIN_CATALOGUE_WORDS
     return isinstance(text, str) and length_in_words(text) >= least
 
 
-def _states_something(course: CandidateRecord) -> bool:
+def states_something(course: CandidateRecord) -> bool:
+    """Return whether the course has credits or prerequisites."""
     names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
     return any(course.fields.get(name) is not None for name in (*names, "course_prerequisites"))
 

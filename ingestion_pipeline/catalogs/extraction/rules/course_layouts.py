@@ -32,6 +32,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_building import (
     part_text,
     read_parts,
     stated_prerequisites,
+    states_something,
     upwards,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import (
@@ -39,6 +40,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     CoursePart,
     choice_by_phrase,
     has_phrase,
+    is_title,
     names_section,
     part_named,
     read_code,
@@ -48,6 +50,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     split_heading,
 )
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of, text_in_line
+from ingestion_pipeline.catalogs.extraction.rules.repeated_blocks import PageForms
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.reading.html.links import language_of
 from ingestion_pipeline.reading.text.plain_text import packaged_data
@@ -182,6 +185,7 @@ def _lines(node: LexborNode) -> list[str]:
 
 MAX_LINES_BELOW_CODE = 80  # of one course; what follows is another part of the page
 CODE_LINE_CONFIDENCE = 0.75
+MIN_PLACE_SHARE = 0.3  # of the lines at that place; where title, text and terms are paragraphs alike, it is a third
 MIN_MOST_SHARE = 0.75  # of a page's courses; the others may stand outside the element around these
 _FIGURE = re.compile("[0-9]")
 
@@ -208,6 +212,7 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
     _give_titles(courses)
     if courses:
         courses[-1].lines = own_lines([course.lines for course in courses])
+    _give_titles_below(courses)
     pairs: list[tuple[_Course, CandidateRecord]] = []
     for course in courses:
         slots = Slots(heading=course.heading, title=course.title)
@@ -218,7 +223,17 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
             pairs.append((course, record))
     pairs = _where_most_are(pairs)
     records = [record for _, record in pairs]
-    return records if is_catalogue(records) else _catalogues_by_form(pairs)
+    found = records if is_catalogue(records) else _catalogues_by_form(pairs)
+    is_named_alone = not any(map(states_something, found)) and len(found) > 1
+    return [] if is_named_alone and _is_exception(lines, [course.lines[0] for course, _ in pairs]) else found
+
+
+def _is_exception(lines: Sequence[Line], firsts: Sequence[Line]) -> bool:
+    """Return whether most lines at the place where these begin courses begin none: a list of something else."""
+    forms = dict(zip(map(id, lines), PageForms(lines).forms, strict=True))
+    own = Counter(forms[id(line)] for line in firsts)
+    everywhere = Counter(forms.values())
+    return len(firsts) < MIN_PLACE_SHARE * sum(everywhere[form] for form in own)
 
 
 def _where_most_are(pairs: Sequence[tuple[_Course, CandidateRecord]]) -> list[tuple[_Course, CandidateRecord]]:
@@ -306,6 +321,20 @@ def _give_titles(courses: Sequence[_Course]) -> None:
         course.title = course.above
 
 
+def _give_titles_below(courses: Sequence[_Course]) -> None:
+    """Give codes without title a title with a colon below them, where those of most have the same form.
+
+    By itself it looks like a fact: Geology I: The Interior.
+    """
+    alone = [course for course in courses if not (course.has_title or course.title) and len(course.lines) > 1]
+    forms = Counter(_form(course.lines[1]) for course in alone)
+    for course in alone:
+        below = course.lines[1]
+        is_usual = forms[_form(below)] > len(alone) / 2 and len(alone) > 1
+        if is_usual and ": " in below.text and is_title(below.text) and label_of(below.text)[0] is None:
+            course.title, course.lines[1:2] = below.text, []
+
+
 def _ends(line: Line, course: _Course) -> bool:
     is_title = line.is_heading and label_of(line.text)[0] is None and (bool(course.rest) or len(course.lines) > 1)
     return is_title or len(course.lines) > MAX_LINES_BELOW_CODE
@@ -324,7 +353,8 @@ def _course_start(line: Line) -> _Course | None:
         return None
     lead = read_heading(line.lead) if line.lead and line.lead != line.text else None
     if lead is not None and lead.title:
-        return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
+        text = line.lead if lead.credits else line.lead.rstrip(" .")  # 3 s.h.
+        return _Course(text, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
     if line.is_heading and (turned := reversed_heading(line.text)):
         return _Course(turned, [line])
     heading = read_heading(line.text)

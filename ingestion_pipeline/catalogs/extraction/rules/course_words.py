@@ -428,6 +428,7 @@ _KIND_OF_TITLE = re.compile(  # Postgraduate Course: Stories of Place (LLLG07031
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
+_BAR = re.compile(r"\s[|\u00b7\u2022]\s")
 _CLASS_HOURS = re.compile(r"(?:(?<!\s)\s++)?+\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # lecture and laboratory hours
 _AT_END = re.compile(r"(?<![\s,:;|*†‡·•\u2013\u2014-])[\s,:;|*†‡·•\u2013\u2014-]++$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
@@ -466,6 +467,9 @@ def read_heading(line: str) -> Heading | None:
     rest = line[code.end() :]
     has_sign = bool(_BETWEEN.match(rest.lstrip()))
     has_stop = rest.startswith(".") or (rest.startswith(":") and bool(_LONE_STOP.search(rest)))
+    first, *others = _BAR.split(rest.lstrip(" |\u00b7\u2022"))
+    if others and (own := read_credits(first)):  # ENV 100 | 3 credits | Fall
+        return Heading(code=clean_code(code[0]), title="", credits=own)
     stated, rest = heading_credits(rest)
     title = clean_title(rest, has_stop=has_stop or stated is not None)
     if not is_title(title) or (is_worded and not (title and (stated or has_sign))):

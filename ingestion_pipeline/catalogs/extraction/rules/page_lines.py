@@ -48,12 +48,12 @@ _TERMS = frozenset({"dt", "th"})
 _VERBATIM = frozenset({"pre", "listing", "plaintext"})
 _TOUCHING = frozenset({"span", "time", "strong", "a", "b", "em", "i"})
 _WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are a text effect
-_MARKS = _BOLD | _TERMS | _VERBATIM
+_MARKS = _BOLD | _TERMS | _VERBATIM | {"a"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of a page; `lead` is its bold beginning.
+    """A line of a page; `lead` is its bold beginning, `marked` its first words that are bold or a link.
 
     `is_term` if it labels the next line: `<dt>Credits</dt><dd>3</dd>`.
     """
@@ -62,6 +62,7 @@ class Line:
     lead: str
     is_heading: bool
     is_term: bool = False
+    marked: str = ""
     node: LexborNode | None = field(default=None, compare=False, repr=False)  # the text's parent
 
     @property
@@ -78,6 +79,8 @@ class _Gathering:
     is_heading: bool
     is_term: bool
     node: LexborNode | None = None
+    marked: list[str] = field(default_factory=list[str])
+    is_mark_over: bool = False
 
 
 @dataclass(slots=True)
@@ -85,6 +88,7 @@ class _Depths:
     """How many elements of each kind are open around a text."""
 
     bold: int = 0
+    link: int = 0
     heading: int = 0
     term: int = 0
     verbatim: int = 0
@@ -92,6 +96,7 @@ class _Depths:
     def change(self, tag: str, by: int, *, is_term: bool, is_bold: bool) -> None:
         """Enter an element, or leave it."""
         self.bold += by * (is_bold or tag in _BOLD)
+        self.link += by * (tag == "a")
         self.heading += by * (tag in _HEADINGS)
         self.term += by * (is_term or tag in _TERMS)
         self.verbatim += by * (tag in _VERBATIM)
@@ -243,6 +248,10 @@ def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Dep
     line.is_term = line.is_term or depths.term > 0
     if line.is_lead:
         line.lead.append(text)
+    is_marked = depths.bold > 0 or depths.link > 0
+    if is_marked and not line.is_mark_over:
+        line.marked.append(text)
+    line.is_mark_over = line.is_mark_over or (bool(line.marked) and not is_marked)
 
 
 def _part_from_next(line: _Gathering, node: LexborNode) -> None:
@@ -255,8 +264,16 @@ def _finished(line: _Gathering) -> Iterator[Line]:
     text = readable("".join(line.texts).replace("\n", " ")) if line.texts else ""
     if text:
         lead = readable("".join(line.lead).replace("\n", " "))
-        yield Line(text=text, lead=lead, is_heading=line.is_heading, is_term=line.is_term, node=line.node)
+        yield Line(
+            text=text,
+            lead=lead,
+            is_heading=line.is_heading,
+            is_term=line.is_term,
+            marked=readable(" ".join(line.marked).replace("\n", " ")),
+            node=line.node,
+        )
     line.texts, line.lead, line.is_lead, line.node = [], [], True, None
+    line.marked, line.is_mark_over = [], False
     line.is_heading = line.is_term = False
 
 

@@ -1,8 +1,8 @@
 """Find the repeated blocks of a page's lines: a record each, whatever the layout.
 
-Lines at the same place of the page's structure begin records: titles of cards, cells of a column, headings. The block of
-a record is the largest element around its first line that holds no other's; where the layout is flat, the lines from one
-beginning to the next.
+Lines at the same place of the page's structure begin records: titles of cards, cells of a column, headings. The block
+of a record is the largest element around its first line that holds no other's; where the layout is flat, the lines from
+one beginning to the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MIN_BLOCKS = 3  # two alike are no list
 MAX_FORMS = 20  # the most frequent places of lines that may begin a record; a page has 3 to 15
+MAX_LEVELS = 4  # of elements around a line that may hold a record
 MAX_DEPTH = 60
 
 Form = tuple[object, ...]
@@ -45,10 +46,12 @@ class PageForms:
         self.lines = lines
         self.paths = [_path(line.node) for line in lines]
         self._names: dict[int, object] = {}
+        self._classes = Counter(path[0].attrs.get("class") for path in self.paths if path)
         self.forms = [self._form(line, path) for line, path in zip(lines, self.paths, strict=True)]
 
     def _form(self, line: Line, path: Sequence[LexborNode]) -> Form:
         own = path[0].attrs.get("class") if path else None
+        own = own if self._classes[own] >= MIN_BLOCKS else None  # style sheets made by programs name each element
         is_marked = bool(line.lead) and line.lead == line.text
         return (own, line.is_heading, is_marked, *(self._name(node) for node in path))
 
@@ -65,21 +68,19 @@ class PageForms:
                 places.setdefault(form, []).append(place)
         frequent = sorted((starts for starts in places.values() if len(starts) >= MIN_BLOCKS), key=len, reverse=True)
         for starts in frequent[:MAX_FORMS]:
-            firsts = self._one_per_parent(starts)
-            for chosen in (starts, firsts) if len(firsts) < len(starts) else (starts,):
-                if len(chosen) >= MIN_BLOCKS:
+            tried: set[int] = set()
+            for chosen in (starts, *(self._one_each(starts, level) for level in range(1, MAX_LEVELS))):
+                if len(chosen) >= MIN_BLOCKS and len(chosen) not in tried:
+                    tried.add(len(chosen))
                     yield self.blocks(chosen)
 
-    def _one_per_parent(self, starts: Sequence[int]) -> list[int]:
-        """Return the first of the lines in each element: cards whose parts are alike have one title each."""
-        seen: set[int] = set()
-        firsts: list[int] = []
+    def _one_each(self, starts: Sequence[int], level: int) -> list[int]:
+        """Return the first of the lines in each element of that level: of cards whose parts are alike, the titles."""
+        firsts: dict[int, int] = {}
         for place in starts:
-            parent = self.paths[place][1].mem_id if len(self.paths[place]) > 1 else -1
-            if parent not in seen:
-                seen.add(parent)
-                firsts.append(place)
-        return firsts
+            path = self.paths[place]
+            firsts.setdefault(path[level].mem_id if level < len(path) else 0, place)
+        return list(firsts.values())
 
     def blocks(self, starts: Sequence[int]) -> list[Block]:
         """Return the block of each of these first lines."""
