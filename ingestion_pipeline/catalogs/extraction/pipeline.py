@@ -55,6 +55,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
     thing_by_title,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import has_phrase
+from ingestion_pipeline.catalogs.extraction.rules.listed_records import records_of_feed, records_of_list
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import content_lines
 from ingestion_pipeline.catalogs.extraction.rules.repeated_blocks import MIN_BLOCKS
 from ingestion_pipeline.catalogs.extraction.rules.structured_records import (
@@ -145,7 +146,7 @@ def read_by_rules(config: EntityConfig, page: PageContent, *, only_embedded: boo
     unique: dict[object, Record] = {}  # pages repeat a block for small screens
     for record in _records(kind, best):
         if required_keys.isdisjoint(record.missing_fields):
-            unique.setdefault(tuple(record.fields[name] for name in kind.required), record)
+            unique.setdefault(tuple(record.fields[name] for name in (*kind.required, *kind.key_fields)), record)
     problems = [
         Problem(
             where=str(record.fields[kind.key_fields[0]]),
@@ -193,6 +194,8 @@ def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
         except ValueError as error:
             raise Permanent(f"invalid JSON: {error}", code="not_json") from error
         yield _RuleAnswer(ExtractionMethod.API, *(courses_by_api(document) if is_course else ("", [])))
+    elif kind.repeated is not None and (entries := records_of_feed(kind, page.body)):
+        yield _RuleAnswer(ExtractionMethod.API, "feed", entries)
     elif is_course and (candidates := courses_by_xml(page.body)):
         yield _RuleAnswer(ExtractionMethod.API, "xml", candidates)
     else:
@@ -206,6 +209,9 @@ def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
             yield _RuleAnswer(ExtractionMethod.LAYOUT, "lists", items, page.text)
             titled = thing_by_title(kind, tree, page.url)
             yield _RuleAnswer(ExtractionMethod.LAYOUT, "title", titled, page.text)
+            if kind.repeated is not None:
+                listed = records_of_list(kind, tree, page.url)
+                yield _RuleAnswer(ExtractionMethod.LAYOUT, "repeated", listed, page.text)
 
 
 def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:

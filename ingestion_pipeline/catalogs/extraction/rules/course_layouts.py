@@ -44,6 +44,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     names_section,
     part_named,
     read_code,
+    read_credits,
     read_heading,
     reversed_heading,
     slot_credits,
@@ -326,13 +327,18 @@ def _give_titles_below(courses: Sequence[_Course]) -> None:
 
     By itself it looks like a fact: Geology I: The Interior.
     """
-    alone = [course for course in courses if not (course.has_title or course.title) and len(course.lines) > 1]
-    forms = Counter(_form(course.lines[1]) for course in alone)
-    for course in alone:
-        below = course.lines[1]
-        is_usual = forms[_form(below)] > len(alone) / 2 and len(alone) > 1
-        if is_usual and ": " in below.text and is_title(below.text) and label_of(below.text)[0] is None:
-            course.title, course.lines[1:2] = below.text, []
+    below = [
+        (course, place)
+        for course in courses
+        for place in [next((at for at, line in enumerate(course.lines) if at and not read_credits(line.text)), 0)]
+        if place and not (course.has_title or course.title)
+    ]
+    forms = Counter(_form(course.lines[place]) for course, place in below)
+    for course, place in below:
+        line = course.lines[place]
+        is_usual = forms[_form(line)] > len(below) / 2 and len(below) > 1
+        if is_usual and ": " in line.text and is_title(line.text) and label_of(line.text)[0] is None:
+            course.title = course.lines.pop(place).text
 
 
 def _ends(line: Line, course: _Course) -> bool:

@@ -33,6 +33,7 @@ _CHROME = re.compile(
     re.IGNORECASE,
 )
 MAX_CHROME_SHARE = 0.3  # of the page's text in elements of one name; more is content
+_OPENED = re.compile(r"""(?:open\(|location(?:\.href)?\s*=)\s*['"]([^'"]{2,500})['"]""")
 _FIGURE = re.compile("[0-9]")
 _STYLED_BOLD = "[style*='bold' i]"
 _INLINE = frozenset(
@@ -55,6 +56,8 @@ _MARKS = _BOLD | _TERMS | _VERBATIM | {"a"}
 class Line:
     """A line of a page; `lead` is its bold beginning, `marked` its first words that are bold or a link.
 
+    `links` are the addresses that it leads to, as the page states them; a link without words is a line of its own.
+
     `is_term` if it labels the next line: `<dt>Credits</dt><dd>3</dd>`.
     """
 
@@ -63,6 +66,7 @@ class Line:
     is_heading: bool
     is_term: bool = False
     marked: str = ""
+    links: tuple[str, ...] = ()
     node: LexborNode | None = field(default=None, compare=False, repr=False)  # the text's parent
 
     @property
@@ -81,6 +85,7 @@ class _Gathering:
     node: LexborNode | None = None
     marked: list[str] = field(default_factory=list[str])
     is_mark_over: bool = False
+    links: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
@@ -102,7 +107,7 @@ class _Depths:
         self.verbatim += by * (tag in _VERBATIM)
 
 
-def content_lines(tree: LexborHTMLParser) -> list[Line]:
+def content_lines(tree: LexborHTMLParser, *, with_links: bool = False) -> list[Line]:
     """Return a cleaned page's lines without navigation and footer, which the tree loses."""
     for node in tree.css(_ASIDE):
         node.decompose()
@@ -114,7 +119,7 @@ def content_lines(tree: LexborHTMLParser) -> list[Line]:
     named = tree.css("[class*='label' i]:not(:has(*))")
     rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
     terms = {node.mem_id for node in chain(named, rows, _terms_without_table(tree))}
-    return list(islice(lines_of(tree.body, terms=terms, bold=bold), MAX_LINES))
+    return list(islice(lines_of(tree.body, terms=terms, bold=bold, with_links=with_links), MAX_LINES))
 
 
 def _remove_chrome(tree: LexborHTMLParser, body: LexborNode) -> None:
@@ -191,7 +196,12 @@ def _bold_term(row: LexborNode) -> LexborNode | None:
 
 
 def lines_of(
-    root: LexborNode, *, without: Set[int] = frozenset(), terms: Set[int] = frozenset(), bold: Set[int] = frozenset()
+    root: LexborNode,
+    *,
+    without: Set[int] = frozenset(),
+    terms: Set[int] = frozenset(),
+    bold: Set[int] = frozenset(),
+    with_links: bool = False,
 ) -> Iterator[Line]:
     """Yield the lines of a cleaned element, in page order, except those of the nodes in `without`.
 
@@ -221,10 +231,22 @@ def lines_of(
             is_bold = node_id in bold
             depths.change(tag, -1 if is_end else 1, is_term=is_term, is_bold=is_bold)
         if not is_end:
+            _gather_link(line, node, with_links=with_links)
             waiting.append((node, True))
             children = list(node.iter(include_text=True))
             waiting.extend((child, False) for child in reversed(children))
     yield from _finished(line)
+
+
+def _gather_link(line: _Gathering, node: LexborNode, *, with_links: bool) -> None:
+    """Add where the element leads: by its link, or by a script that opens an address."""
+    if not with_links or not node.is_element_node:
+        return
+    opened = _OPENED.search(node.attrs.get("onclick") or "")
+    address = opened[1] if opened else node.attrs.get("href") if node.tag == "a" else None
+    if address:
+        line.links.append(address)
+        line.node = line.node or node
 
 
 def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
@@ -262,7 +284,7 @@ def _part_from_next(line: _Gathering, node: LexborNode) -> None:
 
 def _finished(line: _Gathering) -> Iterator[Line]:
     text = readable("".join(line.texts).replace("\n", " ")) if line.texts else ""
-    if text:
+    if text or line.links:
         lead = readable("".join(line.lead).replace("\n", " "))
         yield Line(
             text=text,
@@ -270,10 +292,11 @@ def _finished(line: _Gathering) -> Iterator[Line]:
             is_heading=line.is_heading,
             is_term=line.is_term,
             marked=readable(" ".join(line.marked).replace("\n", " ")),
+            links=tuple(line.links),
             node=line.node,
         )
     line.texts, line.lead, line.is_lead, line.node = [], [], True, None
-    line.marked, line.is_mark_over = [], False
+    line.marked, line.links, line.is_mark_over = [], [], False
     line.is_heading = line.is_term = False
 
 

@@ -60,17 +60,17 @@ class PageForms:
             name = self._names[node.mem_id] = (node.tag, _column(node)) if node.tag in {"td", "th"} else node.tag
         return name
 
-    def hypotheses(self, may_start: Callable[[Line], bool]) -> Iterator[list[Block]]:
+    def hypotheses(self, may_start: Callable[[Line], bool], *, least: int = MIN_BLOCKS) -> Iterator[list[Block]]:
         """Yield the blocks that begin at each form of such lines, the most frequent forms first."""
         places: dict[Form, list[int]] = {}
         for place, form in enumerate(self.forms):
             if may_start(self.lines[place]):
                 places.setdefault(form, []).append(place)
-        frequent = sorted((starts for starts in places.values() if len(starts) >= MIN_BLOCKS), key=len, reverse=True)
+        frequent = sorted((starts for starts in places.values() if len(starts) >= least), key=len, reverse=True)
         for starts in frequent[:MAX_FORMS]:
             tried: set[int] = set()
             for chosen in (starts, *(self._one_each(starts, level) for level in range(1, MAX_LEVELS))):
-                if len(chosen) >= MIN_BLOCKS and len(chosen) not in tried:
+                if len(chosen) >= least and len(chosen) not in tried:
                     tried.add(len(chosen))
                     yield self.blocks(chosen)
 
