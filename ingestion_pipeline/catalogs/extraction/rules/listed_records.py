@@ -98,14 +98,14 @@ def records_of_feed(kind: EntityType, body: str) -> list[CandidateRecord]:
         return []
     return [
         CandidateRecord(fields=_fields_of_entry(rule, entry))
-        for entry in read_feed(body.encode(), elements=("pubDate",)).records
+        for entry in read_feed(body.encode(), elements=("published",)).records
         if entry.title
     ]
 
 
 def _fields_of_entry(rule: Repeated, entry: FeedEntry) -> dict[str, FieldValue | None]:
     fields: dict[str, FieldValue | None] = {rule.title: entry.title}
-    stated = first_date(entry.elements.get("pubDate", ""))  # 12/30/2022: no date of the format, and read nevertheless
+    stated = first_date(entry.elements.get("published", ""))  # 12/30/2022: no date of the format, and read nevertheless
     day = entry.published_at.date() if entry.published_at else stated[0] if stated else None
     if rule.url:
         fields[rule.url] = entry.url
