@@ -208,6 +208,16 @@ class Models(Group):
         default=0.5, gt=0, description="delay before the first retry; doubles each time"
     )
 
+    batch: str = Field(
+        default="off",
+        pattern=r"^(off|auto)$",
+        description="auto: first extractions, reruns and the prompts of websites are sent in batches, at half the"
+        " price and answered within a day, where the server has them; off: every question is sent at once",
+    )
+    batch_seconds: float = Field(
+        default=60, ge=0, le=HOUR, description="how long questions are collected for a batch, at the least"
+    )
+
     @field_validator("prices")
     @classmethod
     def _each_is_a_price(cls, prices: str) -> str:
