@@ -216,12 +216,15 @@ class ScriptedModel:
 class ScriptedBatches:
     """The files and batches of a server; a batch is answered by the script when it is polled, `polls_needed` times.
 
-    `submitted` are the batches in the order of their submission: the provider's own count.
+    `submitted` are the batches in the order of their submission, `answered` the ids of the lines of each that were
+    answered: the provider's own count.
     """
 
     def __init__(self, model: ScriptedModel) -> None:
         self.polls_needed = 1
+        self.requests = 0
         self.submitted: dict[str, dict[str, Any]] = {}
+        self.answered: dict[str, list[str]] = {}
         self._files: dict[str, bytes] = {}
         self._model = model
         self._lock = threading.Lock()
@@ -284,8 +287,9 @@ class ScriptedBatches:
 
     def _complete(self, batch: dict[str, Any]) -> None:
         entries = [json.loads(line) for line in self._files[batch["input_file_id"]].splitlines()]
-        answered = b"\n".join(json.dumps(self._answered(entry)).encode() for entry in entries)
-        batch |= {"status": "completed", "output_file_id": self._stored(answered)["id"]}
+        replies = b"\n".join(json.dumps(self._answered(entry)).encode() for entry in entries)
+        self.answered[batch["id"]] = [entry["custom_id"] for entry in entries]
+        batch |= {"status": "completed", "output_file_id": self._stored(replies)["id"]}
 
     def _answered(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         request = ModelRequest(path=entry["url"], body=entry["body"], headers={})
@@ -390,11 +394,12 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
 
     def _send_batches(self, answer: Callable[[ScriptedBatches], Mapping[str, Any] | bytes | None]) -> None:
         is_known = self.path.startswith((FILES, BATCHES)) and self._model.has("batches")
-        found = answer(self._model.batches) if is_known else None
-        if found is None:
+        self._model.batches.requests += 1
+        body = answer(self._model.batches) if is_known else None
+        if body is None:
             self._send(404, {}, b'{"error": {"message": "Not Found"}}')
         else:
-            self._send(200, {}, found if isinstance(found, bytes) else json.dumps(found).encode())
+            self._send(200, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.send_response(status)

@@ -53,7 +53,7 @@ LOST, EMPTY = "batch_lost", "empty"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchItem:
+class ModelBatchItem:
     """A claimed batch."""
 
     task: Task
@@ -62,10 +62,10 @@ class BatchItem:
     source: None = None
 
 
-BatchOutcome = Outcome[BatchItem, str]
+BatchOutcome = Outcome[ModelBatchItem, str]
 
 
-class ModelBatchHandler(TaskHandler[BatchItem, str]):
+class ModelBatchHandler(TaskHandler[ModelBatchItem, str]):
     """Submits batches and settles their lines; the value is how the batch ended."""
 
     concurrency = 4
@@ -79,7 +79,7 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
         self._ledger = Ledger(ctx.store, ctx.settings)
         self._wait = timedelta(seconds=ctx.settings.models.batch_seconds)
 
-    def claim_requests(self, room: int, held: Sequence[BatchItem]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
+    def claim_requests(self, room: int, held: Sequence[ModelBatchItem]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim due batches."""
         return [(ClaimFilter(kind=MODEL_BATCH), room)]
 
@@ -94,19 +94,19 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
         tasks: Sequence[Task],
         *,
         now: datetime,
-    ) -> Sequence[BatchItem | Skipped[BatchItem]]:
+    ) -> Sequence[ModelBatchItem | Skipped[ModelBatchItem]]:
         """Return the batches of the tasks; work is made due that began to wait as its batch ended."""
         batch_lines.wake_waiting(connection, now=now)
         ids = {task.id: task.payload.get("batch", 0) for task in tasks}
         batches = batch_lines.load_batches(connection, ids.values())
         return [
-            BatchItem(task=task, batch=batch)
+            ModelBatchItem(task=task, batch=batch)
             if (batch := batches.get(ids[task.id])) is not None and batch.status != batch_lines.ENDED
             else Skipped(task=task, reason="its batch has ended or was deleted")
             for task in tasks
         ]
 
-    async def execute(self, item: BatchItem, host: HostLease | None) -> str:  # noqa: ARG002 - no host
+    async def execute(self, item: ModelBatchItem, host: HostLease | None) -> str:  # noqa: ARG002 - no host
         """Take the batch as far as the provider lets it; return how it ended.
 
         Raises:
@@ -124,7 +124,7 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
             log.warning("batch refused server=%s: %s; its questions are sent at once", self._server.base_url, error)
             return await self._finish(item, batch_lines.UNSUPPORTED)
 
-    async def _advance(self, item: BatchItem, server: BatchServer) -> str:
+    async def _advance(self, item: ModelBatchItem, server: BatchServer) -> str:
         batch = item.batch
         if batch.status == batch_lines.OPEN:
             batch = await self._note(item, batch, status=batch_lines.RESERVED)
@@ -148,7 +148,7 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
         await server.delete_files([*remote.files, *filter(None, [batch.remote_file_id])])
         return outcome
 
-    async def _submit(self, item: BatchItem, batch: ModelBatch, server: BatchServer) -> ModelBatch:
+    async def _submit(self, item: ModelBatchItem, batch: ModelBatch, server: BatchServer) -> ModelBatch:
         """Return the batch as submitted; without a remote id if there is nothing to submit."""
         remote_ids: list[str] = []
         if batch.status == batch_lines.SUBMITTING:  # a worker died in between
@@ -178,7 +178,7 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
         if noted is not None and noted.remote_id not in {None, remote_id}:
             await server.cancel(remote_id)
 
-    async def _note(self, item: BatchItem, batch: ModelBatch, **values: object) -> ModelBatch:
+    async def _note(self, item: ModelBatchItem, batch: ModelBatch, **values: object) -> ModelBatch:
         def write() -> ModelBatch:
             with self._store.begin() as connection:
                 _check_claim(connection, item)
@@ -187,7 +187,7 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
 
         return await asyncio.to_thread(write)
 
-    def _reserve(self, item: BatchItem) -> int:
+    def _reserve(self, item: ModelBatchItem) -> int:
         with self._store.begin() as connection:
             _check_claim(connection, item)
             now = self._store.clock.now(connection)
@@ -197,7 +197,7 @@ class ModelBatchHandler(TaskHandler[BatchItem, str]):
         with self._store.read() as connection:
             return batch_lines.requests_of(connection, batch)
 
-    async def _finish(self, item: BatchItem, outcome: str, replies: Mapping[str, Exchange] | None = None) -> str:
+    async def _finish(self, item: ModelBatchItem, outcome: str, replies: Mapping[str, Exchange] | None = None) -> str:
         """Settle every line, by its reply if there is one."""
 
         def settle() -> int:
@@ -239,7 +239,7 @@ def _no_reply(outcome: str) -> BadModelRequest:
     return BadModelRequest(code=outcome, message="", may_be_charged=outcome == LOST)
 
 
-def _check_claim(connection: Connection, item: BatchItem) -> None:
+def _check_claim(connection: Connection, item: ModelBatchItem) -> None:
     """Raise unless this worker still has the claim; lock it until the transaction ends."""
     if not claims.held(connection, [(item.task.id, item.task.fence)]):
         raise LostClaim(f"task {item.task.id} is another worker's now; nothing was sent or stored")
@@ -253,7 +253,7 @@ async def run_model_batches(ctx: RunContext, worker: Worker, *, seconds: float |
         if server is not None:
             stack.push_async_callback(server.close)
         handler = ModelBatchHandler(ctx, server)
-        loop: WorkerLoop[BatchItem, str] = WorkerLoop(
+        loop: WorkerLoop[ModelBatchItem, str] = WorkerLoop(
             ctx, worker, None, handler, clock=clock, seconds=seconds, longest_wait=WAITS
         )
         return await loop.run()

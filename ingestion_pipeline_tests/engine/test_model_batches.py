@@ -16,7 +16,7 @@ from ingestion_pipeline.reading.llm import Answered, Question
 from ingestion_pipeline.reading.llm.batch_lines import MAX_LINES, MODEL_BATCH, OPEN, SUBMITTING
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import extractions, model_batch_lines, model_batches, tasks
+from ingestion_pipeline.store.tables import model_batch_lines, model_batches, tasks
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalog_extractions import catalog_harness
@@ -234,8 +234,7 @@ def test_questions_of_a_cancelled_extraction_are_not_sent(
     extraction = harness.start_extraction({})
     with pytest.raises(Resource):
         ask(store, with_batches, billing=replace(PATIENT, extraction_id=extraction))
-    with store.begin() as connection:
-        connection.execute(update(extractions).values(status="CANCELLED"))
+    harness.cancel(extraction)
 
     run_batches(store, with_batches)
 

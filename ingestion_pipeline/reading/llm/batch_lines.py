@@ -38,7 +38,7 @@ from ingestion_pipeline.reading.llm.wire import (
     classify_reply,
 )
 from ingestion_pipeline.store.statements import insert_into
-from ingestion_pipeline.store.tables import CRAWLING, FRONTIER, extractions, model_batch_lines, model_batches, tasks
+from ingestion_pipeline.store.tables import FRONTIER, model_batch_lines, model_batches, tasks
 from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
@@ -48,7 +48,7 @@ FORMATS = frozenset({AnswerFormat.RESPONSES, AnswerFormat.CHAT_SCHEMA})  # whose
 MAX_LINES = 1_000  # of a batch: a file of some 50 MB; providers take 50,000 lines and 200 MB
 LINES_AT_ONCE = 100  # reserved or settled in one transaction, which holds the counters of the budgets
 LONGEST_WAIT = timedelta(hours=25)  # providers end a batch after 24 hours
-UNSUPPORTED, BUDGET, ANSWERED, UNWANTED = "unsupported", "budget", "answered", "unwanted"
+UNSUPPORTED, BUDGET, ANSWERED = "unsupported", "budget", "answered"
 OPEN, RESERVED, SUBMITTING, SUBMITTED, ENDED = "open", "reserved", "submitting", "submitted", "ended"
 lines = model_batch_lines.c
 
@@ -189,12 +189,9 @@ def reserve_lines(connection: Connection, ledger: Ledger, batch: ModelBatch, *, 
     )
     rows = connection.execute(query.order_by(lines.created_at, lines.cache_key).limit(LINES_AT_ONCE)).all()
     answered = cached_answers(connection, [row.cache_key for row in rows])
-    # An extraction that was cancelled meanwhile needs no answers.
-    of_lines = select(extractions.c.id).where(extractions.c.id.in_([row.extraction_id for row in rows]))
-    ended = {*connection.execute(of_lines).scalars()} - {*connection.execute(of_lines.where(CRAWLING)).scalars()}
     for row in rows:
-        if row.cache_key in answered or row.extraction_id in ended:
-            _end_line(connection, row.cache_key, ANSWERED if row.cache_key in answered else UNWANTED)
+        if row.cache_key in answered:
+            _end_line(connection, row.cache_key, ANSWERED)
             continue
         try:
             reserved = ledger.reserve_in(connection, _call(batch, row), now=now)
@@ -324,6 +321,14 @@ def wake_waiting(connection: Connection, *, now: datetime) -> int:
         .cte("later")
     )
     return connection.execute(update(tasks).where(tasks.c.id.in_(select(later.c.id))).values(not_before=now)).rowcount
+
+
+def drop_unsent(connection: Connection, extraction_ids: Collection[int]) -> int:
+    """Delete the questions of these extractions that are not sent yet; return how many."""
+    is_unsent = lines.call_id.is_(None) & lines.outcome.is_(None)
+    return connection.execute(
+        delete(model_batch_lines).where(lines.extraction_id.in_(extraction_ids), is_unsent)
+    ).rowcount
 
 
 def old_batches(connection: Connection, before: datetime) -> int:

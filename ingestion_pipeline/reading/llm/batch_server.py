@@ -96,13 +96,13 @@ class BatchServer:
         """Return the ids of the batches that were submitted under the key, oldest first."""
 
         async def listed() -> list[Batch]:
-            found: list[Batch] = []
+            matches: list[Batch] = []
             async for batch in self._client.batches.list(limit=100):  # newest first
                 if batch.created_at < (since - _CLOCK_SLACK).timestamp():
                     break
                 if (batch.metadata or {}).get(_NAMED_KEY) == key:
-                    found.append(batch)
-            return found
+                    matches.append(batch)
+            return matches
 
         batches = await self._send(listed())
         return [batch.id for batch in sorted(batches, key=lambda batch: (batch.created_at, batch.id))]

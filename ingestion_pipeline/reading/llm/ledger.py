@@ -360,11 +360,11 @@ class Ledger:
         models, website = self._settings.models, self._settings.website
         longest = max(models.deadline_seconds, website.answer_seconds) + IN_FLIGHT_SLACK_SECONDS
         is_recent = model_calls.c.created_at >= now - timedelta(seconds=longest)
-        open_usd = _open_usd(connection, call, overrun.scope, or_(is_recent, IN_A_BATCH))
+        recent_usd, in_batches_usd = _open_usd(connection, call, overrun.scope, is_recent)
         limit = overrun.scope.limit_usd or 0
+        open_usd = recent_usd + in_batches_usd
         if overrun.held_usd - open_usd + amount > limit:
             return None
-        recent_usd = _open_usd(connection, call, overrun.scope, and_(is_recent, ~IN_A_BATCH))
         is_long = overrun.held_usd - recent_usd + amount > limit
         return InFlight(scope=overrun.scope, open_usd=open_usd, is_long=is_long)
 
@@ -538,8 +538,10 @@ IN_A_BATCH = model_calls.c.id.in_(
 )
 
 
-def _open_usd(connection: Connection, call: NewCall, scope: Scope, those: ColumnElement[bool]) -> Decimal:
-    """Return what those calls reserve of this counter until they are settled."""
+def _open_usd(
+    connection: Connection, call: NewCall, scope: Scope, is_recent: ColumnElement[bool]
+) -> tuple[Decimal, Decimal]:
+    """Return what requests and what lines of batches reserve of this counter until they are settled."""
     calls, billing = model_calls.c, call.billing
     of_scope: dict[str, ColumnElement[bool]] = {
         "extraction": calls.extraction_id == billing.extraction_id,
@@ -547,10 +549,12 @@ def _open_usd(connection: Connection, call: NewCall, scope: Scope, those: Column
         "provider": and_(calls.provider == call.provider, calls.model == call.model),
         "month": true(),
     }
-    query = select(_total(func.sum(calls.reserved_usd))).where(
-        those, calls.status == "reserved", of_scope[scope.key.partition(":")[0]]
-    )
-    return connection.execute(query).scalar_one() or Decimal(0)
+    query = select(
+        _total(func.sum(calls.reserved_usd).filter(is_recent & ~IN_A_BATCH)),
+        _total(func.sum(calls.reserved_usd).filter(IN_A_BATCH)),
+    ).where(calls.status == "reserved", or_(is_recent, IN_A_BATCH), of_scope[scope.key.partition(":")[0]])
+    recent, in_batches = connection.execute(query).one()
+    return recent or Decimal(0), in_batches or Decimal(0)
 
 
 def _refusal(billing: Billing, overrun: Overrun, amount: Decimal) -> OverBudget:

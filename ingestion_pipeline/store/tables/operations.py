@@ -166,4 +166,5 @@ model_batch_lines = Table(
     Index(None, "batch_id"),
     Index(None, "call_id"),
     Index(None, "source_id", "page_id"),
+    Index(None, "extraction_id"),
 )

@@ -111,6 +111,7 @@ CREATE TABLE model_batch_lines (
 );
 CREATE INDEX ix_model_batch_lines_batch_id ON model_batch_lines (batch_id);
 CREATE INDEX ix_model_batch_lines_call_id ON model_batch_lines (call_id);
+CREATE INDEX ix_model_batch_lines_extraction_id ON model_batch_lines (extraction_id);
 CREATE INDEX ix_model_batch_lines_source_id_page_id ON model_batch_lines (source_id, page_id);
 
 CREATE TABLE model_batches (
