@@ -177,7 +177,7 @@ def _reply_of(line: dict[str, Any], answer_format: AnswerFormat) -> Exchange:
     response: Any = line.get("response") or {}
     status = response.get("status_code")
     if status == 200:  # noqa: PLR2004
-        return read_document(answer_format, response.get("body"), shown=str(response.get("body")))
+        return read_document(answer_format, response.get("body"), excerpt=str(response.get("body")))
     error: Any = line.get("error") or {}
     code = f"http_{status}" if status else str(error.get("code") or "no_reply")
     return BadModelRequest(code=code[:40], message=str(error.get("message")))

@@ -300,16 +300,16 @@ def read_body(answer_format: AnswerFormat, body: str) -> Exchange:
         parsed: object = json.loads(body)
     except (ValueError, RecursionError):
         parsed = None
-    return read_document(answer_format, parsed, shown=body)
+    return read_document(answer_format, parsed, excerpt=body)
 
 
-def read_document(answer_format: AnswerFormat, parsed: object, *, shown: str) -> Exchange:
+def read_document(answer_format: AnswerFormat, parsed: object, *, excerpt: str) -> Exchange:
     """Return the reply of a parsed body with status 200."""
     if isinstance(parsed, dict):
         read = _read_response if answer_format is AnswerFormat.RESPONSES else _read_chat
         if (reply := read(cast("dict[str, Any]", parsed))) is not None:
             return reply
-    message = f"its answer is not of the protocol: {shown[:80]!r}"
+    message = f"its answer is not of the protocol: {excerpt[:80]!r}"
     return ServerBusy(code="garbled", message=message, may_be_charged=True, is_shared=False)
 
 
