@@ -29,11 +29,13 @@ from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.companies.records import COMPANY, JOB, SOURCE_DISCOVERY
 from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, ScriptedModel, blank
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.model_batches import run_model_batches
 from ingestion_pipeline.engine.system_spec import WorkRun, WorkScope
 from ingestion_pipeline.notices.channels import WebhookChannel, WebhookLimits
 from ingestion_pipeline.notices.delivery import run_deliveries
 from ingestion_pipeline.orchestration.runs import end_run, release_run
 from ingestion_pipeline.pages.http.guard import Guard
+from ingestion_pipeline.reading.llm.batch_lines import MODEL_BATCH
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.source import Tier
@@ -48,6 +50,7 @@ from ingestion_pipeline.store.tables import (
     extractions,
     job_listings,
     job_matches,
+    model_batch_lines,
     model_calls,
     outbox,
     pages,
@@ -273,6 +276,31 @@ class Extraction(Workload):
         assert methods["cheap_model"] + methods["selectors"] == scene.size
 
 
+class BatchedExtraction(Extraction):
+    """The same pages, by batches of a model; between its answers the provider has to be polled."""
+
+    kinds = (EXTRACT_PAGE, MODEL_BATCH)
+    settings: ClassVar[Mapping[str, str]] = {
+        **Extraction.settings,
+        "models__batch": "auto",
+        "models__batch_seconds": "0.5",
+    }
+    reply_seconds = 0.05
+
+    async def run(self, ctx: RunContext, worker: Worker, port: int) -> None:
+        await super().run(ctx, worker, port)
+        await run_model_batches(ctx, worker)
+
+    def check(self, scene: Scene) -> None:
+        super().check(scene)
+        settled = [row for row in scene.rows(model_calls) if row.status == "settled"]
+        lines = [key for batch in scene.model.batches.answered.values() for key in batch]
+        assert sorted(row.cache_key for row in settled) == sorted(lines)
+        assert set(Counter(lines).values()) == {1}
+        assert {row.status for row in scene.rows(model_calls)} <= {"settled", "cached"}
+        assert scene.rows(model_batch_lines) == []
+
+
 def garden_layout(number: int) -> str:
     """Return one of several layouts, so that few selectors are learned."""
     return spring_layout(number).replace("h4", f"h{number % 3 + 3}").replace('"lead"', f'"l{number}"')
@@ -454,6 +482,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "polls": Polls(),
     "crawl": Crawl(),
     "extraction": Extraction(),
+    "model_batches": BatchedExtraction(),
     "detection": DetectionVotes(),
     "companies": CompaniesAndBoards(),
     "listings": ScoredListings(),

@@ -154,6 +154,8 @@ TABLES = {
     "listing_sources": "Which board lists which job.",
     "measurements": "Measured values: the pace of runs, request costs.",
     "model_answers": "Cached answers of language models.",
+    "model_batch_lines": "Questions that wait in a batch of a language model.",
+    "model_batches": "Batches of questions to a language model, and how far they are.",
     "model_calls": "The ledger: one row for each request to a language model.",
     "model_endpoints": "What each model server supports.",
     "model_spending": "Counters of the model budgets.",

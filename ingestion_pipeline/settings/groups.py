@@ -178,6 +178,16 @@ class Models(Group):
     max_attempts: int = setting(4, "attempts of one request to a model, the first included", ge=1, le=10)
     backoff_base_seconds: float = setting(0.5, "delay before the first retry; doubles each time", gt=0)
 
+    batch: str = Field(
+        default="off",
+        pattern=r"^(off|auto)$",
+        description="auto: first extractions, reruns and the prompts of websites are sent in batches, at half the"
+        " price and answered within a day, where the server has them; off: every question is sent at once",
+    )
+    batch_seconds: float = Field(
+        default=60, ge=0, le=HOUR, description="how long questions are collected for a batch, at the least"
+    )
+
     @field_validator("prices")
     @classmethod
     def _each_is_a_price(cls, prices: str) -> str:

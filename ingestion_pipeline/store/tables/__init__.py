@@ -32,6 +32,8 @@ from ingestion_pipeline.store.tables.operations import (
     audit_log,
     changes,
     model_answers,
+    model_batch_lines,
+    model_batches,
     model_calls,
     model_endpoints,
     model_spending,
