@@ -4,7 +4,7 @@ The sensor `extraction_completion` stands beside the op `complete` of its job.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import Ended, running, updat
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
-from ingestion_pipeline.engine.context import MountNames, RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import preview_table
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
 from ingestion_pipeline.exports.exporting import ExportResult, export_all_or_changes, export_published
@@ -39,16 +39,15 @@ from ingestion_pipeline.orchestration.checks import (
     published_items,
     refreshed,
 )
+from ingestion_pipeline.orchestration.exports import own_assets
 from ingestion_pipeline.orchestration.mount import (
     Mount,
     RunContextParam,
     asset_key,
-    own_asset,
     set_name,
     set_names,
 )
 from ingestion_pipeline.orchestration.runs import (
-    OWN_ASSETS,
     AnyEvent,
     declared,
     in_sync,
@@ -79,19 +78,19 @@ def delete_runs(
     before: datetime,
     at_most: int,
     job: str | None = None,
-    names: MountNames | None = None,
+    assets: Collection[dg.AssetKey] | None = None,
     dry_run: bool = False,
 ) -> int:
     """Delete runs that ended before, oldest first; return their number.
 
-    With a `job` only its runs; with `names` only those that materialized assets of ours.
+    With a `job` only its runs; with `assets` only those that materialized nothing else.
 
     A run that has the newest materialization of an asset's partition stays however old it is:
     without it the partition would be shown as missing. Two callers at a time do no harm. A dry run
     only counts.
     """
     ended = dg.RunsFilter(statuses=list(ENDED), updated_before=before, job_name=job)
-    newest_first = instance.get_run_ids(ended) if names is None else _runs_of_assets(instance, ended, names)
+    newest_first = instance.get_run_ids(ended) if assets is None else _runs_of_assets(instance, ended, assets)
     if not newest_first:  # the usual case: avoid the queries below
         return 0
     kept_ids = _with_newest_materializations(instance)
@@ -102,10 +101,10 @@ def delete_runs(
     return len(chosen)
 
 
-def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, names: MountNames) -> list[str]:
-    """Return the runs that materialized nothing but assets of ours, newest first."""
+def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, assets: Collection[dg.AssetKey]) -> list[str]:
+    """Return the runs that materialized some of these assets and nothing else, newest first."""
     runs = [(run.run_id, run.asset_selection or ()) for run in instance.get_runs(ended)]
-    return [run_id for run_id, keys in runs if keys and all(own_asset(names, key) in OWN_ASSETS for key in keys)]
+    return [run_id for run_id, keys in runs if keys and all(key in assets for key in keys)]
 
 
 def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
@@ -156,6 +155,7 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
     deleted = 0
+    own_keys = {asset_key(ctx.names, asset) for asset in own_assets(ctx.settings)}
     for job in (*sorted(own_jobs()), IMPLICIT_ASSET_JOB_NAME):
         is_of_assets = job == IMPLICIT_ASSET_JOB_NAME
         age = MAINTENANCE_RUNS_SECONDS if job == "maintain" else keep.dagster_runs_seconds
@@ -164,7 +164,7 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
             before=now - timedelta(seconds=age),
             at_most=keep.dagster_runs_at_once - deleted,
             job=job if is_of_assets else ctx.names.job(job),
-            names=ctx.names if is_of_assets else None,
+            assets=own_keys if is_of_assets else None,
             dry_run=dry_run,
         )
     return deleted

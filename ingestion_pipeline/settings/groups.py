@@ -331,6 +331,9 @@ class HealthLimits(Group):
     late_seconds: int = Field(
         default=2 * HOUR, ge=60, description="a source overdue by this, or by its interval if that is shorter, is late"
     )
+    freshness_target: float = Field(
+        default=0.99, gt=0, lt=1, description="share of 30 days in which a source with max_delay must be fresh"
+    )
     daemon_silent_seconds: int = Field(
         default=180, ge=60, description="the daemon is silent after this long without a tick"
     )

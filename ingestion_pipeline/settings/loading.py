@@ -40,6 +40,7 @@ class Settings(Group):
     database_url: str = Field(default="", description="SQLAlchemy URL; SQLite in INGESTION_HOME by default")
     home: Path = Field(default=Path(".ingestion"), description="database, snapshots, exports")
     sources: Path = Field(default=Path("sources"), description="folder of source files")
+    exports: Path = Field(default=Path("exports.yaml"), description="file of exports that are kept current as assets")
     allow_hosts: str = Field(default="", description="host:port,... exempt from the private-address guard")
     secrets: str = Field(
         default="", description="VARIABLE@host,...: which secret of the environment may be sent to which host"

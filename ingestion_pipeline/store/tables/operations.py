@@ -1,6 +1,6 @@
 """Tables of operations: settings, audit log, health, heartbeats, and the ledger of language models."""
 
-from sqlalchemy import Column, Index, Integer, String, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, flag, optional, required
@@ -63,6 +63,18 @@ observed_health = Table(
     Column("source_id", String(120), primary_key=True, comment="the source"),
     required("state", String(12), "health as maintenance last computed it"),
     required("since", UtcDateTime, "when maintenance first computed that state, UTC"),
+)
+
+freshness_days = Table(
+    "freshness_days",
+    metadata,
+    Column("source_id", String(120), primary_key=True, comment="a source with a freshness objective"),
+    Column("day", String(10), primary_key=True, comment="day of the measurements, UTC, such as 2026-03-01"),
+    required("measured_seconds", Float, "time of the day that was measured"),
+    required("late_seconds", Float, "how much of it was later than the objective after the last success"),
+    required("measured_until", UtcDateTime, "end of the last measurement, UTC"),
+    required("fresh_at", UtcDateTime, "last success that was known then, UTC; before the first: when it was added"),
+    flag("is_spent", "whether its error budget of 30 days was gone then; notified when it becomes so"),
 )
 
 service_heartbeats = Table(
