@@ -343,7 +343,9 @@ def _reported(
     prices = current_budget(connection, settings)
     cost = costs(connection, ids, now=now)
     dead_letter_counts = failures(connection, ids)
-    objectives = {attained.source_id: attained for attained in attainments(connection, settings, now=now)}
+    objectives: dict[str, Attainment] = {}
+    if any(watched.source.max_delay_seconds for watched in watched_sources.values()):
+        objectives = {attained.source_id: attained for attained in attainments(connection, settings, now=now)}
     for status in statuses:
         watched = watched_sources[status.facts.id]
         source = watched.source

@@ -176,7 +176,9 @@ def sources(context: dg.AssetExecutionContext, config: Declaration, run_context:
             if not refreshed.problems:  # start what it needs before it can be polled, again after a failure
                 with run_context.store.begin() as connection:
                     declare(connection, [key], now=run_context.store.clock.now(connection), retries=True)
-            context.add_asset_metadata(declared(refreshed.source, problems=len(refreshed.problems)), partition_key=key)
+            context.add_asset_metadata(
+                declared(run_context, refreshed.source, problems=len(refreshed.problems)), partition_key=key
+            )
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)
 

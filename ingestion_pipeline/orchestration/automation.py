@@ -211,7 +211,9 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
     with ctx.store.read() as connection:
         sources = sources_by_id(connection, added[:REPORTED_EVENTS])
     return [
-        dg.AssetMaterialization(asset_key(ctx.names, "sources"), partition=key, metadata=declared(source, problems=0))
+        dg.AssetMaterialization(
+            asset_key(ctx.names, "sources"), partition=key, metadata=declared(ctx, source, problems=0)
+        )
         for key, source in sorted(sources.items())
     ]
 

@@ -57,6 +57,7 @@ from ingestion_pipeline.orchestration.runs import (
     in_sync,
     metadata_value,
     register_partition,
+    table_address,
     whole_run,
 )
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
@@ -434,7 +435,7 @@ def source_health(context: dg.AssetExecutionContext, run_context: RunContextPara
         with run_context.store.begin() as connection:
             record_health_changes(connection, run_context.settings, run_context.store.clock.now(connection))
         return dg.MaterializeResult(
-            metadata=health_metadata(measure_health(run_context)), tags=in_sync(run_context.names, HEALTH)
+            metadata=health_metadata(run_context, measure_health(run_context)), tags=in_sync(run_context.names, HEALTH)
         )
 
 
@@ -444,7 +445,7 @@ def refreshed(
     """Yield the current state of the asset and the evaluation of its contract."""
     measured = measure_health(ctx)
     key = asset_key(ctx.names, HEALTH)
-    yield dg.AssetMaterialization(key, metadata=health_metadata(measured), tags=in_sync(ctx.names, HEALTH))
+    yield dg.AssetMaterialization(key, metadata=health_metadata(ctx, measured), tags=in_sync(ctx.names, HEALTH))
     yield from changed_contract(instance, ctx, HEALTH, health_findings(measured.worst))
 
 
@@ -477,7 +478,7 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
     return measured
 
 
-def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
+def health_metadata(ctx: RunContext, measured: HealthMeasurement) -> dict[str, Any]:
     """Return numbers, table and picture of this moment."""
     numbers = _numbers(measured.numbers)
     plots = {name: value for name, value in numbers.items() if name in PLOTTED}
@@ -488,7 +489,7 @@ def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
     if measured.grid.names and (drawn := picture(freshness_picture(measured.grid), name="freshness")) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
     metadata["details"] = metadata_value(details_table(details))
-    return metadata | {"dagster/row_count": measured.sources} | plots
+    return metadata | {"dagster/row_count": measured.sources, **table_address(ctx, HEALTH)} | plots
 
 
 # The numbers of `source_health` that Dagster plots; the others are its details, and metrics.

@@ -53,6 +53,7 @@ from ingestion_pipeline.orchestration.runs import (
     in_sync,
     metadata_value,
     register_keys,
+    table_address,
     whole_run,
     with_current_expectations,
 )
@@ -223,7 +224,8 @@ def register(context: dg.OpExecutionContext, config: NewSource, run_context: Run
     for name in set_names(definition.kind, run_context.names):
         register_keys(context.instance, name, [definition.id])
     key = asset_key(run_context.names, "sources")
-    context.log_event(dg.AssetMaterialization(key, partition=added.id, metadata=declared(added, problems=0)))
+    metadata = declared(run_context, added, problems=0)
+    context.log_event(dg.AssetMaterialization(key, partition=added.id, metadata=metadata))
     next_step = "its recipe is detected" if needs_detection else "it is due now, and polled"
     message = "source added source=%s platform=%s; %s in a few seconds if the sensors run"
     context.log.info(message, added.id, added.platform, next_step)
@@ -266,7 +268,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
         "failed_in_all": left["failed"],
     }
     metadata: dict[str, Any] = {"newest": metadata_value(preview_table(newest))} if newest else {}
-    metadata |= counts
+    metadata |= counts | {"dagster/row_count": sum(left.values())} | table_address(run_context, "notices")
     if done.delay_seconds is not None:
         metadata["median_delay_seconds"] = round(done.delay_seconds, 1)
     return dg.MaterializeResult(metadata=metadata, tags=in_sync(run_context.names, "notices"))

@@ -359,7 +359,7 @@ def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
     }
 
 
-def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
+def declared(ctx: RunContext, source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
     """Return the declaration and status of a source as metadata."""
     metadata: dict[str, dg.MetadataValue] = {
         "url": dg.MetadataValue.url(source.url),
@@ -369,6 +369,8 @@ def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
         "problems": dg.MetadataValue.int(problems),
         "records": dg.MetadataValue.int(source.record_count),
         "failures_in_a_row": dg.MetadataValue.int(source.failure_count),
+        "dagster/partition_row_count": dg.MetadataValue.int(1),
+        **table_address(ctx, "sources"),
     }
     texts = {"platform": source.platform, "why": source.status_reason, "last_outcome": source.last_outcome}
     metadata |= {name: dg.MetadataValue.text(text) for name, text in texts.items() if text}
@@ -429,7 +431,7 @@ def with_expectations(
     sources = sources_by_id(connection, [event.partition for event in events])
     return [
         reported.with_metadata(
-            in_order({**reported.metadata, **expected(_facts(source, prices, now)), **_address(ctx, event.asset)})
+            in_order({**reported.metadata, **expected(_facts(source, prices, now)), **table_address(ctx, event.asset)})
         )
         if (source := sources.get(event.partition))
         else reported
@@ -438,7 +440,7 @@ def with_expectations(
     ]
 
 
-def _address(ctx: RunContext, asset: str) -> dict[str, dg.MetadataValue]:
+def table_address(ctx: RunContext, asset: str) -> dict[str, dg.MetadataValue]:
     """Return where the rows are: the database without its password, and the table."""
     if asset not in CONTRACTS:
         return {}
