@@ -30,20 +30,24 @@ def build_definitions(  # noqa: PLR0913 - each has a default
     exports: str | Path | None = None,
     database_url: str | None = None,
     home: str | Path | None = None,
+    shadow_of: str | Path | None = None,
     resource_key: str = RESOURCE,
 ) -> dg.Definitions:
     """Return assets, checks, jobs, schedules and sensors over one store, to merge with other definitions.
 
     `key_prefix` is that of the assets, `job_prefix` that of jobs, schedules, sensors, partition sets and shards. What
     is not given comes from the environment: the folder `sources` from INGESTION_SOURCES, the file `exports` from
-    INGESTION_EXPORTS, `database_url` from INGESTION_DATABASE_URL, `home` from INGESTION_HOME. A second mount in the
-    same code location needs other prefixes and another `resource_key`.
+    INGESTION_EXPORTS, `database_url` from INGESTION_DATABASE_URL, `home` from INGESTION_HOME. With `shadow_of`, the
+    home of another installation, its snapshots are read instead of the web (INGESTION_SHADOW_HOME). A second mount in
+    the same code location needs other prefixes and another `resource_key`.
     """
     given = {
         "INGESTION_SOURCES": sources,
         "INGESTION_EXPORTS": exports,
         "INGESTION_DATABASE_URL": database_url,
         "INGESTION_HOME": home,
+        "INGESTION_SHADOW": None if shadow_of is None else "1",
+        "INGESTION_SHADOW_HOME": shadow_of,
     }
     mount = Mount(
         names=MountNames(key_prefix=tuple(key_prefix), job_prefix=job_prefix),
@@ -103,6 +107,9 @@ class WebSources(dg.Component, dg.Model, dg.Resolvable):
         description="folder of source files, relative to this file; or the sources themselves, as in such a file"
     )
     database_url: Annotated[str | None, _described("SQLAlchemy URL; SQLite in `home` by default")] = None
+    shadow_of: Annotated[str | None, _described("home whose snapshots are read instead of the web; sends nothing")] = (
+        None
+    )
     exports: Annotated[str, _described("file of exports, each an asset; relative to this file")] = "exports.yaml"
     key_prefix: Annotated[list[str] | None, _described("of the assets' keys; the name by default")] = None
     group: Annotated[str | None, _described("of all assets; by default one for each system")] = None
@@ -121,6 +128,7 @@ class WebSources(dg.Component, dg.Model, dg.Resolvable):
             group=self.group,
             owners=self.owners,
             home=home,
+            shadow_of=None if self.shadow_of is None else context.project_root / self.shadow_of,
             sources=folder,
             exports=context.path / self.exports,
             database_url=self.database_url,

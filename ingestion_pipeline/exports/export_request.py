@@ -68,7 +68,7 @@ def table_rows(
 
 
 # Columns that differ after an equal poll, or tell where a row came from: no news to those who use the rows.
-_NO_NEWS = frozenset(
+NO_NEWS = frozenset(
     {
         *("modified_at", "updated_at", "last_seen_at", "missed_listings", "evaluated_at", "fetched_at"),
         *("ingestion_id", "snapshot_id", "detail_snapshot_id", "snapshot_ids", "run_id", "listing_run_id"),
@@ -90,7 +90,7 @@ def rows_versions(connection: Connection, name: str, source_ids: Collection[str]
     export = PUBLISHED[name]
     if export.source_id is None:
         raise NoSourceOfRows(f"rows of {name} belong to no single source")
-    columns = [column for column in export.columns() if column.key not in _NO_NEWS]
+    columns = [column for column in export.columns() if column.key not in NO_NEWS]
     statement = (
         select(export.source_id.label("rows_of"), *columns)
         .select_from(export.table if export.rows is None else export.rows)

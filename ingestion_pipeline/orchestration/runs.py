@@ -144,7 +144,8 @@ def import_sources(ctx: RunContext, log: logging.Logger) -> None:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         begin_declared(connection, now=now)
-        recipients = declare_recipients(connection, result.recipients, now=now)
+        # A shadow notifies nobody.
+        recipients = declare_recipients(connection, () if ctx.settings.shadow else result.recipients, now=now)
     sources = result.registered
     if sources.added or sources.updated or recipients.added or recipients.updated:
         log.info(

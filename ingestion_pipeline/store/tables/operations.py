@@ -95,7 +95,7 @@ model_calls = Table(
     required("provider", Text, "base URL of the server"),
     required("model", Text, "requested model"),
     required("format", String(20), "how the answer's schema was requested"),
-    required("status", String(10), "reserved, settled, failed or cached"),
+    required("status", String(10), "reserved, settled, failed, cached, or unsent: a shadow would ask"),
     optional("outcome", String(40), "answered, refused, cut_off, http_429, ..."),
     optional("input_tokens", Integer, "input tokens, cached ones included"),
     optional("cached_input_tokens", Integer, "input tokens served from the provider's cache"),
