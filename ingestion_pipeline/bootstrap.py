@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.companies.matching.listing_runs import profile_path
@@ -120,7 +121,7 @@ def stored_responses(settings: Settings) -> "StoredResponses":
     """Return what the shadowed installation has stored."""
     from ingestion_pipeline.pages.http.replay import StoredResponses
 
-    content = ContentStore((settings.shadow_home or settings.home) / "content")
+    content = ContentStore(Path(settings.shadow_home) / "content")
     return StoredResponses(open_read_only(settings.shadowed_url), content)
 
 

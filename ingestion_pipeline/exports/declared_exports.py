@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, StringConstraints
 
-from ingestion_pipeline.exports.export_request import TABLES, ExportRequest
+from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, request_for
 from ingestion_pipeline.exports.formats import Format
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, expect, validated
 from ingestion_pipeline.sources.files import compose, construct, located, repeated_keys, unreadable
 
@@ -39,9 +40,9 @@ class DeclaredExport(FileModel):
         if table is not None and values.get("evidence") is True:
             yield BadField("evidence", f"{values['export']} has none: only items have")
 
-    def request(self, entities: Path | None, source_id: str | None = None) -> ExportRequest:
+    def request(self, settings: Settings, source_id: str | None = None) -> ExportRequest:
         """Return the request for the rows, of one source or of all."""
-        return ExportRequest(name=self.export, source_id=source_id, evidence=self.evidence, entities=entities)
+        return request_for(settings, self.export, source_id=source_id, evidence=self.evidence)
 
     def file_name(self, source_id: str | None) -> str:
         """Return the name of the file, which is replaced whenever the rows change."""
@@ -67,8 +68,9 @@ class BadExports(ValueError):
     """A file of exports with mistakes, a line for each."""
 
 
-def read_exports(path: Path, *, entities: Path | None = None) -> Sequence[DeclaredExport]:
+def read_exports(settings: Settings) -> Sequence[DeclaredExport]:
     """Return the exports of the file, none if there is no file; raise BadExports with all its mistakes."""
+    path = settings.exports
     if not path.exists():
         return ()
     body = path.read_bytes()
@@ -82,15 +84,15 @@ def read_exports(path: Path, *, entities: Path | None = None) -> Sequence[Declar
     file, bad = validated(ExportsFile, raw)
     bad += [BadField(key, "stands twice; keep one of them") for key, _ in repeated_keys(root)]
     if file is not None:
-        bad += list(_unknown_exports(file, entities))
+        bad += list(_unknown_exports(file, settings))
     if file is None or bad:
         raise BadExports("\n".join(map(str, located(str(path), root, bad))))
     return file.exports
 
 
-def _unknown_exports(file: ExportsFile, entities: Path | None) -> Iterator[BadField]:
+def _unknown_exports(file: ExportsFile, settings: Settings) -> Iterator[BadField]:
     for place, declared in enumerate(file.exports):
         try:
-            declared.request(entities).check()
+            declared.request(settings).check()
         except (LookupError, ValueError) as error:
             yield BadField(f"exports[{place}].export", str(error))

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, func, insert, inspect, select
 
-from ingestion_pipeline.exports.export_request import NO_NEWS, TABLES, newest_published
+from ingestion_pipeline.exports.export_request import ITEMS, NO_NEWS, TABLES, published_items
 from ingestion_pipeline.operations.freshness import MONTH
-from ingestion_pipeline.registry import declared, definition_check
+from ingestion_pipeline.registry import declared, definition_check, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.loading import BadSetting
 from ingestion_pipeline.sources.declarations import declaration, definition_of
@@ -24,15 +25,7 @@ from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.database import open_read_only
-from ingestion_pipeline.store.tables import (
-    data_items,
-    datasets,
-    learned_selectors,
-    model_answers,
-    model_calls,
-    recipes,
-    sources,
-)
+from ingestion_pipeline.store.tables import model_answers, model_calls, sources
 from ingestion_pipeline.store.tables import settings as stored_settings
 from ingestion_pipeline.store.types import UtcDateTime
 
@@ -40,7 +33,6 @@ UNSENT = "unsent"  # reading/llm/ledger.py
 ROWS_AT_ONCE = 1_000
 SOURCES_AT_ONCE = 200
 EXAMPLES = 10  # of each table
-ITEMS = "data_items"
 # Times that a site states; all others say when an installation did something.
 _STATED_TIMES = frozenset({"posted_at", "published_at", "valid_until"})
 _OURS = NO_NEWS | {"source_id", "unannounced", "origin_key", "discovered_by"}
@@ -50,9 +42,9 @@ _IDENTITIES = ("item_key", "source_chapter_id", "url", "job_listings.url", "name
 
 def shadowing(settings: Settings) -> Settings:
     """Return the settings of a shadow: no services to notify, no waits between requests; refuse one of itself."""
-    if settings.shadow_home is None:
+    if not settings.shadow_home:
         raise BadSetting("a shadow reads another installation: set INGESTION_SHADOW_HOME to its INGESTION_HOME")
-    if settings.shadowed_url == settings.store_url or settings.shadow_home.absolute() == settings.home.absolute():
+    if settings.shadowed_url == settings.store_url or Path(settings.shadow_home).absolute() == settings.home.absolute():
         raise BadSetting(
             "a shadow needs a home and a database of its own: set INGESTION_HOME or INGESTION_DATABASE_URL"
         )
@@ -75,7 +67,7 @@ def copy_declarations(store: Store, settings: Settings) -> None:
         with production.read() as origin, store.begin() as target:
             _copy(origin, target, stored_settings, model_answers)
             ids = _copy_sources(origin, target, settings, store)
-            _copy(origin, target, recipes, learned_selectors, only=ids)
+            _copy(origin, target, *(table for system in systems() for table in system.learned), only=ids)
             declared(target, ids, now=store.clock.now(target))
     finally:
         production.close()
@@ -158,12 +150,7 @@ def difference(store: Store, settings: Settings) -> ShadowReport:
 
 
 _OUTCOME = sources.c.last_outcome.label("outcome")
-# What says nothing of the pages: declarations, work, and what only models answer.
-_UNCOMPARED = frozenset({"sources", "extractions", "pages", "datasets", "listing_sources"})
-_BY_MODELS = frozenset({"website_analyses", "website_rankings", "website_answers"})
-_COMPARED = [
-    name for name, table in TABLES.items() if table.source_id is not None and name not in _UNCOMPARED | _BY_MODELS
-]
+_COMPARED = [name for name, table in TABLES.items() if table.is_compared]
 _ONCE = (
     select(model_calls.c.cache_key, func.max(model_calls.c.reserved_usd).label("usd"))
     .where(model_calls.c.status == UNSENT)
@@ -217,9 +204,7 @@ def _identity(row: Mapping[str, Any]) -> str:
 def _query(connection: Connection, name: str) -> Select[Any]:
     """Select what the rows state, those of a row that they belong to as well; the source comes first."""
     if name == ITEMS:
-        is_shown = (~data_items.c.is_flagged, ~data_items.c.is_repeat, datasets.c.id.in_(newest_published()))
-        query = select(datasets.c.source_id.label("source"), data_items.c.item_key, data_items.c.data)
-        return query.join(datasets, datasets.c.id == data_items.c.dataset_id).where(*is_shown)
+        return published_items()
     table, source = TABLES[name].table, cast("ColumnElement[Any]", TABLES[name].source_id)
     query = select(source.label("source"), *_stated(connection, table)).select_from(table)
     for column in table.columns:

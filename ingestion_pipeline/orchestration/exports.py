@@ -1,11 +1,10 @@
 """The exports of `exports.yaml` as assets: each is written again when rows of what it exports have changed."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.declared_exports import BadExports, DeclaredExport, read_exports
@@ -23,15 +22,10 @@ from ingestion_pipeline.settings.loading import replaced_environment
 AUTOMATION_SECONDS = 30
 
 
-def declared_exports(settings: Settings) -> Sequence[DeclaredExport]:
-    """Return the exports that the file declares; raise BadExports if it has mistakes."""
-    return read_exports(settings.exports, entities=entity_folder(settings))
-
-
 def own_assets(settings: Settings) -> set[str]:
     """Return the names of all our assets; while the file of exports has mistakes, without those that it declares."""
     try:
-        return OWN_ASSETS | {declared.id for declared in declared_exports(settings)}
+        return OWN_ASSETS | {declared.id for declared in read_exports(settings)}
     except BadExports:
         return OWN_ASSETS
 
@@ -48,8 +42,9 @@ def made_from(name: str) -> list[str]:
 
 def export_definitions(mount: Mount) -> dg.Definitions:
     """Return an asset for each declared export, and the sensor that runs them."""
-    exports = declared_exports(load_settings(replaced_environment(mount.environment)))
-    assets = [_export_asset(mount, declared) for declared in exports]
+    settings = load_settings(replaced_environment(mount.environment))
+    exports = read_exports(settings)
+    assets = [_export_asset(mount, settings, declared) for declared in exports]
     if not assets:
         return dg.Definitions()
     sensor = dg.AutomationConditionSensorDefinition(
@@ -62,11 +57,11 @@ def export_definitions(mount: Mount) -> dg.Definitions:
     return dg.Definitions(assets=assets, sensors=[sensor])
 
 
-def _export_asset(mount: Mount, declared: DeclaredExport) -> dg.AssetsDefinition:
+def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) -> dg.AssetsDefinition:
     parents = made_from(declared.export)
     columns = [
         dg.TableColumn(column.name, column.holds, description=column.meaning)
-        for column in describe_columns(declared.request(None))
+        for column in describe_columns(declared.request(settings))
     ]
 
     def write(context: dg.AssetExecutionContext, run_context: RunContextParam) -> Generator[dg.MaterializeResult]:
@@ -111,7 +106,7 @@ def _written(
     folder = private_folder(declared.folder or ctx.settings.home / "exports")
     path = folder / declared.file_name(source_id)
     try:
-        exported = export(ctx.store, declared.request(entity_folder(ctx.settings), source_id), declared.format, path)
+        exported = export(ctx.store, declared.request(ctx.settings, source_id), declared.format, path)
     except NothingPublished as nothing:
         context.log.info("nothing to export: %s; no file written", nothing)
         return

@@ -46,7 +46,7 @@ class Settings(Group):
         default="", description="VARIABLE@host,...: which secret of the environment may be sent to which host"
     )
     shadow: bool = Field(default=False, description="read stored snapshots instead of the web, send nothing")
-    shadow_home: Path | None = Field(default=None, description="INGESTION_HOME of the installation that a shadow reads")
+    shadow_home: str = Field(default="", description="INGESTION_HOME of the installation that a shadow reads")
     shadow_database_url: str = Field(default="", description="its database; SQLite in its home by default")
     ui_hosts: str = Field(default="", description="names,... of the UI behind a proxy, besides localhost")
     user_agent: str = Field(
@@ -130,7 +130,7 @@ class Settings(Group):
     @property
     def shadowed_url(self) -> str:
         """Return the URL of the database that a shadow reads."""
-        return _with_driver(self.shadow_database_url or _sqlite_in(self.shadow_home or Path()))
+        return _with_driver(self.shadow_database_url or _sqlite_in(Path(self.shadow_home)))
 
     @property
     def allowed_hosts(self) -> frozenset[str]:

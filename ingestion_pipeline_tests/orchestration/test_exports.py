@@ -11,6 +11,7 @@ from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.exports.declared_exports import BadExports, read_exports
 from ingestion_pipeline.orchestration.exports import made_from
 from ingestion_pipeline.orchestration.runs import QUIET
+from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
 from ingestion_pipeline_tests.orchestration.installation import LIGHTHOUSE, PARTITION, SALT, Installation
 
@@ -153,7 +154,7 @@ def test_a_mistake_in_the_file_is_named_with_line_and_field(tmp_path: Path, text
     path.write_text(text)
 
     with pytest.raises(BadExports) as refused:
-        read_exports(path)
+        read_exports(load_settings({"INGESTION_EXPORTS": str(path)}))
 
     assert f"{path}:{line}: {field}: " in str(refused.value)
 
