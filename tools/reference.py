@@ -146,6 +146,7 @@ TABLES = {
     "export_cursors": "Where the last incremental export ended.",
     "extractions": "One run through a catalogue, from its root page to its dataset.",
     "follows": "Which recipient follows which series.",
+    "freshness_days": "How late each source with a freshness objective was on each day.",
     "hosts": "Leases, request spacing and robots.txt rules of each host.",
     "ingestions": "Polls with changes or problems, for lineage.",
     "job_listings": "Jobs, one row per posting, whichever board lists it.",

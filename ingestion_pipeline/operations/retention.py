@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import Sweep
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.operations.alerts import notify_budget, record_health_changes
+from ingestion_pipeline.operations.alerts import measure_freshness, notify_budget, record_health_changes
 from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
 from ingestion_pipeline.reading.llm.batch_lines import old_batches, wake_waiting
 from ingestion_pipeline.registry import systems
@@ -286,6 +286,7 @@ SWEEPS: dict[str, Sweep] = {
     "cooled": _cool,
     "heated": _heat,
     "health": record_health_changes,
+    "freshness": measure_freshness,
     "budget": notify_budget,
     "aged": age_polls,
     "prices": adjust_request_costs,

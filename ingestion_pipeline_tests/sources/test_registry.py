@@ -319,6 +319,7 @@ STORED = StoredSource(
     platform=DECLARED.platform,
     series_id=DECLARED.series,
     company_id=DECLARED.company,
+    max_delay_seconds=DECLARED.max_delay_seconds,
     origin=DECLARED.origin,
     host="a.test",
     shard=shard_of("a.test"),

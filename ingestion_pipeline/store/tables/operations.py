@@ -1,6 +1,6 @@
 """Tables of operations: settings, audit log, health, heartbeats, and the ledger of language models."""
 
-from sqlalchemy import Column, Index, Integer, String, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, flag, optional, required
@@ -65,6 +65,18 @@ observed_health = Table(
     required("since", UtcDateTime, "when maintenance first computed that state, UTC"),
 )
 
+freshness_days = Table(
+    "freshness_days",
+    metadata,
+    Column("source_id", String(120), primary_key=True, comment="a source with a freshness objective"),
+    Column("day", String(10), primary_key=True, comment="day of the measurements, UTC, such as 2026-03-01"),
+    required("measured_seconds", Float, "time of the day that was measured"),
+    required("late_seconds", Float, "how much of it was later than the objective after the last success"),
+    required("measured_until", UtcDateTime, "end of the last measurement, UTC"),
+    required("fresh_at", UtcDateTime, "last success that was known then, UTC; before the first: when it was added"),
+    flag("is_spent", "whether its error budget of 30 days was gone then; notified when it becomes so"),
+)
+
 service_heartbeats = Table(
     "service_heartbeats",
     metadata,
@@ -83,7 +95,7 @@ model_calls = Table(
     required("provider", Text, "base URL of the server"),
     required("model", Text, "requested model"),
     required("format", String(20), "how the answer's schema was requested"),
-    required("status", String(10), "reserved, settled, failed or cached"),
+    required("status", String(10), "reserved, settled, failed, cached, or unsent: a shadow would ask"),
     optional("outcome", String(40), "answered, refused, cut_off, http_429, ..."),
     optional("input_tokens", Integer, "input tokens, cached ones included"),
     optional("cached_input_tokens", Integer, "input tokens served from the provider's cache"),

@@ -220,10 +220,17 @@ CREATE TABLE observed_health (
     CONSTRAINT pk_source_words PRIMARY KEY (source_id)
 );
 
+CREATE TABLE freshness_days (
+    source_id VARCHAR(120) NOT NULL, day VARCHAR(10) NOT NULL, measured_seconds FLOAT NOT NULL,
+    late_seconds FLOAT NOT NULL, measured_until UTC_TIME NOT NULL, fresh_at UTC_TIME NOT NULL,
+    is_spent BOOLEAN DEFAULT false NOT NULL,
+    CONSTRAINT pk_freshness_days PRIMARY KEY (source_id, day)
+);
+
 CREATE TABLE sources (
     id VARCHAR(120) NOT NULL, kind VARCHAR(20) NOT NULL, url TEXT NOT NULL, name TEXT, platform VARCHAR(40),
     config JSON NOT NULL, series_id VARCHAR(120), assigned_series_id VARCHAR(120), company_id VARCHAR(120),
-    origin TEXT NOT NULL, host TEXT NOT NULL, shard INTEGER NOT NULL, tier VARCHAR(4) NOT NULL,
+    max_delay_seconds INTEGER, origin TEXT NOT NULL, host TEXT NOT NULL, shard INTEGER NOT NULL, tier VARCHAR(4) NOT NULL,
     tier_pinned BOOLEAN DEFAULT false NOT NULL, status VARCHAR(20) NOT NULL, status_reason TEXT,
     failure_count INTEGER DEFAULT '0' NOT NULL, next_check_at UTC_TIME, last_checked_at UTC_TIME,
     last_success_at UTC_TIME, last_changed_at UTC_TIME, last_new_at UTC_TIME, reported_at UTC_TIME,
