@@ -180,8 +180,8 @@ class Models(Group):
 
     batch: str = setting(
         "off",
-        "auto: first extractions, reruns and the prompts of websites are sent in batches, at half the price and answered"
-        " within a day, where the server has them; off: every question is sent at once",
+        "auto: first extractions, reruns and the prompts of websites are sent in batches, at half the price and"
+        " answered within a day, where the server has them; off: every question is sent at once",
         pattern=r"^(off|auto)$",
     )
     batch_seconds: float = setting(60, "how long questions are collected for a batch, at the least", ge=0, le=HOUR)
