@@ -22,13 +22,8 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import (
-    chapter_number,
-    chapter_of,
-    number_text,
-    release_from_dict,
-    with_stored_releases,
-)
+from ingestion_pipeline.series.chapter import chapter_of, key_of, release_from_dict, with_stored_releases
+from ingestion_pipeline.series.chapter_labels import chapter_numbers
 from ingestion_pipeline.series.chapter_rows import LinkRow, link_row, recompute_latest
 from ingestion_pipeline.series.series_reports import SeriesMerged, lock_live
 from ingestion_pipeline.sources.lookup import (
@@ -291,8 +286,7 @@ def restore(connection: Connection, series_id: str, label: str, *, actor: str, n
 def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
     """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
-    number = chapter_number(label) if "#" not in label else None
-    key = label if number is None else number_text(number)
+    key = (key_of(*chapter_numbers(label)) if "#" not in label else None) or label
     columns = (chapters.c.id, chapters.c.key, chapters.c.rejected_at)
     rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
     if not rows:
