@@ -9,7 +9,7 @@ The suffixes a to i are .1 to .9, as are parts (37 Part 2); special, omake and e
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -32,8 +32,8 @@ _TO = "\x1f"  # between the ends of a range, in place of the many signs and word
 _EXACT = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]+)?)\.?")
 # Most labels: a chapter's number at the beginning or after the volume, before nothing or a colon and a title.
 _SIMPLE = re.compile(
-    rf"\s*(?:(?:vol(?:ume)?[\s.]*[0-9]+[\s,.-]+)?(?:{_CHAPTER})[\s.#]*|#?\s*)([0-9]{{1,9}}(?:\.[0-9]{{1,{MAX_DECIMALS}}})?)"
-    rf"(?:{_AFTER})?(?:\s*$|:(?!\s*(?:{_PART})))"
+    rf"\s{{0,4}}(?:(?:vol(?:ume)?[\s.]{{0,3}}[0-9]{{1,4}}[\s,.-]{{1,4}})?(?:{_CHAPTER})[\s.#]{{0,4}}|#?\s{{0,2}})"
+    rf"([0-9]{{1,9}}(?:\.[0-9]{{1,{MAX_DECIMALS}}})?)(?:{_AFTER})?(?:\s{{0,4}}$|:(?!\s{{0,4}}(?:{_PART})))"
 )
 # A suffix ends where its word does, in any script: the b of "51.bölüm" is none.
 _NUMBER = re.compile(r"([0-9]+)(?:\.([0-9]+))?(?:\s+(?=extra|omake|special))?(?:\.?([a-z]++)(?![^\W\d_]))?")
@@ -78,8 +78,8 @@ _DATE = re.compile(
 )
 _THOUSANDS = re.compile(r"(?<![0-9.,])([1-9][0-9]{0,2}),([0-9]{3})(?![0-9.,])")
 _RANGE = re.compile(
-    rf"(?<![0-9,])(?<![0-9]\.)([0-9]{{1,5}}(?:\.[0-9])?)\s?(?:{_AFTER})?(\s*)([-~–—―〜～]|[&+]|(?<=\s)(?:to|bis|à|a|al|до|and|und|et|y|e|и)(?=\s))(\s*)"  # noqa: RUF001
-    rf"((?:(?:{_CHAPTER})[\s.]*)?)([0-9]{{1,5}}(?:\.[0-9])?)(?![0-9]|[.,-][0-9])"
+    rf"(?<![0-9,])(?<![0-9]\.)([0-9]{{1,5}}(?:\.[0-9])?)\s?(?:{_AFTER})?(\s{{0,2}})([-~–—―〜～]|[&+]|(?<=\s)(?:to|bis|à|a|al|до|and|und|et|y|e|и)(?=\s))(\s{{0,2}})"  # noqa: RUF001
+    rf"((?:(?:{_CHAPTER})[\s.]{{0,2}})?)([0-9]{{1,5}}(?:\.[0-9])?)(?![0-9]|[.,-][0-9])"
 )
 _CHAPTER_BEFORE = re.compile(rf"{_BEGIN}(?:{_CHAPTER})[\s.:#]{{0,3}}$")
 _MAY_BE_SPELLED = re.compile(rf"{_BEGIN}(?:{_CHAPTER}|{_PART})\s+[^\W\d_]|[^\W\d_]\s+(?:{_CHAPTER}){_END}")
@@ -243,15 +243,20 @@ def _ends_of_range(match: re.Match[str]) -> str:
 
 def _with_digits(text: str) -> str:
     """Write the number of a chapter or part in digits: chapter twenty-one, birinci bölüm, the first chapter."""
-    for pattern, values in _number_words() if _MAY_BE_SPELLED.search(text) else ():
-        text = pattern.sub(lambda match, values=values: _in_digits(match, values), text)
+    for pattern, words, values in _number_words() if _MAY_BE_SPELLED.search(text) else ():
+        for match in reversed(list(pattern.finditer(text))):
+            number = _number_of([values[word] for word in words.findall(match["number"] or match["ordinal"])])
+            text = f"{text[: match.start()]}{match['word'] or match['named']} {number}{text[match.end() :]}"
     return text
 
 
+_Words = Mapping[str, tuple[int, bool]]  # the value of each word, and whether it multiplies
+
+
 @lru_cache(maxsize=1)
-def _number_words() -> list[tuple[re.Pattern[str], Mapping[str, tuple[int, bool]]]]:
-    """Return for each language the pattern of chapters with a number in words, and the value of each word."""
-    return [(_spelled(language), dict(_values(language))) for language in _WORDS["numbers"].values()]
+def _number_words() -> list[tuple[re.Pattern[str], re.Pattern[str], _Words]]:
+    """Return for each language the pattern of chapters with a number in words, that of a word, and the values."""
+    return [(*_spelled(language), dict(_values(language))) for language in _WORDS["numbers"].values()]
 
 
 def _values(language: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, bool]]]:
@@ -263,25 +268,23 @@ def _values(language: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, bool]
         yield from ((word, (value, name == "times")) for word, value in language.get(name, {}).items())
 
 
-def _spelled(language: Mapping[str, Any]) -> re.Pattern[str]:
+def _spelled(language: Mapping[str, Any]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     words = "|".join(sorted((re.escape(word) for word, _ in _values(language)), key=len, reverse=True))
     join = f"(?:{language['join']})?" if language.get("join") else ""
     number = rf"(?:{words})(?:[\s-]?{join}[\s-]?(?:{words})){{0,6}}"
-    word = rf"(?:{language['chapter']}|{_PART})"
-    return re.compile(
-        rf"{_BEGIN}(?:(?P<word>{word})\s+(?P<number>{number})|(?P<ordinal>{number})\s+(?P<named>{language['chapter']})(?!\s*[0-9])){_END}"
-    )
+    before, after = rf"(?P<word>{language['chapter']}|{_PART})\s+", rf"\s+(?P<named>{language['chapter']})(?!\s*[0-9])"
+    pattern = rf"{_BEGIN}(?:{before}(?P<number>{number})|(?P<ordinal>{number}){after}){_END}"
+    return re.compile(pattern), re.compile(words)
 
 
-def _in_digits(match: re.Match[str], values: Mapping[str, tuple[int, bool]]) -> str:
+def _number_of(words: Sequence[tuple[int, bool]]) -> int:
+    """Return the value of the words, each added or multiplied."""
     total = count = 0
-    words = "|".join(sorted(map(re.escape, values), key=len, reverse=True))
-    for word in re.findall(words, match["number"] or match["ordinal"]):
-        value, is_times = values[word]
+    for value, is_times in words:
         count = max(count, 1) * value if is_times else count + value
         if is_times and value < 100:  # noqa: PLR2004  dua puluh: what follows is added
             total, count = total + count, 0
-    return f"{match['word'] or match['named']} {total + count}"
+    return total + count
 
 
 def _without_title(text: str, series_title: str) -> str:

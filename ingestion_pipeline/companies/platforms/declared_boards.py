@@ -42,7 +42,7 @@ class Declaration:
     paths: ListingPaths
     endpoint: str
     api: str = ""
-    site: Sequence[str] = ()
+    site: Sequence[re.Pattern[str]] = ()
     items: str = ""
     total: str | None = None
     next: str | None = None
@@ -55,7 +55,7 @@ class Declaration:
     rows: str | None = None
     mark: str = ""
     selectors: Mapping[str, Sequence[str]] | None = None
-    id_in_url: str | None = None
+    id_in_url: re.Pattern[str] | None = None
     own_page: str | None = None
     is_api: bool = False
 
@@ -76,7 +76,7 @@ class DeclaredBoard(PagedApiBoard):
     @cached_property
     def site(self) -> str | None:
         """Return which board of the tenant it is."""
-        matches = (re.search(pattern, self.url) for pattern in self.declaration.site)
+        matches = (pattern.search(self.url) for pattern in self.declaration.site)
         return next((unquote(match[1]) for match in matches if match), None)
 
     @property
@@ -158,7 +158,7 @@ class DeclaredBoard(PagedApiBoard):
         """Return the id by its path, else from the job's URL."""
         if (stated := super().external_id(item)) or self.declaration.id_in_url is None:
             return stated
-        match = re.search(self.declaration.id_in_url, item.text(*self.paths.url) or "")
+        match = self.declaration.id_in_url.search(item.text(*self.paths.url) or "")
         return match[1] if match else None
 
     def own_page(self, item: ListingFields) -> str | None:
