@@ -637,7 +637,7 @@ def _board(
     entry = dict(board.as_dict())
     if previous is not None:
         entry |= {name: previous.get(name) for name in ("confidence", "note", "source_id")}
-    source_id = find_board_source(connection, platform=board.platform, url=board.url, token=board.token)
+    source_id = find_board_source(connection, platform=board.platform, url=board.url)
     if source_id is not None:
         return entry | {"source_id": source_id}
     if not board.has_reader:

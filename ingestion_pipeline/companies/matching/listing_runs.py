@@ -303,7 +303,8 @@ async def read_detail(
     document = Document.of(answer.body, answer.content_type, url=answer.final_url)
     listing = _stated(answer, document, detail, source, now)
     if listing is not None:
-        return _columns(listing)
+        # The title that a sitemap's URL spells is replaced by the page's.
+        return _columns(listing) | ({"title": listing.title} if source.platform == job_lists.SITEMAP.name else {})
     text = document.main_content[:MAX_CHARACTERS]
     document.release()
     if len(text.strip()) < MIN_CHARACTERS:
@@ -346,6 +347,7 @@ def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
     location = scraped.get("location")
     merged = replace(
         listing,
+        title=scraped.get("title") or listing.title,
         company=listing.company or scraped.get("company_name"),
         locations=listing.locations or ((location,) if location else ()),
         remote=listing.remote or (Remote(remote) if remote else None),
