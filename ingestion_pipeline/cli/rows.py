@@ -344,7 +344,7 @@ SCREEN = 50  # changes in a table
 
 @click.command()
 @click.option("--since", type=MomentType(), help="Only changes from this time on.")
-@click.option("--table", help="Only rows of this table: series, chapters or chapter_sources.")
+@click.option("--table", help="Only rows of this table, or items of this type, such as course.")
 @click.option("--source", "source_id", metavar="ID", help="Only changes by this source.")
 @click.option("--cause", type=click.Choice(CAUSES), help="Only changes with this cause.")
 @json_option
@@ -352,11 +352,13 @@ def changes(*, since: datetime | None, table: str | None, source_id: str | None,
     """List changes of published rows, oldest first.
 
     What changed, from what to what, when and why. With --json one change a line, as it is read.
-    Covered are the tables of series; docs/operating/lineage.md explains the fields.
+    Covered are the tables of published data and the items of datasets; docs/operating/changes.md explains the fields.
     """
-    from ingestion_pipeline.exports.change_history import ChangeFilter, changes_of
+    from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
+    from ingestion_pipeline.exports.change_history import ChangeFilter, changes_of, check_name
 
-    with reading() as (_, connection, _):
+    with reading() as (settings, connection, _):
+        check_name(table, entity_folder(settings))
         known_source(connection, source_id)
         rows = changes_of(connection, ChangeFilter(since=since, table=table, source_id=source_id, cause=cause))
         if is_json():

@@ -137,6 +137,9 @@ class Retention(Group):
     alerts_seconds: int = Field(
         default=90 * DAY, ge=62 * DAY, description="notices of alerts, after they were sent or muted"
     )
+    changes_seconds: int = Field(
+        default=365 * DAY, ge=DAY, description="changes of rows one by one; older ones are merged into the row's first"
+    )
     extractions_per_source: int = Field(default=5, ge=1, description="extractions kept per source, with their pages")
 
 

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
 
+from ingestion_pipeline.store.changes import SERIES, recorded
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import (
     ExactDecimal,
@@ -30,6 +31,7 @@ series = Table(
     optional("merged_into", String(120), "the series it was merged into, which replaces it; null: it was not merged"),
     required("created_at", UtcDateTime),
     modified_at(),
+    info=recorded({"id": SERIES}),
 )
 
 chapters = Table(
@@ -56,6 +58,7 @@ chapters = Table(
     ),
     modified_at(),
     UniqueConstraint("series_id", "key"),
+    info=recorded({"series_id": SERIES}),
 )
 
 chapter_sources = Table(
@@ -89,6 +92,7 @@ chapter_sources = Table(
     modified_at(),
     UniqueConstraint("source_id", "chapter_id"),
     Index(None, "chapter_id"),
+    info=recorded({"source_id": ""}),
 )
 
 # The same condition is in the partial indexes and in the statements that use them: SQLite uses a
