@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
+TABLE_FORMATS = ("delta", "iceberg")  # and these with exports.lake.TableFormat
 CAUSES = (  # a test compares them with store.changes.Cause
     "first_sync",
     "source_changed",
@@ -61,7 +62,12 @@ READERS = {
 @click.option("--source", "source_id", metavar="ID", help="Only rows of this source.")
 @click.option("--version", type=click.IntRange(min=1), help="Version of the dataset, published or not.")
 @click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
-@click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, csv for -, else parquet.")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice((*FORMATS, *TABLE_FORMATS)),
+    help="Default: the suffix of --out, csv for -, else parquet.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -77,6 +83,7 @@ READERS = {
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
     help="Changes since this moment (UTC); no cursor is stored.",
 )
+@click.option("--as-of", type=MomentType(), help="The rows that there were at this moment, by the recorded changes.")
 @click.option("--columns", is_flag=True, help="Show the columns and their meaning; write nothing.")
 @json_option
 def export(
@@ -88,7 +95,7 @@ def export(
     columns: bool,
     **selection: Any,  # noqa: ANN401 - the fields of an ExportRequest
 ) -> None:
-    """Write rows to a file: CSV, JSON lines or Parquet.
+    """Write rows to a file, CSV, JSON lines or Parquet, or keep a table of Delta Lake or Iceberg up to date.
 
     NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
     companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
@@ -98,6 +105,7 @@ def export(
     proved. A file of the same name is replaced when the new one is whole.
     """
     from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
+    from ingestion_pipeline.exports.change_history import check_moment
     from ingestion_pipeline.exports.export_request import ExportRequest
     from ingestion_pipeline.exports.exporting import export as export_rows
     from ingestion_pipeline.settings import load_settings
@@ -109,6 +117,9 @@ def export(
     if columns:
         _print_columns(request)
         return
+    if form in TABLE_FORMATS:
+        _export_to_table(request, form, out)
+        return
     chosen = _format(form, out)
     if out == STANDARD_OUTPUT:
         _check_standard_output(has_changes=since_last or cursor is not None)
@@ -116,6 +127,8 @@ def export(
         _export_changes(request, chosen, out, since_last=since_last)
         return
     with opened() as (settings, store), TemporaryDirectory() as scratch, progress() as advance:
+        if request.as_of is not None:
+            check_moment(request.as_of, settings, now=store.now())
         to_output = out == STANDARD_OUTPUT
         path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, chosen)
         exported = export_rows(store, request, chosen, path, on_rows=lambda rows: advance(request.name, rows))
@@ -127,6 +140,28 @@ def export(
         print_json(_facts(exported, request.name))
     else:
         _print(exported)
+
+
+def _export_to_table(request: ExportRequest, form: str, out: Path | None) -> None:
+    from ingestion_pipeline.exports.export_request import ExportRequest
+    from ingestion_pipeline.exports.lake import TableFormat, export_to_table
+
+    if request != replace(ExportRequest(name=request.name, source_id=request.source_id), entities=request.entities):
+        raise CommandRefused(
+            f"--to {form} keeps a table of the rows as they are now, with the changes since the last export:"
+            " leave out the other options but --source and --out",
+            code="conflicting_options",
+        )
+    with opened() as (settings, store), progress() as advance:
+        folder = out or make_folder(settings.home / "exports")
+        done = export_to_table(
+            store, request, TableFormat(form), folder, on_rows=lambda rows: advance(request.name, rows)
+        )
+    facts = {"name": request.name, "path": str(done.path), "format": form, "rows": done.rows, "deleted": done.deleted}
+    if is_json():
+        print_json(facts)
+    else:
+        print_facts(facts)
 
 
 def _check_standard_output(*, has_changes: bool) -> None:
