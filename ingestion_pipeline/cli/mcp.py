@@ -5,11 +5,12 @@ Everything is read, nothing is written, and no tool takes SQL. An answer has two
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
+from functools import wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,23 @@ def mcp() -> None:
     server = MCPServer("ingestion_pipeline", instructions=INSTRUCTIONS, log_level="WARNING")
     for tool in (rows, row, explain, changes_since, health, why_not_polled):
         annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        server.tool(annotations=annotations, structured_output=True)(tool)
+        server.tool(annotations=annotations, structured_output=True)(_explaining(tool))
     server.run()
+
+
+def _explaining(tool: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Return the tool with the message of what it refuses; of any other error the assistant learns nothing."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    @wraps(tool)
+    def call(**arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - those of the tool
+        try:
+            return tool(**arguments)
+        except (LookupError, ValueError, click.ClickException) as error:
+            message = error.format_message() if isinstance(error, click.ClickException) else str(error)
+            raise ToolError(message) from error
+
+    return call
 
 
 def rows(name: str, source_id: str | None = None, limit: int = 20, as_of: str | None = None) -> dict[str, Any]:
