@@ -24,6 +24,7 @@ from ingestion_pipeline.cli.output import (
     print_facts,
     print_json,
     print_json_line,
+    print_result,
     print_table,
     progress,
     shortened,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
 TABLE_FORMATS = ("delta", "iceberg")  # and these with exports.lake.TableFormat
+DBT_SOURCES = "dbt-sources"  # not a table, but the sources.yml of a dbt project
 CAUSES = (  # a test compares them with store.changes.Cause
     "first_sync",
     "source_changed",
@@ -100,38 +102,44 @@ def export(
     NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
     companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
     website_rankings, website_answers), an entity type (course, learning_program, competency,
-    credential, or one of your own), or data_items for the items of all types. Items are those of
+    credential, or one of your own), data_items for the items of all types, or dbt-sources for the
+    sources.yml of a dbt project. Items are those of
     the newest published dataset of each source, each once, and of their values those that are
     proved. A file of the same name is replaced when the new one is whole.
     """
     from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
-    from ingestion_pipeline.exports.change_history import check_moment
     from ingestion_pipeline.exports.export_request import ExportRequest
-    from ingestion_pipeline.exports.exporting import export as export_rows
     from ingestion_pipeline.settings import load_settings
 
     entities = entity_folder(load_settings(environment()))
+    if selection["name"] == DBT_SOURCES:
+        _write_dbt_sources(entities, out)
+        return
     since = cursor.replace(tzinfo=UTC) if cursor is not None else None
     request = ExportRequest(entities=entities, since=since, **selection)
     request.check()
+    has_changes = since_last or cursor is not None
     if columns:
         _print_columns(request)
-        return
-    if form in TABLE_FORMATS:
+    elif form in TABLE_FORMATS:
         _export_to_table(request, form, out)
-        return
-    chosen = _format(form, out)
-    if out == STANDARD_OUTPUT:
-        _check_standard_output(has_changes=since_last or cursor is not None)
-    if since_last or cursor is not None:
-        _export_changes(request, chosen, out, since_last=since_last)
-        return
+    elif has_changes and out != STANDARD_OUTPUT:
+        _export_changes(request, _format(form, out), out, since_last=since_last)
+    else:
+        _export_rows(request, _format(form, out), out, has_changes=has_changes)
+
+
+def _export_rows(request: ExportRequest, form: Format, out: Path | None, *, has_changes: bool) -> None:
+    from ingestion_pipeline.exports.change_history import check_moment
+    from ingestion_pipeline.exports.exporting import export as export_rows
+
+    if to_output := out == STANDARD_OUTPUT:
+        _check_standard_output(has_changes=has_changes)
     with opened() as (settings, store), TemporaryDirectory() as scratch, progress() as advance:
         if request.as_of is not None:
             check_moment(request.as_of, settings, now=store.now())
-        to_output = out == STANDARD_OUTPUT
-        path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, chosen)
-        exported = export_rows(store, request, chosen, path, on_rows=lambda rows: advance(request.name, rows))
+        path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, form)
+        exported = export_rows(store, request, form, path, on_rows=lambda rows: advance(request.name, rows))
         if to_output:
             with path.open("rb") as rows:
                 copyfileobj(rows, sys.stdout.buffer)
@@ -140,6 +148,20 @@ def export(
         print_json(_facts(exported, request.name))
     else:
         _print(exported)
+
+
+def _write_dbt_sources(entities: Path, out: Path | None) -> None:
+    from ingestion_pipeline.exports.dbt import dbt_sources
+
+    document = dbt_sources(entities)
+    if out is None or out == STANDARD_OUTPUT:
+        echo(document.rstrip())
+        return
+    try:
+        out.write_text(document, encoding="utf-8")
+    except OSError as error:
+        raise CommandRefused(f"cannot write {out}: {error.strerror}", code="bad_path") from error
+    print_result({"path": str(out)}, f"{out}: sources of a dbt project")
 
 
 def _export_to_table(request: ExportRequest, form: str, out: Path | None) -> None:

@@ -72,6 +72,8 @@ def _load(url: str, request: ExportRequest) -> Iterator[Any]:
     state = dlt.current.resource_state()
     since = datetime.fromisoformat(state["since"]) if "since" in state else None
     with closing(open_store(url)) as store, open_changed_rows(store, request, since) as changed:
+        if since is None:
+            yield dlt.mark.materialize_table_schema()  # also of a table without rows
         for batch in changed.rows:
             yield [_record(changed.columns, row) for row in batch]
         for keys in changed.deleted:
