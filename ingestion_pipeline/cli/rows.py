@@ -102,9 +102,10 @@ def export(
     from ingestion_pipeline.exports.exporting import export as export_rows
     from ingestion_pipeline.settings import load_settings
 
-    entities = entity_folder(load_settings(environment()))
+    settings = load_settings(environment())
     since = cursor.replace(tzinfo=UTC) if cursor is not None else None
-    request = ExportRequest(entities=entities, since=since, **selection)
+    honours_rights = settings.rights.honour
+    request = ExportRequest(entities=entity_folder(settings), since=since, honours_rights=honours_rights, **selection)
     request.check()
     if columns:
         _print_columns(request)

@@ -169,7 +169,8 @@ class ExportRequest:
     Items are those of the newest published dataset of each source, or of one source; `version` or
     `dataset_id` selects another, whatever its state. `entities` is the folder of your own schema
     files. `since` limits to what was written from then on: rows of a table, or whole datasets that
-    were published. `newest` limits to so many rows of a table, the last written first.
+    were published. With `honours_rights` items of pages that reserve their text are left out. `newest` limits
+    to so many rows of a table, the last written first.
     """
 
     name: str
@@ -178,6 +179,7 @@ class ExportRequest:
     dataset_id: int | None = None
     evidence: bool = False
     with_flagged: bool = False
+    honours_rights: bool = True
     entities: Path | None = None
     since: datetime | None = None
     newest: int | None = None

@@ -86,7 +86,13 @@ class RowsIOManager(dg.IOManager):
                 return as_frame(rows)
 
     def _table(self, name: str, source_id: str | None) -> Any:  # noqa: ANN401 - Arrow has no types
-        request = ExportRequest(name=name, source_id=source_id, entities=entity_folder(self._ctx.settings))
+        settings = self._ctx.settings
+        request = ExportRequest(
+            name=name,
+            source_id=source_id,
+            entities=entity_folder(settings),
+            honours_rights=settings.rights.honour,
+        )
         try:
             with open_export_rows(self._ctx.store, request) as (columns, _, batches):
                 return to_arrow(columns, batches)

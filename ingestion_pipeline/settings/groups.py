@@ -75,6 +75,16 @@ class Fetch(Group):
     )
 
 
+class Rights(Group):
+    """What sites say about the use of their text by machines."""
+
+    honour: bool = Field(
+        default=True,
+        description="send no text to a model and export none whose use is reserved (TDMRep, noai, noml), nor send text"
+        " whose Content-Signal refuses it as input of a model",
+    )
+
+
 class Snapshots(Group):
     """What is stored of a fetched page, and when it is fetched again."""
 

@@ -35,6 +35,7 @@ from ingestion_pipeline.pages.http.request import (
     with_secret,
     without_secret,
 )
+from ingestion_pipeline.pages.politeness.rights import header_rights
 from ingestion_pipeline.pages.visits.page import (
     BLOCKED_PAGE_BYTES,
     MAY_BE_BLOCKED,
@@ -491,6 +492,7 @@ class HttpFetcher:
             content_type=headers.get("content-type"),
             etag=validator(headers.get("etag")),
             last_modified=validator(headers.get("last-modified")),
+            rights=header_rights(headers),
         )
 
     async def _blocked_error(self, url: str, raw: RawAnswer) -> WorkError | None:
