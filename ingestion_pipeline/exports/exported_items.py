@@ -269,7 +269,7 @@ _IS_RESERVED = or_(_RIGHTS[RESERVATION] == "1", _RIGHTS[ROBOTS_TAG].is_not(None)
 def _exported_items(request: ExportRequest, dataset: Dataset) -> ColumnElement[bool]:
     is_exported = data_items.c.dataset_id == dataset.id
     if request.honours_rights:
-        is_exported &= ~exists().where(snapshots.c.id == data_items.c.snapshot_id, _IS_RESERVED)
+        is_exported &= ~exists().where(snapshots.c.id == data_items.c.snapshot_id, _IS_RESERVED).correlate(data_items)
     if request.with_flagged:
         return is_exported
     return is_exported & data_items.c.is_repeat.is_(false()) & data_items.c.is_flagged.is_(false())
