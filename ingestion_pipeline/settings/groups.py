@@ -75,6 +75,17 @@ class Fetch(Group):
     )
 
 
+class Identity(Group):
+    """How sites recognise our requests."""
+
+    agent_url: str = Field(
+        default="",
+        pattern=r"^(https://[^\s\"\\@/]+)?$",
+        description="https address of the site that serves the directory of `ingest identity`; if set, and a key was"
+        " created, requests are signed (Web Bot Auth)",
+    )
+
+
 class Rights(Group):
     """What sites say about the use of their text by machines."""
 

@@ -84,6 +84,7 @@ class Settings(Group):
     crawl: groups.Crawl = groups.Crawl()
     fetch: groups.Fetch = groups.Fetch()
     rights: groups.Rights = groups.Rights()
+    identity: groups.Identity = groups.Identity()
     snapshots: groups.Snapshots = groups.Snapshots()
     rendering: groups.Rendering = groups.Rendering()
     extraction: groups.Extraction = groups.Extraction()

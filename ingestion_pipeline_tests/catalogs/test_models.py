@@ -1,6 +1,7 @@
 """Catalogs that need a model: selectors learned from its records, changed configurations, and the predicted cost."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -461,3 +462,20 @@ def test_pages_that_reserve_their_text_are_neither_sent_to_a_model_nor_exported(
         frame_of(school.store, ExportRequest(name="course", honours_rights=honours)) for honours in (True, False)
     ]
     assert [sorted(frame["course_name"]) for frame in exported] == [["Numbers 1"], ["Numbers 1", "Numbers 2"]]
+
+
+def test_the_files_of_a_site_are_read_with_its_robots_txt_and_honoured(school: School) -> None:
+    tdm = [{"location": "/c/1", "tdm-reservation": 1}]
+    school.web.routes["/.well-known/tdmrep.json"] = json.dumps(tdm)
+    school.web.routes["/robots.txt"] = "User-agent: *\nContent-Signal: ai-train=no\nAllow: /\n"
+    school.serve_courses(spring_layout, 1, 2)
+
+    assert school.crawl_with_model() == 1
+
+    assert garden_text(2) in school.model.requests[0].text
+    said = {row.url: row.rights for row in school.rows(snapshots)}
+    assert said["http://a.test/c/1"] == {"content-signal": "ai-train=no", "tdm-reservation": "1"}
+    assert said["http://a.test/c/2"] == {"content-signal": "ai-train=no"}
+    school.configure_model(INGESTION_RIGHTS__HONOUR="false")
+    school.web.routes["/c/1"] = autumn_layout(1)
+    assert school.crawl_with_model() == 1
