@@ -32,7 +32,7 @@ class IdentityExists(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AgentKey:
     """The key of this installation."""
 
     key: "Ed25519PrivateKey"
@@ -68,7 +68,7 @@ class Identity:
         return {"Signature-Agent": agent, "Signature-Input": f"sig1={covered}", "Signature": f"sig1=:{signature}:"}
 
 
-def load_identity(home: Path) -> Identity | None:
+def load_identity(home: Path) -> AgentKey | None:
     """Return the key of the installation; None if none was created."""
     path = home / KEY_FILE
     if not path.exists():
@@ -79,10 +79,10 @@ def load_identity(home: Path) -> Identity | None:
     key = load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, Ed25519PrivateKey):
         raise ValueError(f"{path} holds no ed25519 key: move it away, then `ingest identity create`")  # noqa: TRY004
-    return Identity(key)
+    return AgentKey(key)
 
 
-def create_identity(home: Path) -> Identity:
+def create_identity(home: Path) -> AgentKey:
     """Create the key of the installation, readable by its owner alone; raise `IdentityExists` if there is one."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -95,7 +95,7 @@ def create_identity(home: Path) -> Identity:
         raise IdentityExists(f"{home / KEY_FILE} exists; `ingest identity show` prints its public part") from None
     with os.fdopen(descriptor, "wb") as file:
         file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return Identity(key)
+    return AgentKey(key)
 
 
 def _authority(url: str) -> str:

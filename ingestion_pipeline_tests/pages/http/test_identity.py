@@ -19,7 +19,7 @@ from http_message_signatures.signatures import HTTPMessageVerifier
 
 from ingestion_pipeline.bootstrap import open_fetcher
 from ingestion_pipeline.pages.http.identity import (
-    Identity,
+    AgentKey,
     IdentityExists,
     create_identity,
     load_identity,
@@ -52,7 +52,7 @@ class Directory(HTTPSignatureKeyResolver):
         return Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(x + "=" * (-len(x) % 4)))
 
 
-def verify(identity: Identity, request: Message) -> None:
+def verify(identity: AgentKey, request: Message) -> None:
     verifier = HTTPMessageVerifier(
         signature_algorithm=ED25519, key_resolver=Directory(json.loads(json.dumps(identity.directory)))
     )
@@ -65,7 +65,7 @@ def verify(identity: Identity, request: Message) -> None:
     assert result.covered_components['"signature-agent"'] == f'"{AGENT_URL}"'
 
 
-def signed(identity: Identity, url: str, *, ago: timedelta = timedelta()) -> Message:
+def signed(identity: AgentKey, url: str, *, ago: timedelta = timedelta()) -> Message:
     headers = identity.signature_headers(url, agent_url=AGENT_URL, at=time.time() - ago.total_seconds())
     return Message(url, {name.lower(): value for name, value in headers.items()})
 
@@ -88,7 +88,7 @@ def test_a_signature_is_of_no_use_to_others(tmp_path: Path) -> None:
         verify(create_identity(tmp_path / "other"), _with_key_of(identity, tmp_path / "other"))
 
 
-def _with_key_of(identity: Identity, other: Path) -> Message:
+def _with_key_of(identity: AgentKey, other: Path) -> Message:
     """Return a request that names the other's key, signed by ours."""
     theirs = load_identity(other)
     assert theirs is not None
