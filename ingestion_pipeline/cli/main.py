@@ -55,6 +55,7 @@ COMMANDS = {
     "export": "rows:export",
     "extractions": "extractions",
     "follow": "recipients:follow",
+    "identity": "identity",
     "init": "installation:init",
     "listings": "listings",
     "matches": "listings:matches",

@@ -191,14 +191,15 @@ class ScriptedModel:
 
 
 class ScriptedBatches:
-    """The files and batches of a server; a batch is answered by the script when it is polled, `polls_needed` times.
+    """The files and batches of a server; a batch is answered by the script when it was polled `polls_needed` times.
 
     `submitted` are the batches in the order of their submission, `answered` the ids of the lines of each that were
-    answered: the provider's own count.
+    answered: the provider's own count. While a batch may not complete, polls do not answer it.
     """
 
     def __init__(self, model: ScriptedModel) -> None:
         self.polls_needed = 1
+        self.may_complete: Callable[[], bool] = lambda: True
         self.requests = 0
         self.submitted: dict[str, dict[str, Any]] = {}
         self.answered: dict[str, list[str]] = {}
@@ -250,7 +251,7 @@ class ScriptedBatches:
             batch = self.submitted.get(batch_id)
             if batch is not None and batch["status"] == "in_progress":
                 batch["polls"] += 1
-                if batch["polls"] >= self.polls_needed:
+                if batch["polls"] >= self.polls_needed and self.may_complete():
                     self._complete(batch)
             return batch
 

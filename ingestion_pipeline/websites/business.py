@@ -200,6 +200,7 @@ class FetchedPage:
     url: str
     html: str
     links: tuple[str, ...] = ()
+    may_ask_models: bool = True
 
     @cached_property
     def facts(self) -> OrganizationFacts:

@@ -362,9 +362,10 @@ async def read_with_model(
     Raises:
         Fatal: the environment fails (database, disk, memory).
     """
-    if not _gaps(reading):
+    texts = [page.facts.text for page in pages if page.may_ask_models]
+    if not _gaps(reading) or not texts:
         return reading, []
-    text = "\n".join(text[:TEXT_CHARS] for text in without_repeated_blocks(page.facts.text for page in pages))
+    text = "\n".join(text[:TEXT_CHARS] for text in without_repeated_blocks(texts))
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)
     try:
         answer = await client.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))

@@ -226,7 +226,9 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
             if not isinstance(answer, NewPage):
                 raise Transient(f"{url} has no content", code="empty_body")
             html = await asyncio.to_thread(decode, answer.body, answer.content_type)
-            return FetchedPage(url=answer.final_url, html=html, links=answer.links)
+            return FetchedPage(
+                url=answer.final_url, html=html, links=answer.links, may_ask_models=answer.may_ask_models
+            )
 
         return visit
 

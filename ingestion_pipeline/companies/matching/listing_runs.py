@@ -314,7 +314,7 @@ async def read_detail(
             " a browser, or a board of another platform",
             code="no_description",
         )
-    if client is not None:
+    if client is not None and answer.may_ask_models:
         return await ask_model(client, text, source_id=source.id)
     return {"description": text}
 

@@ -202,7 +202,7 @@ CREATE TABLE snapshots (
     fetched_at UTC_TIME NOT NULL, etag TEXT, last_modified TEXT, final_url TEXT, canonical_url TEXT,
     served_hash VARCHAR(64), links_hash VARCHAR(64), rendered_at UTC_TIME, rendering_hash VARCHAR(64), discovered JSON,
     body_hash VARCHAR(64), text_hash VARCHAR(64), markdown_hash VARCHAR(64), markdown_version TEXT,
-    screenshot_hash VARCHAR(64), failure VARCHAR(40), run_id VARCHAR(64),
+    screenshot_hash VARCHAR(64), failure VARCHAR(40), run_id VARCHAR(64), rights JSON,
     CONSTRAINT pk_snapshots PRIMARY KEY (id)
 );
 CREATE INDEX ix_snapshots_content_hash ON snapshots (content_hash);
