@@ -99,7 +99,9 @@ def load_truth(file: Path) -> Truth:
     except (OSError, ValueError) as error:
         raise BadTruth(f"{file}: {error}") from error
     own = as_mapping(stated.get("pages")) or stated
-    entries: dict[str, Any] = {name: {"records": page} if isinstance(page, list) else page for name, page in own.items()}
+    entries: dict[str, Any] = {
+        name: {"records": page} if isinstance(page, list) else page for name, page in own.items()
+    }
     raw: dict[str, Any] = {**(stated if "pages" in stated else {}), "pages": entries}
     truth, bad = validated(Truth, raw)
     if truth is None:
