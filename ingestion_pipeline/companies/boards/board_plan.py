@@ -27,6 +27,7 @@ from ingestion_pipeline.companies.job_listing import (
     stated_company,
     url_key,
 )
+from ingestion_pipeline.companies.places import places_as_dicts
 from ingestion_pipeline.companies.records import Completeness
 from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
@@ -82,6 +83,7 @@ class Posting:
         return {name: getattr(listing, name) for name in _SAME_NAMED} | {
             "company_name": self.company,
             "other_locations": list(listing.other_locations) or None,
+            "places": places_as_dicts(listing.location, *listing.other_locations) or None,
             "remote": listing.remote.value if listing.remote else None,
             "salary": dict(salary_as_dict(listing.salary)) if listing.salary else None,
         }

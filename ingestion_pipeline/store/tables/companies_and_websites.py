@@ -101,6 +101,7 @@ job_listings = Table(
     required("title", Text, "name of the job as listed"),
     optional("location", Text, "place of work as listed; null: not stated"),
     optional("other_locations", Json, "further places of work, as JSON; null: there is one at the most"),
+    optional("places", Json, "its places as JSON: town, region, country by ISO code, remote; null: none is stated"),
     optional("remote", String(10), "remote, hybrid or on site; null: not stated"),
     optional("department", Text, "part of the company as listed; null: not stated"),
     optional("employment_type", Text, "full time, part time and the like, as listed; null: not stated"),
