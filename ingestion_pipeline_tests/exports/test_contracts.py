@@ -40,6 +40,7 @@ def a_listing(store: Store, **changes: Any) -> int:
         "content_hash": "c",
         "tracking_id": "t",
         "first_seen_at": NOON,
+        "first_listed_at": NOON,
         "changed_at": NOON,
     }
     statement = insert(job_listings).values(**(values | changes))
