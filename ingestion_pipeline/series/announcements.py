@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
 
 from ingestion_pipeline.notices.message import CHAPTER, CHAPTER_KINDS, CHAPTER_LANGUAGE
 from ingestion_pipeline.series.chapter import Chapter
