@@ -15,7 +15,7 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy
+from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy, WebsiteConfig
 from ingestion_pipeline.websites.customer_prompts import (
     TEMPLATES,
     choose_prompts,
@@ -47,7 +47,8 @@ ACCOUNTING = Business(
 
 def form_prompts(business: Business = ACCOUNTING, **changes: Any) -> Prompted:
     settings = changes.pop("settings", Website())
-    return asyncio.run(prompts_for(business, settings=settings, **changes))
+    inputs: dict[str, Any] = {"model": None, "own": (), "source_id": None} | changes
+    return asyncio.run(prompts_for(business, settings=settings, **inputs))
 
 
 @pytest.mark.parametrize("language", [*sorted(TEMPLATES), "en-GB", "fi", None])
@@ -217,6 +218,7 @@ def read_business(store: Store, settings: Settings, reply: ModelReply) -> Inform
                 HOME,
                 visit=page_visitor({"/": site_page(BODY)}),
                 model=client,
+                config=WebsiteConfig(),
                 source_id="website:globex",
             ),
         )
@@ -253,7 +255,7 @@ def test_a_model_forms_prompts_and_templates_fill_the_rest(store: Store, setting
         prompted = call_with_model(
             store,
             settings_with_model(server.base_url, settings),
-            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client),
+            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client, own=(), source_id=None),
         )
 
     by_model = [prompt.text for prompt in prompted.prompts if prompt.by is PromptedBy.MODEL]
@@ -268,7 +270,7 @@ def test_a_model_that_fails_leaves_the_prompts_to_templates(
         prompted = call_with_model(
             store,
             settings_with_model(server.base_url, settings),
-            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client),
+            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client, own=(), source_id=None),
         )
 
     assert len(prompted.prompts) == 7
