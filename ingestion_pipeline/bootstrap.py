@@ -1,8 +1,10 @@
 """Composition root for runs and commands: build the run context, fetcher, renderer and channels."""
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, closing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
 from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ingestion_pipeline.companies.matching.listing_runs import profile_path
 from ingestion_pipeline.engine.context import MountNames, RunContext
@@ -11,12 +13,16 @@ from ingestion_pipeline.notices.channels import AppriseChannel, Channels, Webhoo
 from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
-from ingestion_pipeline.pages.http.guard import Guard, local_resolver, running_server, system_resolver
+from ingestion_pipeline.pages.http.guard import Guard, local_resolver, no_network, running_server, system_resolver
 from ingestion_pipeline.pages.http.request import Secrets
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.registry import create_tables, deferred_systems, polled_systems
 from ingestion_pipeline.settings import Settings, secret_variable
+from ingestion_pipeline.store.database import open_read_only
 from ingestion_pipeline.store.stored_settings import open_from_environment
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.pages.http.replay import StoredResponses
 
 
 @contextmanager
@@ -26,8 +32,16 @@ def open_run_context(
     """Yield what a run needs: store, settings, content, systems; close the store at the end."""
     settings, store = open_from_environment(environment)
     settings = _with_local_server(settings)
+    if settings.shadow:
+        from ingestion_pipeline.operations.shadow import shadowing
+
+        settings = shadowing(settings)
     with fewer_collections(), closing(store):
         create_tables(store)
+        if settings.shadow:
+            from ingestion_pipeline.operations.shadow import copy_declarations
+
+            copy_declarations(store, settings)
         yield RunContext(
             store=store,
             settings=settings,
@@ -45,7 +59,7 @@ def _with_local_server(settings: Settings) -> Settings:
     Each applies only where the operator has none: no profile; neither a provider nor a model.
     """
     server = running_server(settings.home)
-    if server is None:
+    if server is None or settings.shadow:
         return settings
     changes: dict[str, object] = {}
     if server.profile and not profile_path(settings).exists():
@@ -67,13 +81,16 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     secrets = Secrets(
         allowed=settings.allowed_secrets, read=lambda name: secret_variable(name).get_secret_value() or None
     )
-    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets)
+    responses = stored_responses(settings) if settings.shadow else None
+    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets, responses=responses)
 
 
 def renderer_if_any(
     settings: Settings, *, clock: Callable[[], datetime]
 ) -> AbstractAsyncContextManager[Renderer | None]:
-    """Return a renderer if this machine has a browser; else pages that need one are refused."""
+    """Return a renderer if this machine has a browser; else pages that need one are refused. A shadow needs none."""
+    if settings.shadow:
+        return closing_responses(stored_responses(settings))
     try:
         find_browser(settings)
     except NoBrowser:
@@ -92,5 +109,24 @@ def open_channels(settings: Settings) -> Channels:
 
 def _guard(settings: Settings) -> Guard:
     """Return the address guard; while a local server runs, its host names resolve to it."""
+    if settings.shadow:
+        return Guard(resolve=no_network)
     server = running_server(settings.home)
     return Guard(settings.allowed_hosts, local_resolver(server, system_resolver) if server else system_resolver)
+
+
+def stored_responses(settings: Settings) -> "StoredResponses":
+    """Return what the shadowed installation has stored."""
+    from ingestion_pipeline.pages.http.replay import StoredResponses
+
+    content = ContentStore(Path(settings.shadow_home) / "content")
+    return StoredResponses(open_read_only(settings.shadowed_url), content)
+
+
+@asynccontextmanager
+async def closing_responses(responses: "StoredResponses") -> AsyncGenerator[Renderer | None]:
+    """Yield them as a renderer; close them at the end."""
+    try:
+        yield responses
+    finally:
+        await responses.aclose()

@@ -116,6 +116,7 @@ def test_every_setting_is_read_by_something() -> None:
     code = "\n".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "settings")
     computed = {
         "database_url",
+        "shadow_database_url",
         "allow_hosts",
         "secrets",
         "ui_hosts",

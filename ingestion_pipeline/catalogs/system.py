@@ -78,6 +78,7 @@ SYSTEM = system_spec.SystemSpec(
         ),
     ),
     declared=ensure_detection,
+    learned=(tables.recipes, tables.learned_selectors),
     requeue=dict.fromkeys(EXTRACTION_TASKS, requeue_dead_letter),
     tables=(
         tables.recipes,

@@ -66,6 +66,7 @@ COMMANDS = {
     "run": "run",
     "series": "series",
     "settings": "settings",
+    "shadow": "shadow",
     "simulate": "simulate",
     "sources": "sources",
     "status": "status",

@@ -123,11 +123,12 @@ def _written_matches(source_ids: Sequence[str], run_id: str) -> system_spec.Writ
     return job_matches, [job_matches.c.source_id.in_(source_ids), job_matches.c.run_id == run_id]
 
 
-_COMPANIES = system_spec.PublishedTable(table=companies, source_id=companies.c.source_id)
+_COMPANIES = system_spec.PublishedTable(table=companies, source_id=companies.c.source_id, is_compared=True)
 _LISTINGS = system_spec.PublishedTable(
     table=job_listings,
     without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "rules_hash"}),
     source_id=job_listings.c.source_id,
+    is_compared=True,
     rows=system_spec.joined_to_poll(job_listings),
     origin=system_spec.POLL_ORIGIN,
 )
@@ -135,6 +136,7 @@ _MATCHES = system_spec.PublishedTable(
     table=job_matches,
     without=frozenset({"rules_hash"}),
     source_id=job_matches.c.source_id,
+    is_compared=True,
     rows=job_matches.outerjoin(job_listings, job_listings.c.id == job_matches.c.listing_id).outerjoin(
         ingestions, ingestions.c.id == job_listings.c.ingestion_id
     ),

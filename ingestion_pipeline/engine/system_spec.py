@@ -173,7 +173,7 @@ class PublishedTable:
     `rows` is what is selected from, if not the table alone; `origin` are the columns that it adds, and
     `meanings` describe those that no comment of a column describes. Rows that belong to no single
     source have no `source_id`. What is not exported is only shown by an asset. `own` are the columns of
-    rows that are computed, not selected.
+    rows that are computed, not selected. A shadow compares tables that say only what pages say (`is_compared`).
     """
 
     table: sa.Table
@@ -184,6 +184,7 @@ class PublishedTable:
     meanings: Mapping[str, str] = field(default_factory=dict[str, str])
     is_exported: bool = True
     own: Sequence[ExportColumn] = ()
+    is_compared: bool = False
 
     @property
     def name(self) -> str:
@@ -568,7 +569,8 @@ class SystemSpec:
     kinds of tasks that ingest what was fetched: polling pauses while too many of them wait. `explained` are the
     tables whose rows `ingest explain` explains. `notices` are the kinds that `write_notice` is called with, to which
     recipients may subscribe. `held_back` returns why older data of a source is shown though its polls succeed: its
-    health is degraded. `accepted_at` returns when new data of the selected sources was last shown.
+    health is degraded. `accepted_at` returns when new data of the selected sources was last shown. `learned` are
+    the tables of what was learned about reading each source, which a shadow takes over.
     """
 
     name: str
@@ -587,5 +589,6 @@ class SystemSpec:
     ingesting: tuple[str, ...] = ()
     explained: tuple[ExplainedTable, ...] = ()
     notices: tuple[str, ...] = ()
+    learned: tuple[sa.Table, ...] = ()
     held_back: Callable[[sa.Connection], Mapping[str, str]] | None = None
     accepted_at: Callable[[sa.Connection, sa.Select[str]], Mapping[str, datetime]] | None = None

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, and_, func, select
 
 from ingestion_pipeline.engine.system_spec import Metric, Sample
 from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
-from ingestion_pipeline.operations.source_health import MONTH, SourceFacts
+from ingestion_pipeline.operations.freshness import MONTH, Attainment, attainments
+from ingestion_pipeline.operations.source_health import SourceFacts
 from ingestion_pipeline.registry import ingesting_kinds, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
@@ -122,6 +123,7 @@ class Numbers:
     models: ModelUse
     budget: Budget
     systems: tuple[Metric, ...]
+    objectives: tuple[Attainment, ...]
     outbox: int
     notices_pending: int
     last_tick: datetime | None
@@ -146,6 +148,7 @@ def numbers(connection: Connection, settings: Settings, statuses: Iterable[Sourc
         models=_models(connection, now),
         budget=month_budget(connection, settings, now=now),
         systems=tuple(metric for system in systems() if system.metrics for metric in system.metrics(connection, now)),
+        objectives=tuple(attainments(connection, settings, now=now)),
         outbox=connection.execute(waiting).scalar_one(),
         notices_pending=connection.execute(unsent).scalar_one(),
         last_tick=last_heartbeat(connection),
@@ -218,6 +221,7 @@ def exposition(snapshot: Numbers) -> str:
 def metrics(snapshot: Numbers) -> Iterable[Metric]:
     """Yield every metric, in the order in which they are documented."""
     yield from _of_sources(snapshot)
+    yield from _of_objectives(snapshot)
     yield from _of_queues(snapshot)
     yield from _of_runs(snapshot)
     yield from _of_models(snapshot)
@@ -250,6 +254,14 @@ def _of_sources(snapshot: Numbers) -> Iterable[Metric]:
     ends = {"changed": polls.changed, "unchanged": polls.unchanged, "failed": polls.failed}
     meaning = "Polls that ended, by outcome; an unchanged one needs no parsing."
     yield Metric("polls_total", meaning, _samples("outcome", ends), "counter")
+
+
+def _of_objectives(snapshot: Numbers) -> Iterable[Metric]:
+    shares = {attained.source_id: attained.share for attained in snapshot.objectives}
+    left = {attained.source_id: attained.budget_left for attained in snapshot.objectives}
+    meaning = "Share of 30 days in which a source was within its max_delay."
+    yield Metric("freshness_attainment_30d", meaning, _samples("source", shares))
+    yield Metric("freshness_budget_left", "Share of its error budget that is left.", _samples("source", left))
 
 
 def _of_queues(snapshot: Numbers) -> Iterable[Metric]:

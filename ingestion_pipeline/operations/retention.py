@@ -13,8 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import Sweep
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.operations.alerts import notify_budget, record_health_changes
+from ingestion_pipeline.operations.alerts import measure_freshness, notify_budget, record_health_changes
 from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
+from ingestion_pipeline.reading.llm.batch_lines import old_batches, wake_waiting
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import popular_sources
@@ -45,6 +46,7 @@ FINISHED_SECONDS = 3_600
 FAILED_SECONDS = 7 * 86_400
 DECIDED_DEAD_LETTERS = timedelta(days=30)
 ENDED_RUNS = timedelta(days=7)
+ENDED_MODEL_BATCHES = timedelta(days=30)  # as long as a server's refusal of batches is remembered
 HANDLED_OUTBOX = timedelta(days=7)
 UNREFERENCED_CONTENT_SECONDS = 6 * 3_600
 INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
@@ -200,6 +202,12 @@ def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
     )
 
 
+def _model_batches(connection: Connection, _settings: Settings, now: datetime) -> int:
+    """Delete ended batches of questions; answers that waited for one are due if they were missed."""
+    wake_waiting(connection, now=now)
+    return old_batches(connection, now - ENDED_MODEL_BATCHES)
+
+
 def _runs(connection: Connection, _settings: Settings, now: datetime) -> int:
     return sweep(connection, runs, runs.c.ended_at < now - ENDED_RUNS)
 
@@ -273,10 +281,12 @@ SWEEPS: dict[str, Sweep] = {
     "snapshots": _snapshots,
     "ingestions": _ingestions,
     "batches": _batches,
+    "model_batches": _model_batches,
     "runs": _runs,
     "cooled": _cool,
     "heated": _heat,
     "health": record_health_changes,
+    "freshness": measure_freshness,
     "budget": notify_budget,
     "aged": age_polls,
     "prices": adjust_request_costs,

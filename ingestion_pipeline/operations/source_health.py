@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from ingestion_pipeline.extras import is_installed
+from ingestion_pipeline.operations.freshness import MONTH, Attainment, attainments
 from ingestion_pipeline.registry import kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.poll_tasks import POLL
@@ -203,9 +204,6 @@ def store_states(connection: Connection, states: Sequence[ObservedState]) -> Non
         connection.execute(insert.on_conflict_do_update(index_elements=["source_id"], set_=set_))
 
 
-MONTH = timedelta(days=30)
-
-
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """How much of what exists was obtained; `of` names what is counted."""
@@ -302,6 +300,7 @@ class SourceHealthRow:
     coverage: Coverage | None = None
     change_rate: ChangeRate | None = None
     cost_30d_usd: Decimal = Decimal(0)
+    objective: Attainment | None = None
 
 
 def reported(
@@ -321,6 +320,9 @@ def _reported(
     prices = tiers.current_budget(connection, settings)
     cost = costs(connection, ids, now=now)
     dead_letter_counts = failures(connection, ids)
+    objectives: dict[str, Attainment] = {}
+    if any(watched.source.max_delay_seconds for watched in watched_sources.values()):
+        objectives = {attained.source_id: attained for attained in attainments(connection, settings, now=now)}
     for status in statuses:
         watched = watched_sources[status.facts.id]
         source = watched.source
@@ -344,20 +346,25 @@ def _reported(
             coverage=covered.get(source.id),
             change_rate=change_rate(source, prices, now=now),
             cost_30d_usd=cost.get(source.id, Decimal(0)),
+            objective=objectives.get(source.id),
         )
 
 
 def as_row(row: SourceHealthRow) -> dict[str, Any]:
     """Return the row under stable keys, for programs."""
-    covered, rate = row.coverage, row.change_rate
+    covered, rate, objective = row.coverage, row.change_rate, row.objective
     plain = {name: getattr(row, name) for name in SourceHealthRow.__dataclass_fields__}
     plain.pop("change_rate")
+    plain.pop("objective")
     return plain | {
         "coverage": None
         if covered is None
         else {"got": covered.obtained, "expected": covered.expected, "of": covered.of},
         "changes_per_day": None if rate is None else rate.per_day,
         "change_confidence": None if rate is None else rate.confidence,
+        "max_delay_seconds": None if objective is None else int(objective.max_delay.total_seconds()),
+        "freshness_30d": None if objective is None else objective.share,
+        "freshness_budget_left": None if objective is None else objective.budget_left,
     }
 
 

@@ -203,6 +203,7 @@ _CHAPTER_SOURCES = system_spec.PublishedTable(
     table=chapter_sources,
     without=frozenset({"fingerprint"}),
     source_id=chapter_sources.c.source_id,
+    is_compared=True,
     rows=system_spec.joined_to_poll(chapter_sources).outerjoin(chapters, chapters.c.id == chapter_sources.c.chapter_id),
     origin=(chapters.c.number, chapters.c.title, *system_spec.POLL_ORIGIN),
     meanings={

@@ -178,6 +178,14 @@ class Models(Group):
     max_attempts: int = setting(4, "attempts of one request to a model, the first included", ge=1, le=10)
     backoff_base_seconds: float = setting(0.5, "delay before the first retry; doubles each time", gt=0)
 
+    batch: str = setting(
+        "off",
+        "auto: first extractions, reruns and the prompts of websites are sent in batches, at half the price and"
+        " answered within a day, where the server has them; off: every question is sent at once",
+        pattern=r"^(off|auto)$",
+    )
+    batch_seconds: float = setting(60, "how long questions are collected for a batch, at the least", ge=0, le=HOUR)
+
     @field_validator("prices")
     @classmethod
     def _each_is_a_price(cls, prices: str) -> str:
@@ -276,6 +284,9 @@ class HealthLimits(Group):
     )
     late_seconds: int = setting(
         2 * HOUR, "a source overdue by this, or by its interval if that is shorter, is late", ge=60
+    )
+    freshness_target: float = setting(
+        0.99, "share of 30 days in which a source with max_delay must be fresh", gt=0, lt=1
     )
     daemon_silent_seconds: int = setting(180, "the daemon is silent after this long without a tick", ge=60)
 

@@ -40,8 +40,12 @@ class Settings(Group):
     database_url: str = setting("", "SQLAlchemy URL; SQLite in INGESTION_HOME by default")
     home: Path = setting(Path(".ingestion"), "database, snapshots, exports")
     sources: Path = setting(Path("sources"), "folder of source files")
+    exports: Path = setting(Path("exports.yaml"), "file of exports that are kept current as assets")
     allow_hosts: str = setting("", "host:port,... exempt from the private-address guard")
     secrets: str = setting("", "VARIABLE@host,...: which secret of the environment may be sent to which host")
+    shadow: bool = setting(default=False, meaning="read stored snapshots instead of the web, send nothing")
+    shadow_home: str = setting("", "INGESTION_HOME of the installation that a shadow reads")
+    shadow_database_url: str = setting("", "its database; SQLite in its home by default")
     ui_hosts: str = setting("", "names,... of the UI behind a proxy, besides localhost")
     user_agent: str = setting(
         "ingestion_pipeline/0.1",
@@ -109,11 +113,12 @@ class Settings(Group):
     @property
     def store_url(self) -> str:
         """Return the database URL with an installed driver; by default SQLite under home."""
-        url = self.database_url or f"sqlite:///{self.home.absolute() / 'ingestion.db'}"
-        for scheme in ("postgresql://", "postgres://"):
-            if url.startswith(scheme):
-                return "postgresql+psycopg2://" + url.removeprefix(scheme)
-        return url
+        return _with_driver(self.database_url or _sqlite_in(self.home))
+
+    @property
+    def shadowed_url(self) -> str:
+        """Return the URL of the database that a shadow reads."""
+        return _with_driver(self.shadow_database_url or _sqlite_in(Path(self.shadow_home)))
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
@@ -139,8 +144,8 @@ class Settings(Group):
 
     @property
     def has_model(self) -> bool:
-        """Return whether a language model is configured, by a key or a server URL."""
-        return bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
+        """Return whether a language model is configured, by a key or a server URL; a shadow counts its questions."""
+        return self.shadow or bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
 
     @property
     def catalog_work(self) -> Work:
@@ -161,6 +166,17 @@ class Settings(Group):
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Return the seconds between two checks of a source of this kind in this tier."""
         return int(getattr(self.interval, f"{kind}_{tier}", None) or getattr(self.interval, f"other_{tier}"))
+
+
+def _sqlite_in(home: Path) -> str:
+    return f"sqlite:///{home.absolute() / 'ingestion.db'}"
+
+
+def _with_driver(url: str) -> str:
+    for scheme in ("postgresql://", "postgres://"):
+        if url.startswith(scheme):
+            return "postgresql+psycopg2://" + url.removeprefix(scheme)
+    return url
 
 
 OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone

@@ -27,7 +27,10 @@ BY_FILE = "disabled by its declaration"
 Rows = Sequence[tuple[Any, ...]]
 
 # What a declaration owns, beside the tier when it pins one.
-_OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
+_OWNED = (
+    *("url", "name", "platform", "config", "series_id", "company_id", "max_delay_seconds"),
+    *("origin", "host", "shard"),
+)
 _DECLARED_COLUMNS = {
     **columns_of(sources, ("id", "kind", *_OWNED, "tier", "tier_pinned", "tracking_id")),
     "enabled": Boolean(),
@@ -63,6 +66,7 @@ def _declared_row(definition: Definition, tracking_id: str) -> tuple[Any, ...]:
         dict(definition.config),
         definition.series,
         definition.company,
+        definition.max_delay_seconds,
         definition.origin,
         host,
         shard_of(host),
@@ -227,6 +231,7 @@ class StoredSource(NamedTuple):
     platform: str | None
     series_id: str | None
     company_id: str | None
+    max_delay_seconds: int | None
     origin: str
     host: str
     shard: int
@@ -262,7 +267,7 @@ def _is_declared(declared: Definition, stored: StoredSource) -> bool:
     host = host_of(declared.url)
     values = (declared.url, declared.name, declared.platform, declared.series, declared.company)
     return (
-        (*values, declared.origin, host, shard_of(host)) == stored[1:9]
+        (*values, declared.max_delay_seconds, declared.origin, host, shard_of(host)) == stored[1:10]
         and _is_same(declared.config, stored.config)
         and stored.tier_pinned == (declared.tier is not None)
         and (declared.tier is None or stored.tier == declared.tier.value)
@@ -286,7 +291,7 @@ def _is_poll_unchanged(stored: StoredSource) -> bool:
 
 _QUERY = (
     select(
-        *(sources.c[name] for name in StoredSource._fields[:14]),
+        *(sources.c[name] for name in StoredSource._fields[:15]),
         source_versions.c.version,
         *(tasks.c[name] for name in ("status", "ended_at", "shard", "priority", "url")),
     )

@@ -356,6 +356,22 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     return store
 
 
+def open_read_only(url: str) -> Store:
+    """Open the database of another installation: its schema stays as it is, and every write is refused."""
+    engine = _create_engine(url)
+    is_sqlite = engine.dialect.name == "sqlite"
+    event.listen(engine, "connect", _refuse_writes_sqlite if is_sqlite else _refuse_writes_postgresql)
+    return Store(engine, DatabaseClock())
+
+
+def _refuse_writes_sqlite(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _refuse_writes_postgresql(connection: Any, _: Any) -> None:  # noqa: ANN401
+    connection.set_session(readonly=True)
+
+
 def schema_revision(url: str) -> str | None:
     """Return the schema revision of the database, None if empty; nothing is changed."""
     engine = create_engine(url, hide_parameters=True, poolclass=NullPool)

@@ -16,6 +16,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
+from ingestion_pipeline.reading.llm.batch_lines import MODEL_BATCH
 from ingestion_pipeline.reading.structured.organizations import TRADES
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
@@ -196,7 +197,11 @@ def _tidy(text: str) -> str:
 
 
 async def _ask_model(business: Business, model: ModelClient, count: int, source_id: str | None) -> Sequence[str]:
-    """Return the model's questions; none, and log why, if it cannot be asked."""
+    """Return the model's questions; none, and log why, if it cannot be asked.
+
+    Raises:
+        Resource: the question waits in a batch.
+    """
     # A model writes any language, templates exist for some only.
     language = business.language or templates_for(None)[0]
     question = Question(
@@ -208,10 +213,12 @@ async def _ask_model(business: Business, model: ModelClient, count: int, source_
         extractor_version=f"{VERSION} {count} {language}",
     )
     try:
-        answer = await model.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))
+        answer = await model.ask(question, Billing(call_site=CALL_SITE, source_id=source_id, may_wait=True))
     except Fatal:
         raise
     except WorkError as error:
+        if error.code == MODEL_BATCH:
+            raise
         log.warning("model formed no prompts source=%s code=%s: %s", source_id, error.code, error.text)
         return ()
     if not isinstance(answer, Answered):

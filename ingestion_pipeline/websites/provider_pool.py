@@ -60,7 +60,7 @@ def configured_providers(settings: Settings) -> tuple[Provider, ...]:
         BadSetting: the file cannot be read or is invalid; all problems are named.
     """
     setting = settings.website.providers.strip()
-    if not setting and not settings.has_model:
+    if settings.shadow or (not setting and not settings.has_model):
         return ()
     if not setting:
         url = settings.openai_base_url or wire.OPENAI

@@ -1,11 +1,11 @@
 """Results of polls: source row, task row and dead letter in one fenced transaction."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import RowMapping, select, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
@@ -13,13 +13,14 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import IngestResult, PollFailure, PollSuccess
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import audit_log, dead_letters, outbox, sources, tasks
+from ingestion_pipeline.store.tables import audit_log, dead_letters, sources, tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -101,8 +102,7 @@ class PollHarness:
             return list(connection.execute(select(dead_letters)).mappings())
 
     def audit_actions(self) -> list[str]:
-        with self.store.read() as connection:
-            return list(connection.execute(select(audit_log.c.action)).scalars())
+        return [row.action for row in rows(self.store, audit_log)]
 
 
 @pytest.fixture
@@ -199,17 +199,6 @@ def test_a_transient_failure_is_tried_three_times_and_counts_as_one_failure(poll
     assert source.next_check_at == row["not_before"] > polls.clock.at + HOUR
 
 
-def test_a_permanent_failure_is_dead_lettered_at_once(polls: PollHarness) -> None:
-    task = polls.claim_new()
-
-    failed = polls.fail(task, Permanent("410 Gone", code="http_410"), stack="the stack")
-
-    [dead_letter] = polls.dead_letters()
-    assert failed == DeadLetterTask()
-    assert (dead_letter["attempts"], dead_letter["stack"]) == (1, "the stack")
-    assert polls.source().failure_count == 1
-
-
 def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: PollHarness) -> None:
     """Trap 25: one failure per poll, at its last attempt."""
     polls.add_source()
@@ -223,40 +212,6 @@ def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: PollHar
     assert polls.source().tier == "cold"
     assert polls.row()["not_before"] >= polls.clock.at + DAY
     assert polls.audit_actions() == ["source.open"]
-
-
-def test_a_success_between_four_and_four_failures_keeps_the_breaker_closed(polls: PollHarness) -> None:
-    polls.add_source()
-    for _ in range(4):
-        polls.fail_whole_poll(Transient("reset"))
-    polls.clock.at = polls.row()["not_before"]
-    [task] = polls.claim()
-    polls.succeed(task)
-    for _ in range(4):
-        polls.fail_whole_poll(Transient("reset"))
-
-    source = polls.source()
-    assert (source.status, source.failure_count, polls.audit_actions()) == ("active", 4, [])
-
-
-def test_an_open_breaker_allows_one_probe_and_a_failed_probe_waits_again(polls: PollHarness) -> None:
-    polls.add_source(status="open", failure_count=5, tier="cold")
-
-    assert polls.fail_whole_poll(Transient("reset")) == 1
-
-    source = polls.source()
-    assert (source.status, source.failure_count) == ("open", 6)
-    assert polls.row()["not_before"] >= polls.clock.at + DAY
-    assert polls.audit_actions() == []
-
-
-def test_a_successful_probe_closes_the_breaker(polls: PollHarness) -> None:
-    task = polls.claim_new(status="open", status_reason="breaker open", failure_count=5)
-
-    polls.succeed(task)
-
-    source = polls.source()
-    assert (source.status, source.status_reason, source.failure_count) == ("active", None, 0)
 
 
 @pytest.mark.parametrize(
@@ -278,15 +233,6 @@ def test_a_failure_that_is_not_the_sources_fault_is_never_counted(polls: PollHar
     assert (row["attempts"], row["error"]) == (0, str(error))
     assert (source.failure_count, source.last_outcome) == (4, "2 new")
     assert polls.dead_letters() == []
-
-
-def test_a_rate_limited_poll_waits_until_the_limit_ends(polls: PollHarness) -> None:
-    task = polls.claim_new()
-
-    polls.fail(task, Resource("429", until=NOON + HOUR, code="rate_limited"))
-
-    assert (polls.row()["not_before"], polls.row()["error_code"]) == (NOON + HOUR, "rate_limited")
-    assert polls.claim() == []
 
 
 def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: PollHarness) -> None:
@@ -313,36 +259,6 @@ def test_an_error_with_invalid_characters_is_cleaned_and_stored(polls: PollHarne
     outcome = polls.source().last_outcome or ""
     assert outcome.startswith("failed: no listing")
     assert len(outcome) == 500
-
-
-def test_a_lost_claim_rolls_everything_back(polls: PollHarness, now: datetime) -> None:
-    polls.add_source()
-    polls.add_source(id="series:other")
-    held, stolen = sorted(polls.claim(), key=lambda task: task.source_id == SOLO)
-    before = polls.source()
-    with polls.store.begin() as connection:
-        other = sources_by_id(connection, ["series:other"])["series:other"]
-        connection.execute(update(tasks).where(tasks.c.id == stolen.id).values(fence=stolen.fence + 1))
-    good = poll_results.unchanged(held, other, etag=None, last_modified=None)
-    bad = PollFailure(task=stolen, source=before, error=Permanent("gone"), decision=DeadLetterTask())
-    effect = {"subject_kind": "chapter", "subject_id": "1", "payload": {}, "created_at": now}
-
-    def commit() -> None:
-        with polls.store.begin() as connection:
-            connection.execute(insert(outbox).values(effect))
-            inputs = {"now": now, "settings": polls.settings, "random": polls.random}
-            poll_results.succeed(connection, [good], **inputs)
-            poll_results.fail(connection, [bad], **inputs)
-
-    with pytest.raises(LostClaim):
-        commit()
-
-    with polls.store.read() as connection:
-        assert connection.execute(select(outbox)).all() == []
-        statuses = connection.execute(select(tasks.c.status)).scalars().all()
-        assert sources_by_id(connection, ["series:other"])["series:other"] == other
-    assert statuses == ["PROCESSING", "PROCESSING"]
-    assert (polls.source(), polls.dead_letters()) == (before, [])
 
 
 @pytest.mark.parametrize("kind", [Kind.SERIES, Kind.JOB_BOARD])

@@ -15,6 +15,7 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy, WebsiteConfig
 from ingestion_pipeline.websites.customer_prompts import (
     TEMPLATES,
@@ -207,6 +208,20 @@ def call_with_model(store: Store, settings: Settings, call: Callable[[ModelClien
             return await call(client)
 
     return asyncio.run(run())
+
+
+def test_the_prompts_of_a_website_wait_for_a_batch(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always(Say(text="{}"))) as server:
+        with_batches = settings_with_model(server.base_url, settings, INGESTION_MODELS__BATCH="auto")
+
+        with pytest.raises(Resource, match="waits in a batch"):
+            call_with_model(
+                store,
+                with_batches,
+                lambda model: prompts_for(ACCOUNTING, settings=Website(), model=model, own=(), source_id=None),
+            )
+
+        assert server.requests == []
 
 
 def read_business(store: Store, settings: Settings, reply: ModelReply) -> Informed:

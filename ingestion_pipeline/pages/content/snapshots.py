@@ -152,10 +152,11 @@ _values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(*[field.name for 
 
 
 def _key(page: SnapshotRow) -> tuple[str, str]:
-    return _url_key(page.url), page.content_hash
+    return url_key(page.url), page.content_hash
 
 
-def _url_key(url: str) -> str:
+def url_key(url: str) -> str:
+    """Return the key by which snapshots of the URL are found."""
     return sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -173,7 +174,7 @@ class SnapshotArchive:
         columns = [snapshots.c[name] for name in (*names, *_FORMS)]
         query = (
             select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
-            .where(snapshots.c.url_key.in_([_url_key(url) for url in urls]))
+            .where(snapshots.c.url_key.in_([url_key(url) for url in urls]))
             .where(snapshots.c.text_hash.is_not(None))
             .order_by(snapshots.c.fetched_at, snapshots.c.id)
         )

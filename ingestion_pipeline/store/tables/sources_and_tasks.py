@@ -57,6 +57,7 @@ sources = Table(
         "the series that an operator assigned, overriding its file; null: the file applies",
     ),
     optional("company_id", String(120), "the company that the file names; null: it belongs to none"),
+    optional("max_delay_seconds", Integer, "its freshness objective: checked at least this often; null: it has none"),
     required("origin", Text, "file that declares it, or `row` if a command added it"),
     required("host", Text, "server that is polled, under its lease and delay"),
     required("shard", Integer, "hash of the host; modulo the number of shards it names the run that polls it"),
