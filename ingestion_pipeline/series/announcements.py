@@ -38,11 +38,7 @@ def chapter_payload(row: Any, source_id: str) -> dict[str, Any]:  # noqa: ANN401
 
 
 def announce(
-    connection: Connection,
-    news: Mapping[tuple[str, str], str],
-    *,
-    revealed: Collection[tuple[str, str]] = (),
-    now: datetime,
+    connection: Connection, news: Mapping[ChapterKey, str], *, revealed: Collection[ChapterKey], now: datetime
 ) -> None:
     """Write one outbox row per chapter (series, key), naming the source that listed it.
 
@@ -197,55 +193,29 @@ def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
     """Move outbox rows and notices of each duplicate to the chapter that survives; return the notices dropped."""
     if not pairs:
         return 0
-    _repoint_outbox(connection, pairs, series_id)
-    return _repoint_notices(connection, pairs, series_id)
+    _repoint(connection, outbox, pairs, series_id)
+    return _repoint(connection, notices, pairs, series_id)
 
 
-def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> None:
-    survivors = {_subject(row): row for row in _rows_about(connection, outbox, pairs.values())}
-    moved: list[RowMapping] = []
+def _repoint(connection: Connection, table: Table, pairs: _Pairs, series_id: str) -> int:
+    """Move the table's rows, or drop one of two about the same; return how many were dropped."""
+    survivors = {(row.get("recipient"), *_subject(row)): row for row in _rows_about(connection, table, pairs.values())}
+    moved: list[tuple[RowMapping, str]] = []
     dropped: list[int] = []
-    reopened: list[int] = []
-    for row in _rows_about(connection, outbox, pairs.keys()):
-        survivor = survivors.get(_subject(row, pairs))
-        if survivor is None:
-            moved.append(row)
+    for row in _rows_about(connection, table, pairs.keys()):
+        subject = _subject(row, pairs)
+        survivor = survivors.get((row.get("recipient"), *subject))
+        if survivor is None or (table is notices and _replaces(row, survivor)):
+            moved.append((row, subject[1]))
+            dropped += [] if survivor is None else [survivor["id"]]
             continue
         dropped.append(row["id"])
-        if row["handled_at"] is None and survivor["handled_at"] is not None:
+        if table is outbox and row["handled_at"] is None and survivor["handled_at"] is not None:
             # else followers of the duplicate's series would not be notified
-            reopened.append(survivor["id"])
-    again = update(outbox).where(among(connection, outbox.c.id, reopened))
-    connection.execute(again.values(handled_at=None))
-    _replace(connection, outbox, moved, dropped, pairs, series_id)
-
-
-def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> int:
-    survivors = {(row["recipient"], *_subject(row)): row for row in _rows_about(connection, notices, pairs.values())}
-    moved: list[RowMapping] = []
-    dropped: list[int] = []
-    for row in _rows_about(connection, notices, pairs.keys()):
-        survivor = survivors.get((row["recipient"], *_subject(row, pairs)))
-        if survivor is None or _replaces(row, survivor):
-            moved.append(row)
-            dropped += [] if survivor is None else [survivor["id"]]
-        else:
-            dropped.append(row["id"])
-    _replace(connection, notices, moved, dropped, pairs, series_id)
-    return len(dropped)
-
-
-def _replace(
-    connection: Connection,
-    table: Table,
-    moved: Sequence[RowMapping],
-    dropped: Sequence[int],
-    pairs: _Pairs,
-    series_id: str,
-) -> None:
-    """Delete the dropped rows, then move the others to the chapters that survive."""
+            connection.execute(update(outbox).where(outbox.c.id == survivor["id"]).values(handled_at=None))
     connection.execute(delete(table).where(among(connection, table.c.id, dropped)))
-    _rewrite(connection, table, [(row, _subject(row, pairs)[1]) for row in moved], series_id)
+    _rewrite(connection, table, moved, series_id)
+    return len(dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ def delete_unlocked(table: sa.Table, *conditions: sa.ColumnElement[bool]) -> sa.
 
 Columns = Mapping[str, TypeEngine[Any]]
 Row = Sequence[Any]
+Rows = Sequence[Row]
 
 _AS_STORED = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 
@@ -141,7 +142,7 @@ def insert_rows(
     connection: sa.Connection,
     table: sa.Table,
     columns: Columns,
-    rows: Sequence[Row],
+    rows: Rows,
     order: Sequence[str] = (),
     **shared: object,
 ) -> postgresql.Insert:
