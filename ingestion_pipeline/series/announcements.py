@@ -44,17 +44,16 @@ def announce(
 
     A `revealed` chapter is sent to those who followed the series when it was first detected.
     """
-    rows = [
-        {
-            "subject_kind": CHAPTER,
-            "subject_id": str(row.id),
-            "payload": chapter_payload(row, news[row.series_id, row.key])
-            | ({"followed_by": row.first_detected_at.isoformat()} if (row.series_id, row.key) in revealed else {}),
-            "created_at": now,
-        }
-        for row in chapters_by_key(connection, news, *CHAPTER_COLUMNS, chapters.c.first_detected_at)
-    ]
+    rows: list[dict[str, Any]] = []
+    for row in chapters_by_key(connection, news, *CHAPTER_COLUMNS, chapters.c.first_detected_at):
+        key = (row.series_id, row.key)
+        followed_by = {"followed_by": row.first_detected_at.isoformat()} if key in revealed else {}
+        rows.append(_outbox_row(CHAPTER, str(row.id), chapter_payload(row, news[key]) | followed_by, now))
     put_in_outbox(connection, rows)
+
+
+def _outbox_row(kind: str, subject_id: str, payload: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    return {"subject_kind": kind, "subject_id": subject_id, "payload": payload, "created_at": now}
 
 
 def put_in_outbox(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -155,19 +154,13 @@ def announce_languages(connection: Connection, languages: NewLanguages, *, now: 
         chapters.c.id.in_({chapter_id for chapter_id, _ in languages}), chapters.c.rejected_at.is_(None)
     )
     chapters_by_id = {row.id: row for row in connection.execute(query)}
-    new = [
-        {
-            "subject_kind": CHAPTER_LANGUAGE,
-            "subject_id": f"{chapter_id}:{language}",
-            "payload": chapter_payload(chapters_by_id[chapter_id], source_id)
-            | {"language": language}
+    new: list[dict[str, Any]] = []
+    for (chapter_id, language), (source_id, suppressed_at) in sorted(languages.items(), key=itemgetter(0)):
+        if chapter_id in chapters_by_id:
             # news that a silent sync suppressed are for those who followed at that time
-            | ({"followed_by": suppressed_at.isoformat()} if suppressed_at else {}),
-            "created_at": now,
-        }
-        for (chapter_id, language), (source_id, suppressed_at) in sorted(languages.items(), key=itemgetter(0))
-        if chapter_id in chapters_by_id
-    ]
+            followed_by = {"followed_by": suppressed_at.isoformat()} if suppressed_at else {}
+            payload = chapter_payload(chapters_by_id[chapter_id], source_id) | {"language": language} | followed_by
+            new.append(_outbox_row(CHAPTER_LANGUAGE, f"{chapter_id}:{language}", payload, now))
     if new:
         insert = insert_into(connection, outbox).on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
         connection.execute(insert, new)
@@ -281,9 +274,7 @@ def announce_unseen(connection: Connection, owed: Sequence[Unseen], *, series_id
             "followed_by": str(followed_by),
             "also": sorted({*chapter.recipients, *before.get("also", ())}),
         }
-        values.append(
-            {"subject_kind": CHAPTER, "subject_id": str(chapter.chapter_id), "payload": payload, "created_at": now}
-        )
+        values.append(_outbox_row(CHAPTER, str(chapter.chapter_id), payload, now))
     put_in_outbox(connection, values)
 
 
