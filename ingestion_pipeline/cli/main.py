@@ -58,6 +58,7 @@ COMMANDS = {
     "init": "installation:init",
     "listings": "listings",
     "matches": "listings:matches",
+    "mcp": "mcp",
     "metrics": "metrics",
     "notices": "recipients:notices",
     "profile": "listings:profile",

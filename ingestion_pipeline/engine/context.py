@@ -20,7 +20,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.sources.poll_results import IngestResult
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.changes import Origin
+from ingestion_pipeline.store.changes import Cause, Origin
 from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.urls import without_credentials
@@ -259,6 +259,11 @@ class RunContext:
     random: Random = field(default_factory=Random)
     run_id: str | None = None
     names: MountNames = field(default_factory=MountNames)
+
+    @property
+    def origin(self) -> Origin:
+        """Return why rows change in a run, unless its system knows more."""
+        return Origin(cause=Cause.SOURCE_CHANGED, run_id=self.run_id)
 
     def pace(self, source: Source) -> Pace:
         """Return how fast a host may be requested for the source."""

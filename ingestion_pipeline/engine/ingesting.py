@@ -31,7 +31,7 @@ from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.source import QUARANTINED
-from ingestion_pipeline.store.changes import Cause, Origin
+from ingestion_pipeline.store.changes import Cause, Origin, common_origin, set_origins
 from ingestion_pipeline.store.statements import lock_rows, row_source
 from ingestion_pipeline.store.tables import batch_items, ingestions, sources
 from ingestion_pipeline.store.types import Id
@@ -323,22 +323,24 @@ def _write(
     held = [item for item in items if item.task.id in held_ids]
     system = ctx.systems[items[0].source.kind]
     polled_feeds = [_polled_feed(item, parsed_feeds[item.source.id], run_id=ctx.run_id) for item in held]
+    by_source = {feed.source.id: feed.origin for feed in polled_feeds}
+    set_origins(connection, by_source, now=now, default=common_origin(list(by_source.values()) or [ctx.origin]))
     results = system.ingest(connection, polled_feeds, now=now, settings=ctx.settings)
-    by_source = {result.source_id: result for result in results}
-    successes = [_success(item, by_source[item.source.id]) for item in held]
-    changed = [item for item in held if by_source[item.source.id].has_changes]
-    written = [item for item in held if by_source[item.source.id].has_written]
-    by_poll = {feed.source.id: (feed.ingestion_id, by_source[feed.source.id]) for feed in polled_feeds}
+    ended = {result.source_id: result for result in results}
+    successes = [_success(item, ended[item.source.id]) for item in held]
+    changed = [item for item in held if ended[item.source.id].has_changes]
+    written = [item for item in held if ended[item.source.id].has_written]
+    by_poll = {feed.source.id: (feed.ingestion_id, ended[feed.source.id]) for feed in polled_feeds}
     _write_lineage(connection, ctx, written, by_poll, now=now)
     for item in changed:
-        if (result := by_source[item.source.id]).is_dead_lettered:
+        if (result := ended[item.source.id]).is_dead_lettered:
             _dead_letter_feed(connection, ctx, item, result.outcome, now=now)
     lock_rows(connection, sources.c.id, [item.source.id for item in held])
     poll_results.succeed(connection, successes, now=now, settings=ctx.settings, random=ctx.random)
     _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(held), len(held) - len(changed)
-    ended = poll_handler.PollCounts(changed=-lost - same, unchanged=same, lost=lost)
-    return Ingestion(ingested=list(results), counts=ended)
+    counts = poll_handler.PollCounts(changed=-lost - same, unchanged=same, lost=lost)
+    return Ingestion(ingested=list(results), counts=counts)
 
 
 def _polled_feed(item: BatchItem, parsed: bytes, *, run_id: str | None) -> PolledFeed:

@@ -39,6 +39,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollFailure
 from ingestion_pipeline.sources.poll_tasks import claim_size, known_pace
 from ingestion_pipeline.sources.scheduling.tiers import load_measurements
+from ingestion_pipeline.store.changes import set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import lock_rows
 from ingestion_pipeline.store.tables import batch_items, sources
@@ -328,6 +329,7 @@ def start_deferred(ctx: RunContext, claim_filter: ClaimFilter, *, limit: int) ->
     handler, lease = PollHandler(ctx, claim_filter, capacity=limit), timedelta(seconds=ctx.settings.work.lease_seconds)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
+        set_origins(connection, {}, now=now, default=ctx.origin)
         polls = claims.claim(connection, claim_filter, owner=str(uuid4()), now=now, lease=lease, limit=limit)
         loaded = handler.load(connection, polls, now=now)
         outcomes = [

@@ -22,6 +22,8 @@ from ingestion_pipeline.sources.lookup import popular_sources
 from ingestion_pipeline.sources.poll_tasks import POLL, age_polls, ensure_polls, lock_polls, make_due
 from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR, adjust_request_costs
 from ingestion_pipeline.sources.source import ALERTS, SourceStatus, Tier
+from ingestion_pipeline.store.changes import Cause, Origin, set_origins
+from ingestion_pipeline.store.history import compact
 from ingestion_pipeline.store.statements import delete_unlocked, lock_rows, sweep
 from ingestion_pipeline.store.tables import (
     ACTIVE,
@@ -85,7 +87,9 @@ def maintain(ctx: RunContext, *, dry_run: bool = False) -> SweepResult:
 
 def _run_sweep(ctx: RunContext, run: Sweep, *, dry_run: bool = False) -> int:
     with ctx.store.begin() as connection:
-        count = run(connection, ctx.settings, ctx.store.clock.now(connection))
+        now = ctx.store.clock.now(connection)
+        set_origins(connection, {}, now=now, default=Origin(cause=Cause.RETENTION, run_id=ctx.run_id))
+        count = run(connection, ctx.settings, now)
         if dry_run:
             connection.rollback()
     return count
@@ -256,6 +260,11 @@ def _outbox(connection: Connection, _settings: Settings, now: datetime) -> int:
     return sweep(connection, outbox, outbox.c.handled_at < now - HANDLED_OUTBOX)
 
 
+def _changes(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Merge old changes of a row into its first, so that folding them gives the same."""
+    return compact(connection, before=now - timedelta(seconds=settings.retention.changes_seconds))
+
+
 def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
     """Delete old alerts about sources and operations: their subjects never recur.
 
@@ -286,5 +295,6 @@ SWEEPS: dict[str, Sweep] = {
     "expanded": _expanded,
     "outbox": _outbox,
     "alerts": _alerts,
+    "changes": _changes,
 }
-REPEATED = {"expanded"}  # until nothing is left, each time in its own transaction
+REPEATED = {"expanded", "changes"}  # until nothing is left, each time in its own transaction

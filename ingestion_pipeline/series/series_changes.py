@@ -7,6 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from ingestion_pipeline.series import announcements, chapter, chapter_rows
+from ingestion_pipeline.series.chapter_labels import chapter_numbers
 from ingestion_pipeline.series.chapter_rows import LinkRow, link_row, recompute_latest
 from ingestion_pipeline.series.series_reports import SeriesMerged, lock_live
 from ingestion_pipeline.sources import lookup
@@ -263,8 +264,7 @@ def restore(connection: sa.Connection, series_id: str, label: str, *, actor: str
 def _locked_chapter(connection: sa.Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
     """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
-    number = chapter.chapter_number(label) if "#" not in label else None
-    key = label if number is None else chapter.number_text(number)
+    key = (chapter.key_of(*chapter_numbers(label)) if "#" not in label else None) or label
     columns = (chapters.c.id, chapters.c.key, chapters.c.rejected_at)
     rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
     if not rows:

@@ -124,6 +124,9 @@ class Retention(Group):
     )
     dagster_runs_at_once: int = setting(500, "Dagster runs deleted by one run of maintain", ge=1)
     alerts_seconds: int = setting(90 * DAY, "notices of alerts, after they were sent or muted", ge=62 * DAY)
+    changes_seconds: int = setting(
+        365 * DAY, "changes of rows one by one; older ones are merged into the row's first", ge=DAY
+    )
     extractions_per_source: int = setting(5, "extractions kept per source, with their pages", ge=1)
 
 

@@ -25,7 +25,8 @@ from sqlalchemy.schema import SetColumnComment
 from sqlalchemy.types import DateTime
 from sqlalchemy.util import LRUCache
 
-from ingestion_pipeline.store.changes import OriginState, add_functions, forget_origins
+from ingestion_pipeline.store.changes import OriginState, add_functions, create_triggers, forget_origins
+from ingestion_pipeline.store.history import create_history_views
 from ingestion_pipeline.store.types import UtcText, json_value
 
 
@@ -158,7 +159,10 @@ def create_missing_tables(engine: Engine, tables: Sequence[Table]) -> None:
     with engine.begin() as connection:
         _lock(connection)
         for table in tables:
-            table.create(connection, checkfirst=True)
+            if table.name not in existing and not inspect(connection).has_table(table.name):
+                table.create(connection)
+                create_triggers(connection, [table])
+                create_history_views(connection, [table])
 
 
 def current_revision(connection: Connection) -> str | None:

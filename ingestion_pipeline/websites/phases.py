@@ -38,8 +38,9 @@ from ingestion_pipeline.sources import Source, SourceStatus, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.store.changes import Cause, set_origins
 from ingestion_pipeline.store.database import SteadyClock
-from ingestion_pipeline.store.tables import tasks, website_analyses, website_rankings
+from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
 from ingestion_pipeline.tasks.ended_tasks import ReleaseTask, Retry
@@ -352,7 +353,9 @@ LOWEST = states.task_priority(0)
 def write_outcome(connection: Connection, outcome: PhaseOutcome, ctx: RunContext, *, now: datetime) -> EndedTask:
     """Write everything that follows from the outcome, and return the end of its task."""
     match outcome:
-        case Completed():
+        case Completed(item=item, value=value):
+            origin = replace(ctx.origin, cause=_cause(connection, item, value), source_id=item.source.id)
+            set_origins(connection, {}, now=now, default=origin)
             return _done(connection, outcome, now=now)
         case Failed():
             return _failed(connection, outcome, ctx, now=now)
@@ -360,6 +363,24 @@ def write_outcome(connection: Connection, outcome: PhaseOutcome, ctx: RunContext
             # an analysis that is in this phase has no other task
             _fail(connection, task.payload.get("analysis", 0), reason, now=now, phase=states.BY_KIND[task.kind])
             return skipped(outcome, "unwanted")
+
+
+def _cause(connection: Connection, item: ClaimedPhase, result: PhaseResult) -> Cause:
+    """Return why what is known of the website changes: another model was asked, or it speaks otherwise of it."""
+    if item.is_manual and isinstance(result, Informed):
+        return Cause.OPERATOR
+    if not item.is_recurring:
+        return Cause.FIRST_SYNC
+    if not isinstance(result, WebsiteAnalysed):
+        return Cause.SOURCE_CHANGED
+    is_before = (website_analyses.c.source_id == item.source.id) & (website_analyses.c.id < item.analysis_id)
+    last = select(func.max(website_analyses.c.id)).where(is_before).scalar_subquery()
+    names = (website_answers.c.provider, website_answers.c.model, website_answers.c.model_version)
+    asked = [
+        set(connection.execute(select(*names).where(website_answers.c.analysis_id == id_)).all())
+        for id_ in (item.analysis_id, last)
+    ]
+    return Cause.MODEL_CHANGED if all(asked) and asked[0] != asked[1] else Cause.SOURCE_CHANGED
 
 
 def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *, now: datetime) -> EndedTask:

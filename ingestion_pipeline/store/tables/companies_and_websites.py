@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy import Boolean, Column, Date, Float, Index, Integer, String, Table, Text, UniqueConstraint, text
 
+from ingestion_pipeline.store.changes import LISTING, recorded
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import (
     ExactDecimal,
@@ -74,6 +75,7 @@ companies = Table(
     Index("uq_companies_website_key", "website_key", unique=True),
     Index(None, "source_id"),
     Index(None, "scoring_hash"),
+    info=recorded({"source_id": ""}),
 )
 
 job_listings = Table(
@@ -134,6 +136,8 @@ job_listings = Table(
     Index(None, "company_id"),
     partial_index("ix_job_listings_judged", "rules_hash", "id", where=LISTED),
     partial_index("ix_job_listings_valid_until", "valid_until", where=LISTED),
+    # The snapshot is filled in once the poll is written.
+    info=recorded({"id": LISTING, "source_id": ""}, without=["snapshot_id"]),
 )
 
 listing_sources = Table(
@@ -157,6 +161,7 @@ listing_sources = Table(
     modified_at(),
     UniqueConstraint("source_id", "external_key"),
     Index(None, "listing_id"),
+    info=recorded({"source_id": ""}),
 )
 
 job_matches = Table(
@@ -193,6 +198,7 @@ job_matches = Table(
     UniqueConstraint("listing_id"),
     Index(None, "source_id", "status"),
     Index(None, "score"),
+    info=recorded({"listing_id": LISTING, "source_id": ""}),
 )
 
 
@@ -218,6 +224,7 @@ businesses = Table(
     required("updated_at", UtcDateTime),
     modified_at(),
     UniqueConstraint("url_key"),
+    info=recorded({"url_key": ""}),
 )
 
 website_analyses = Table(
@@ -297,4 +304,5 @@ website_rankings = Table(
     required("updated_at", UtcDateTime),
     modified_at(),
     UniqueConstraint("business_id", "day"),
+    info=recorded({"business_id": ""}),
 )

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
 
+from ingestion_pipeline.store.changes import SERIES, recorded
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import (
     ExactDecimal,
@@ -31,6 +32,7 @@ series = Table(
     optional("merged_into", String(120), "the series it was merged into, which replaces it; null: it was not merged"),
     required("created_at", UtcDateTime),
     modified_at(),
+    info=recorded({"id": SERIES}),
 )
 
 chapters = Table(
@@ -57,6 +59,7 @@ chapters = Table(
     ),
     modified_at(),
     UniqueConstraint("series_id", "key"),
+    info=recorded({"series_id": SERIES}),
 )
 
 chapter_sources = Table(
@@ -84,6 +87,7 @@ chapter_sources = Table(
     modified_at(),
     UniqueConstraint("source_id", "chapter_id"),
     Index(None, "chapter_id"),
+    info=recorded({"source_id": ""}),
 )
 
 UNSENT = text("status = 'pending'")

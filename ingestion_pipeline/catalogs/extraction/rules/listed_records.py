@@ -116,8 +116,8 @@ def _fields_of_entry(rule: Repeated, entry: FeedEntry) -> dict[str, FieldValue |
 
 @lru_cache(maxsize=20_000)
 def _day(text: str, *, month_first: bool | None) -> tuple[date, str] | None:
-    found = first_date(text[:MAX_TITLE_CHARACTERS], month_first=month_first)
-    return (found[0], text[slice(*found[1])]) if found else None
+    first = first_date(text[:MAX_TITLE_CHARACTERS], month_first=month_first)
+    return (first[0], text[slice(*first[1])]) if first else None
 
 
 def _days_above(lines: Sequence[Line], *, month_first: bool | None) -> dict[int, tuple[date, str]]:
@@ -169,8 +169,8 @@ def _cut(rule: Repeated, rows: Sequence[_Row]) -> _Cut | None:
     day = _commonest([row.days for row in named], posted) if rule.date else None
     named = _usual_rows(named, day)
     url = _url_column(rule, named, titles[0]) if rule.url else None
-    wanted = 1 + bool(rule.date) + bool(rule.url)
-    complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / wanted for row in named)
+    field_count = 1 + bool(rule.date) + bool(rule.url)
+    complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / field_count for row in named)
     is_undated = sum(bool(row.days) for row in named) < MIN_SHARE * len(named)
     dated = UNDATED_WEIGHT if rule.date and is_undated else ABOVE_WEIGHT if day == _ABOVE else 1
     return _Cut(rows=named, titles=titles, date=day, url=url, score=complete * best**2 * dated)

@@ -21,9 +21,9 @@ CREATE TABLE businesses (
 );
 
 CREATE TABLE changes (
-    id SERIAL_ID NOT NULL, table_name VARCHAR(40) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
+    id SERIAL_ID NOT NULL, table_name VARCHAR(60) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
     op VARCHAR(6) NOT NULL, before JSON, after JSON, cause VARCHAR(20) NOT NULL, ingestion_id BIG_ID,
-    run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
+    snapshot_id BIG_ID, run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
     CONSTRAINT pk_changes PRIMARY KEY (id)
 );
 CREATE INDEX ix_changes_occurred_at ON changes (occurred_at);
@@ -493,7 +493,7 @@ WHERE s.merged_into IS NULL AND c.rejected_at IS NULL;
 CREATE VIEW v_changes AS
 SELECT
     c.id AS change_id, c.occurred_at, c.table_name, c.row_key, c.op, c.source_id, c.cause, c.before, c.after,
-    c.ingestion_id, c.run_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
+    c.ingestion_id, c.run_id, c.snapshot_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
 FROM changes AS c
 LEFT JOIN ingestions AS i ON i.id = c.ingestion_id;
 
