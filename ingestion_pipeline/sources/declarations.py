@@ -83,21 +83,21 @@ def as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def expect(message: str | Callable[[str, object], str]) -> WrapValidator:
-    """Return an annotation that replaces the errors of a type by one message, by key and value if it is a function.
-
-    In a text {value} is what was written.
-    """
+def refused(message: Callable[[str, object], str]) -> WrapValidator:
+    """Return an annotation that replaces the errors of a type by one message, made from the key and the value."""
 
     def validate(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
         try:
             return handler(value)
         except ValidationError:
-            if isinstance(message, str):
-                raise ValueError(message.replace("{value}", quoted(value))) from None
             raise ValueError(message(info.field_name or "", value)) from None
 
     return WrapValidator(validate)
+
+
+def expect(message: str) -> WrapValidator:
+    """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
+    return refused(lambda _, value: message.replace("{value}", quoted(value)))
 
 
 def listed(message: str) -> BeforeValidator:

@@ -18,7 +18,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from ingestion_pipeline.sources.declarations import BadField, FileModel, expect, model_of, stated_keys, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, model_of, refused, stated_keys, validated
 from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.urls import secret_parameter, without_credentials
 
@@ -35,7 +35,7 @@ def refusal(key: str, value: object, accepted: str) -> str:
 
 def accepted(description: str) -> WrapValidator:
     """Return an annotation that replaces the errors of a type by one message: what is accepted."""
-    return expect(lambda key, value: refusal(key, value, description))
+    return refused(lambda key, value: refusal(key, value, description))
 
 
 def _web_address(address: str, info: ValidationInfo) -> str:
