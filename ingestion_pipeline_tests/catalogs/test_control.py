@@ -180,14 +180,6 @@ def test_a_resume_reads_pages_again_whose_items_were_deleted(catalog: CatalogHar
     assert row.base_dataset_id is None
 
 
-def test_a_retry_does_not_read_pages_again_that_have_their_items(catalog: CatalogHarness) -> None:
-    id_ = catalog.crawl({"/c/1": ["a"]}, others={"/c/2": "ERROR"})
-
-    catalog.apply_action(extraction_control.retry, id_)
-
-    assert (catalog.live_task_paths("extract_page"), catalog.live_task_paths("fetch_page")) == ([], ["/c/2"])
-
-
 @pytest.mark.parametrize(("kind", "fetched"), [("crawl", ["/c/1"]), ("rerun", [])])
 def test_a_page_with_lost_content_is_fetched_again_except_in_a_rerun(
     catalog: CatalogHarness, kind: str, fetched: list[str]
