@@ -278,10 +278,6 @@ def spawn_batch(store: Store, now: datetime, *requests: SpawnRequest, policy: Wo
         return spawn_all(connection, requests, now=now, policy=policy)
 
 
-def task_count(store: Store) -> int:
-    return len(rows(store, tasks))
-
-
 def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, now: datetime) -> None:
     root = a_root(store, now)
 
@@ -290,7 +286,7 @@ def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, n
 
     assert first == SpawnCounts(made=2, existing=1)
     assert second == SpawnCounts(made=1, existing=2)
-    assert task_count(store) == 4
+    assert len(rows(store, tasks)) == 4
 
 
 def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(store: Store, now: datetime) -> None:
