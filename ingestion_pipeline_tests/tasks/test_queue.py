@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select, update
+from sqlalchemy import select, update
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
@@ -31,6 +31,7 @@ from ingestion_pipeline.tasks.queue import (
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
 from ingestion_pipeline_tests.polling_runs import rows
+from ingestion_pipeline_tests.statements import recorded_statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -336,13 +337,11 @@ def test_children_that_are_too_deep_are_counted_and_not_spawned(store: Store, no
 @pytest.mark.slow
 def test_1500_children_are_one_statement_and_not_limited_by_the_queue(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    statements: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-
-    counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
+    with recorded_statements(store.engine) as statements:
+        counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
 
     assert counts.made == 1_500 > QUEUE_LIMIT
-    assert len([statement for statement in statements if "tasks" in statement]) == 1
+    assert len([statement for statement, _ in statements if "tasks" in statement]) == 1
 
 
 def next_stage(parent: Task) -> SpawnRequest:
