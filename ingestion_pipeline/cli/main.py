@@ -54,6 +54,7 @@ COMMANDS = {
     "explain": "rows:explain",
     "export": "rows:export",
     "extractions": "extractions",
+    "feed": "feed",
     "follow": "recipients:follow",
     "init": "installation:init",
     "listings": "listings",

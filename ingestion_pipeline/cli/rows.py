@@ -29,7 +29,7 @@ from ingestion_pipeline.cli.output import (
     progress,
     shortened,
 )
-from ingestion_pipeline.cli.session import MomentType, environment, known_source, opened, reading
+from ingestion_pipeline.cli.session import CAUSES, MomentType, environment, known_source, opened, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,15 +43,6 @@ STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
 TABLE_FORMATS = ("delta", "iceberg")  # and these with exports.lake.TableFormat
 DBT_SOURCES = "dbt-sources"  # not a table, but the sources.yml of a dbt project
-CAUSES = (  # a test compares them with store.changes.Cause
-    "first_sync",
-    "source_changed",
-    "reader_changed",
-    "model_changed",
-    "profile_changed",
-    "operator",
-    "retention",
-)
 READERS = {
     "csv": "pandas.read_csv({path})",
     "jsonl": "pandas.read_json({path}, lines=True)",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text, update
 
-from ingestion_pipeline.cli.rows import CAUSES
+from ingestion_pipeline.cli.session import CAUSES
 from ingestion_pipeline.exports.change_history import ChangeFilter, changes_of
 from ingestion_pipeline.series.series_changes import withdraw
 from ingestion_pipeline.store import Store
