@@ -97,20 +97,24 @@ def _deleted(
     if not request.is_items and request.name not in RECORDED:
         return
     query = _gone(request.name, since).execution_options(yield_per=batch_rows)
-    for keys in connection.execute(query).scalars().partitions():
+    names = key_of(request)
+    for batch in connection.execute(query).partitions():
         if request.is_items:
-            yield [tuple(key.split(SEPARATOR, 1)) for key in keys]
+            yield [tuple(row.row_key.split(SEPARATOR, 1)) for row in batch]
         else:
-            kind = TABLES[request.name].table.c.id.type.python_type
-            yield [(kind(key),) for key in keys]
+            yield [tuple(row.before[name] for name in names) for row in batch]
 
 
-def _gone(name: str, since: datetime) -> Select[str]:
-    """Select the keys whose last change is that they were deleted."""
+def _gone(name: str, since: datetime) -> Select[Any, Any]:
+    """Select the keys whose last change is that they were deleted, with what was there."""
     last = (
         select(func.max(changes.c.id).label("id"))
         .where(changes.c.table_name == name, changes.c.occurred_at >= since)
         .group_by(changes.c.row_key)
         .subquery()
     )
-    return select(changes.c.row_key).join(last, last.c.id == changes.c.id).where(changes.c.op == "delete")
+    return (
+        select(changes.c.row_key, changes.c.before)
+        .join(last, last.c.id == changes.c.id)
+        .where(changes.c.op == "delete")
+    )

@@ -15,7 +15,7 @@ from sqlalchemy import column as named
 from sqlalchemy import table as table_named
 from sqlalchemy.sql.selectable import TableClause
 
-from ingestion_pipeline.store.changes import Recording, recording_of, row_as_json
+from ingestion_pipeline.store.changes import Recording, recording_of, row_as_json, row_key
 from ingestion_pipeline.store.tables import changes
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
@@ -130,9 +130,12 @@ def _view(connection: Connection, table: Table, recording: Recording) -> str:
             for column, kind in kept.items()
         )
         fields, rows = ", ".join(parts), "versions AS v"
-    row = f"(SELECT {whole} FROM {name} AS t WHERE CAST(t.id AS TEXT) = c.row_key)"
-    if dialect == "postgresql" or str(kinds["id"]) != "VARCHAR(120)":
-        row = f"(SELECT {whole} FROM {name} AS t WHERE t.id = CAST(c.row_key AS {kinds['id']}))"
+    key = row_key(table, "t")
+    if [column.name for column in table.primary_key.columns] == ["id"]:  # by its index
+        is_row = f"t.id = CAST(c.row_key AS {kinds['id']})"
+    else:
+        is_row = f"{key} = c.row_key"
+    row = f"(SELECT {whole} FROM {name} AS t WHERE {is_row})"
     versions = _versions(dialect, f"c.table_name = '{name}'", row)
     return (
         f"CREATE VIEW {history_name(name)} AS {versions} SELECT v.id AS change_id, {fields}, v.cause,"
