@@ -13,9 +13,10 @@ from ingestion_pipeline.cli.session import known_source, reading
 @click.option("--source", "source_id", metavar="ID", help="Only releases of this source.")
 @click.option("--out", type=click.Path(path_type=Path), help="File; default: standard output.")
 def feed(*, form: str, source_id: str | None, out: Path | None) -> None:
-    """Write new releases as an Atom feed, or with those that are expected as an iCalendar.
+    """Write new and expected releases as a feed or calendar.
 
-    The file is replaced as a whole: write it to where a web server or a calendar reads it.
+    An Atom feed has the new ones. The file is replaced as a whole: write it to where a web server or
+    a calendar reads it.
     """
     from ingestion_pipeline.exports.formats import replacing
     from ingestion_pipeline.exports.release_feeds import FeedFormat, releases, write_feed

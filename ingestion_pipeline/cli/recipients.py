@@ -60,7 +60,6 @@ def _changes_to_follow(
     series_id: str | None, *, on: str | None, source_id: str | None, cause: str | None
 ) -> ChangeFollow | None:
     """Return the changes that are named; None if a series is."""
-    from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
     from ingestion_pipeline.exports.change_history import check_field
     from ingestion_pipeline.notices.change_follows import ChangeFollow
     from ingestion_pipeline.settings import load_settings
@@ -73,7 +72,7 @@ def _changes_to_follow(
     if on is None:
         return None
     table, _, field = on.partition(".")
-    check_field(table, field or None, entity_folder(load_settings(environment())))
+    check_field(table, field or None, load_settings(environment()))
     return ChangeFollow(table_name=table, field=field or None, source_id=source_id, cause=cause)
 
 
@@ -254,7 +253,9 @@ async def _send_example(settings: Settings, to: Addressee, now: datetime) -> str
 def follow(
     *, recipient_id: str, series_id: str | None, mode: str | None, language: str | None, **changes: str | None
 ) -> None:
-    """Notify RECIPIENT of new chapters of SERIES, or --on changes of published rows.
+    """Notify RECIPIENT of new chapters, or of changes.
+
+    New chapters of SERIES, or what changes in a table --on that it is followed.
 
     Mode and language are the recipient's own unless they are given here.
     """
@@ -282,7 +283,7 @@ def follow(
 @change_options
 @json_option
 def unfollow(*, recipient_id: str, series_id: str | None, **changes: str | None) -> None:
-    """Stop notifying RECIPIENT of SERIES, or of what they follow --on."""
+    """Stop notifying RECIPIENT of SERIES, or of changes."""
     from ingestion_pipeline.notices import change_follows, subscriptions
 
     if (requested := _changes_to_follow(series_id, **changes)) is not None:

@@ -88,15 +88,15 @@ def export(
     columns: bool,
     **selection: Any,  # noqa: ANN401 - the fields of an ExportRequest
 ) -> None:
-    """Write rows to a file, CSV, JSON lines or Parquet, or keep a table of Delta Lake or Iceberg up to date.
+    """Write rows to a file, or keep a copy up to date.
 
-    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
-    companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
-    website_rankings, website_answers), an entity type (course, learning_program, competency,
-    credential, or one of your own), data_items for the items of all types, or dbt-sources for the
-    sources.yml of a dbt project. Items are those of
-    the newest published dataset of each source, each once, and of their values those that are
-    proved. A file of the same name is replaced when the new one is whole.
+    Files are CSV, JSON lines or Parquet; copies are tables of Delta Lake or Iceberg. NAME is a table
+    (sources, series, chapters, chapter_sources, extractions, pages, datasets, companies,
+    job_listings, listing_sources, job_matches, businesses, website_analyses, website_rankings,
+    website_answers), an entity type (course, learning_program, competency, credential, or one of
+    your own), data_items for the items of all types, or dbt-sources for the sources.yml of a dbt
+    project. Items are those of the newest published dataset of each source, each once, and of their
+    values those that are proved. A file of the same name is replaced when the new one is whole.
     """
     from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
     from ingestion_pipeline.exports.export_request import ExportRequest

@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, or_, select
 
-from ingestion_pipeline.catalogs.datasets.item_changes import item_row_key
 from ingestion_pipeline.catalogs.extraction.entity_type import entity_type, entity_types
+from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.changes import recording_of
+from ingestion_pipeline.store.changes import item_row_key, recording_of
 from ingestion_pipeline.store.history import history_of, history_of_items, recorded_columns
 from ingestion_pipeline.store.tables import changes, data_items, datasets, ingestions
 
@@ -65,8 +65,9 @@ def check_name(name: str | None, entities: Path | None = None) -> None:
         raise UntrackedTable(name, names)
 
 
-def check_field(name: str, field: str | None, entities: Path | None = None) -> None:
+def check_field(name: str, field: str | None, settings: Settings) -> None:
     """Raise UntrackedTable or UnknownField if no changes of that are recorded."""
+    entities = entity_folder(settings)
     check_name(name, entities)
     if name in RECORDED:
         fields = [str(column.name) for column in recorded_columns(RECORDED[name])]

@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from ingestion_pipeline.catalogs.datasets.item_changes import SEPARATOR, item_row_key
 from ingestion_pipeline.engine.system_spec import ExportColumn
 from ingestion_pipeline.exports.change_history import RECORDED
 from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, NothingPublished, table_columns
@@ -19,6 +18,7 @@ from ingestion_pipeline.exports.exported_items import item_columns
 from ingestion_pipeline.exports.exporting import BATCH_ROWS, open_export_rows, watermark
 from ingestion_pipeline.exports.formats import Batches, Row
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.changes import SEPARATOR, item_row_key
 from ingestion_pipeline.store.tables import changes
 
 ITEM_KEY = ("source_id", "item_key")

@@ -33,7 +33,7 @@ class FeedFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class ReleaseEntry:
     """A new or an expected release; `id` stays the same."""
 
     id: str
@@ -43,7 +43,7 @@ class Release:
     is_expected: bool = False
 
 
-def releases(connection: Connection, *, source_id: str | None = None, now: datetime) -> list[Release]:
+def releases(connection: Connection, *, source_id: str | None = None, now: datetime) -> list[ReleaseEntry]:
     """Return the newest releases, then those that are expected by the change model, of a source or of all.
 
     What is overdue is expected now.
@@ -51,7 +51,7 @@ def releases(connection: Connection, *, source_id: str | None = None, now: datet
     return [*_new(connection, source_id), *_expected(connection, source_id, now)]
 
 
-def _new(connection: Connection, source_id: str | None) -> Iterator[Release]:
+def _new(connection: Connection, source_id: str | None) -> Iterator[ReleaseEntry]:
     links = chapter_sources.alias("links")
     first = select(func.min(links.c.id)).where(links.c.chapter_id == chapters.c.id)
     if source_id is not None:
@@ -67,16 +67,16 @@ def _new(connection: Connection, source_id: str | None) -> Iterator[Release]:
     for row in connection.execute(query):
         number = "" if row.number is None else f" {row.number:f}"
         title = f"{row.series_title}{number}{f': {row.title}' if row.title else ''}"
-        yield Release(id=f"chapter:{row.id}", title=title, at=row.first_detected_at, url=row.url)
+        yield ReleaseEntry(id=f"chapter:{row.id}", title=title, at=row.first_detected_at, url=row.url)
 
 
-def _expected(connection: Connection, source_id: str | None, now: datetime) -> Iterator[Release]:
+def _expected(connection: Connection, source_id: str | None, now: datetime) -> Iterator[ReleaseEntry]:
     query = select(EXPECTED, sources.c.kind).join(sources, sources.c.id == EXPECTED.c.source_id)
     query = query.where(sources.c.kind == "series")
     if source_id is not None:
         query = query.where(EXPECTED.c.source_id == source_id)
     for row in connection.execute(query.order_by(EXPECTED.c.expected_at).limit(MOST)):
-        yield Release(
+        yield ReleaseEntry(
             id=f"expected:{row.source_id}",
             title=f"{row.name or row.series_id or row.source_id}: expected",
             at=max(row.expected_at, now),
@@ -85,12 +85,12 @@ def _expected(connection: Connection, source_id: str | None, now: datetime) -> I
         )
 
 
-def write_feed(form: FeedFormat, listed: Sequence[Release], *, now: datetime) -> str:
+def write_feed(form: FeedFormat, listed: Sequence[ReleaseEntry], *, now: datetime) -> str:
     """Return the file; an Atom feed has no expected releases, as none of them can be read yet."""
     return _atom(listed, now) if form is FeedFormat.ATOM else _ical(listed, now)
 
 
-def _atom(listed: Sequence[Release], now: datetime) -> str:
+def _atom(listed: Sequence[ReleaseEntry], now: datetime) -> str:
     ElementTree.register_namespace("", _ATOM)
     feed = ElementTree.Element(f"{{{_ATOM}}}feed")
 
@@ -115,7 +115,7 @@ def _atom(listed: Sequence[Release], now: datetime) -> str:
     return ElementTree.tostring(feed, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _ical(listed: Sequence[Release], now: datetime) -> str:
+def _ical(listed: Sequence[ReleaseEntry], now: datetime) -> str:
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//ingestion_pipeline//releases//EN"]
     for release in listed:
         lines += [

@@ -202,9 +202,17 @@ def create_triggers(connection: Connection, tables: Iterable[Table]) -> None:
             connection.exec_driver_sql(statement)
 
 
+SEPARATOR = "/"  # in a `row_key`, between the columns of a key, or the source and the key of an item
+
+
+def item_row_key(source_id: str, item_key: str) -> str:
+    """Return the `row_key` that the changes of an item have."""
+    return f"{source_id}{SEPARATOR}{item_key}"
+
+
 def row_key(table: Table, row: str) -> str:
     """Return the SQL of the `row_key` of a row: its primary key as text, a slash between its columns."""
-    return " || '/' || ".join(f"CAST({row}.{column.name} AS TEXT)" for column in table.primary_key.columns)
+    return f" || '{SEPARATOR}' || ".join(f"CAST({row}.{column.name} AS TEXT)" for column in table.primary_key.columns)
 
 
 def _postgresql(table: Table, recording: Recording, columns: Mapping[str, Any]) -> list[str]:

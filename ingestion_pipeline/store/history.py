@@ -61,7 +61,7 @@ def compact(connection: Connection, *, before: datetime, limit: int = COMPACTED_
     merged: list[dict[str, Any]] = []
     removed: list[int] = []
     for _, of_row in groupby(sorted(connection.execute(query).mappings(), key=_row_of), key=_row_of):
-        # Up to the first that is kept, in the order of the record: an older one after it may follow from it.
+        # Up to the first that is recorded_kinds, in the order of the record: an older one after it may follow from it.
         oldest = list(takewhile(lambda change: change["occurred_at"] < before, of_row))
         first, values = _merged(oldest)
         removed += [change["id"] for change in oldest if change["id"] != first]
@@ -118,16 +118,16 @@ def create_items_view(connection: Connection, tables: Iterable[Table]) -> None:
 def _view(connection: Connection, table: Table, recording: Recording) -> str:
     name, dialect = table.name, connection.dialect.name
     kinds = {column["name"]: column["type"] for column in inspect(connection).get_columns(name)}
-    kept = {column: kind for column, kind in kinds.items() if column not in recording.without}
+    recorded_kinds = {column: kind for column, kind in kinds.items() if column not in recording.without}
     if dialect == "postgresql":
         whole = "to_jsonb(t)"
-        fields = ", ".join(f"r.{column}" for column in kept)
+        fields = ", ".join(f"r.{column}" for column in recorded_kinds)
         rows = f"versions AS v CROSS JOIN LATERAL jsonb_populate_record(NULL::{name}, v.document) AS r"
     else:
-        whole = row_as_json("t", kept)
+        whole = row_as_json("t", recorded_kinds)
         parts = (
             f"v.document {'->' if isinstance(kind, JSON) else '->>'} '{column}' AS {column}"
-            for column, kind in kept.items()
+            for column, kind in recorded_kinds.items()
         )
         fields, rows = ", ".join(parts), "versions AS v"
     key = row_key(table, "t")
