@@ -61,7 +61,7 @@ def compact(connection: Connection, *, before: datetime, limit: int = COMPACTED_
     merged: list[dict[str, Any]] = []
     removed: list[int] = []
     for _, of_row in groupby(sorted(connection.execute(query).mappings(), key=_row_of), key=_row_of):
-        # Up to the first that is recorded_kinds, in the order of the record: an older one after it may follow from it.
+        # Up to the first that stays, in the order of the record: an older one after it may follow from it.
         oldest = list(takewhile(lambda change: change["occurred_at"] < before, of_row))
         first, values = _merged(oldest)
         removed += [change["id"] for change in oldest if change["id"] != first]
