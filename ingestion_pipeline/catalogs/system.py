@@ -168,7 +168,7 @@ SYSTEM = system_spec.SystemSpec(
             cure="`ingest explain` shows the page behind an item; `ingest extractions rerun ID` reads it again",
             find=lambda connection, _settings, _now: checks.unproved(connection, flagged_share=FLAGGED_SHARE),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="datasets",
             name="golden_sets_read",
             description="Every golden set reads as well as its floor with the current reader, prompts and models.",

@@ -55,6 +55,7 @@ COMMANDS = {
     "explain": "rows:explain",
     "export": "rows:export",
     "extractions": "extractions",
+    "feed": "feed",
     "follow": "recipients:follow",
     "golden": "evaluation:golden",
     "identity": "identity",

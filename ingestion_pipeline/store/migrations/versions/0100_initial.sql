@@ -313,6 +313,14 @@ CREATE TABLE follows (
 );
 CREATE INDEX ix_follows_series_id ON follows (series_id);
 
+CREATE TABLE change_follows (
+    id SERIAL_ID NOT NULL, recipient_id VARCHAR(120) NOT NULL, table_name VARCHAR(60) NOT NULL, field TEXT,
+    source_id VARCHAR(120), cause VARCHAR(20), notified_until UTC_TIME NOT NULL, created_at UTC_TIME NOT NULL,
+    CONSTRAINT pk_change_follows PRIMARY KEY (id),
+    CONSTRAINT fk_change_follows_recipient_id FOREIGN KEY(recipient_id) REFERENCES recipients (id)
+);
+CREATE INDEX ix_change_follows_recipient_id ON change_follows (recipient_id);
+
 CREATE TABLE job_matches (
     id SERIAL_ID NOT NULL, listing_id BIG_ID NOT NULL, source_id VARCHAR(120) NOT NULL, company_id VARCHAR(120),
     status VARCHAR(10) NOT NULL, score INTEGER NOT NULL, base_score INTEGER NOT NULL, rank_score FLOAT,
@@ -498,6 +506,13 @@ SELECT
     c.ingestion_id, c.run_id, c.snapshot_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
 FROM changes AS c
 LEFT JOIN ingestions AS i ON i.id = c.ingestion_id;
+
+-- When the next record of a source is expected: one interval of its rate after the last one.
+CREATE VIEW v_expected AS
+SELECT
+    s.id AS source_id, s.kind, s.name, s.series_id, s.url, s.last_new_at, s.changes_per_day, EXPECTED_AT AS expected_at
+FROM sources AS s
+WHERE s.status = 'active' AND s.last_new_at IS NOT NULL AND s.changes_per_day > 0;
 
 CREATE VIEW v_job_matches_open AS
 SELECT
