@@ -5,10 +5,14 @@ from importlib.util import find_spec
 EXTRAS = {
     "apprise": "notify",
     "dagster_webserver": "ui",
+    "deltalake": "lake",
+    "dlt": "dlt",
     "matplotlib": "plots",
+    "mcp": "mcp",
     "pandas": "frames",
     "playwright": "browser",
     "pyarrow": "frames",
+    "pyiceberg": "lake",
 }
 
 

@@ -21,7 +21,7 @@ STANDARD = {*sys.stdlib_module_names, "compression"}  # the last one from Python
 OURS = {PRODUCT, "ingestion_pipeline_tests", "benchmarks", "tools"}
 installed_packages = cache(packages_distributions)  # a second each time
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-RUNTIME_EXTRAS = ("browser", "frames", "notify", "plots", "ui")
+RUNTIME_EXTRAS = ("browser", "dlt", "frames", "lake", "mcp", "notify", "plots", "ui")
 GUARDED = {"orchestration/ui.py": {"starlette"}}  # a program of its own, which `ingest dev` starts if `ui` is installed
 OTHERS_ENVIRONMENT = {"crawl4ai"}  # a peer that benchmarks/crawl.py installs apart
 

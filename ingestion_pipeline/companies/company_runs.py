@@ -92,6 +92,7 @@ from ingestion_pipeline.sources import Source, SourceStatus, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.store.changes import Cause, set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, is_any_claimable
@@ -101,8 +102,8 @@ from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished
 from ingestion_pipeline.urls import host_of
 
 
-def _analysed(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> EndedTask:
-    save_company(connection, analysed, now=now, settings=settings)
+def _analysed(connection: Connection, analysed: CompanyAnalysed, ctx: RunContext, *, now: datetime) -> EndedTask:
+    save_company(connection, analysed, now=now, settings=ctx.settings, run_id=ctx.run_id)
     if analysed.evaluation.completeness is Completeness.THIN:
         move = _finish(analysed.task, TaskStatus.SKIPPED, summary(analysed), code="thin")
         return EndedTask(move=move, count="thin")
@@ -283,7 +284,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         match outcome:
             case Completed(value=value):
                 if isinstance(value, CompanyAnalysed):
-                    return _analysed(connection, value, now=now, settings=settings)
+                    return _analysed(connection, value, self._ctx, now=now)
                 return _probed(connection, value, now=now, settings=settings)
             case Skipped():
                 return _not_needed(connection, outcome, now=now)
@@ -346,8 +347,8 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         return row["quality"].get("level") == Completeness.GOOD.value and at is not None and now - at < fresh
 
     def _opened_board(self, connection: Connection, task: Task, url: str) -> LoadedCompany:
-        platform, token = task.payload["platform"], task.payload.get("token")
-        existing_id = find_board_source(connection, platform=platform, url=url, token=token)
+        platform = task.payload["platform"]
+        existing_id = find_board_source(connection, platform=platform, url=url)
         if existing_id is not None:
             return Skipped(task=task, reason=f"{existing_id} is its source", source_id=existing_id)
         source = sources_by_id(connection, [task.source_id or ""]).get(task.source_id or "")
@@ -461,7 +462,9 @@ def _rescore(ctx: RunContext) -> int:
     count = 0
     while True:
         with ctx.store.begin() as connection:
-            done = rescore(connection, ctx.settings, now=ctx.store.clock.now(connection))
+            now = ctx.store.clock.now(connection)
+            set_origins(connection, {}, now=now, default=replace(ctx.origin, cause=Cause.PROFILE_CHANGED))
+            done = rescore(connection, ctx.settings, now=now)
         count += done
         if not done:
             return count

@@ -1,5 +1,6 @@
 """Catalogs that need a model: selectors learned from its records, changed configurations, and the predicted cost."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,11 +19,13 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
 from ingestion_pipeline.catalogs.reruns import DetailPage, catalog_facts, cost_facts, predict_rerun, rerun, text_sizes
 from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.model_batches import run_model_batches
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, learned_selectors, pages
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
@@ -410,3 +413,26 @@ def test_a_rerun_is_predicted_by_the_stored_pages_that_rules_cannot_read(live: L
     assert prediction.cost_usd is not None
     assert prediction.cost_usd > 0
     assert (free.calls, free.cost_usd, free.note) == (0, 0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.both_databases
+def test_first_extractions_and_reruns_ask_in_batches_and_refreshes_at_once(school: School) -> None:
+    def run_batches() -> int:
+        worker = Worker(school.store, lease_seconds=60)
+        return asyncio.run(run_model_batches(school.ctx, worker))["woken"]
+
+    school.configure_model(INGESTION_MODELS__BATCH="auto", INGESTION_MODELS__BATCH_SECONDS="0")
+    layouts = {number: (spring_layout, autumn_layout)[number % 2](number) for number in range(1, 6)}
+    school.serve_courses(layouts.__getitem__, 1, 2, 3, 4)
+
+    assert school.crawl_with_model() == 0
+    assert run_batches() == 4
+    assert len(school.model.batches.submitted) == 1
+    assert school.crawl_with_model() == 0
+    assert school.extraction_methods == ["cheap_model"] * 4
+
+    school.web.routes["/c/5"] = layouts[5].replace("GRD", "MOS")
+    school.web.routes["/"] = link_page("/c/5")
+    assert school.crawl_with_model() > 0
+    assert len(school.model.batches.submitted) == 1

@@ -135,7 +135,7 @@ def test_a_legitimately_empty_body_is_no_failure(ingest: Ingest, arguments: tupl
     ("arguments", "expected"),
     [
         (("--platform", "rss"), "--kind series"),
-        (("--platform", "nope"), "mangadex, page, personio"),
+        (("--platform", "nope"), "mangadex, oracle_hcm, page, personio"),
         (("--platform", "mangadex", "--kind", "catalog"), "it is read as: series"),
         ((*SERIES, "--config", '{"nope": 1}'), "nope is no key"),
         ((*SERIES, "--config", "{"), "not JSON"),

@@ -217,7 +217,7 @@ def test_a_token_that_contains_ours_is_another_board(ctx: RunContext) -> None:
     """A search for the token inside URLs matched other companies."""
     add_sources(ctx.store, own_board("https://boards.greenhouse.io/acmecorp"))
     with ctx.store.read() as connection:
-        source = find_board_source(connection, platform="greenhouse", url=BOARD, token="acme")
+        source = find_board_source(connection, platform="greenhouse", url=BOARD)
 
     assert source is None
 

@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping, select, update
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess
+from ingestion_pipeline.sources.poll_results import IngestResult, PollFailure, PollSuccess
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, sources, tasks
@@ -62,9 +62,19 @@ class PollHarness:
         with self.store.read() as connection:
             return connection.execute(select(tasks)).mappings().one()
 
-    def succeed(self, task: Task, **fields: Any) -> None:
-        values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | fields
-        success = PollSuccess(task=task, source=self.source(), **values)
+    def succeed(self, task: Task, *, read_by: str | None = None, **result: Any) -> None:
+        source = self.source()
+        values: dict[str, Any] = {"outcome": "2 new", "record_count": source.record_count} | result
+        success = PollSuccess(
+            task=task,
+            source=source,
+            result=IngestResult(source_id=source.id, **values),
+            etag="e",
+            last_modified="m",
+            is_read=read_by is not None,
+            content_hash="h",
+            parser_version=read_by,
+        )
         with self.store.begin() as connection:
             poll_results.succeed(connection, [success], now=self.clock.at, settings=self.settings, random=self.random)
 
@@ -110,16 +120,7 @@ def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: PollHarness) -> 
     polls.settings = by_tiers(polls.settings)
     task = polls.claim_new(failure_count=3, status_reason="x", last_error_class="transient")
 
-    polls.succeed(
-        task,
-        is_read=True,
-        changed=True,
-        content_hash="h",
-        parser_version="rss:1",
-        newest_at=NOON,
-        record_count=2,
-        needs_full_read=True,
-    )
+    polls.succeed(task, read_by="rss:1", new=2, newest_at=NOON, record_count=2, needs_full_read=True)
 
     row, source = polls.row(), polls.source()
     assert (row["status"], row["attempts"], row["priority"]) == ("PENDING", 0, 1)
@@ -157,7 +158,7 @@ def test_an_accepted_drop_lasts_until_a_listing_is_ingested(polls: PollHarness) 
 
     polls.clock.at = polls.row()["not_before"]
     [task] = polls.claim()
-    polls.succeed(task, is_read=True, changed=True)
+    polls.succeed(task, read_by="rss:1", new=2)
     assert not polls.source().accepts_drop
 
 
@@ -167,7 +168,7 @@ def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: PollHa
     with polls.store.begin() as connection:
         connection.execute(update(sources).values(tier="cold", tier_pinned=True))
 
-    success = PollSuccess(task=task, source=before, outcome="x", etag=None, last_modified=None)
+    success = poll_results.unchanged(task, before, etag=None, last_modified=None)
     with polls.store.begin() as connection:
         poll_results.succeed(connection, [success], now=NOON, settings=polls.settings, random=polls.random)
 

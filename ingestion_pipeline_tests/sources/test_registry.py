@@ -12,7 +12,6 @@ from sqlalchemy import Connection, RowMapping, select, text, update
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
-from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.registry import (
     BY_FILE,
     Registered,
@@ -76,7 +75,7 @@ def claim_poll(store: Store) -> Task:
 def finish(store: Store, task: Task, settings: Settings, random: Random) -> None:
     with store.begin() as connection:
         source = sources_by_id(connection, [SOLO])[SOLO]
-        success = PollSuccess(task=task, source=source, outcome="x", etag="old", last_modified=None)
+        success = poll_results.unchanged(task, source, etag="old", last_modified=None)
         poll_results.succeed(connection, [success], now=NOON, settings=settings, random=random)
 
 
@@ -320,6 +319,7 @@ STORED = StoredSource(
     platform=DECLARED.platform,
     series_id=DECLARED.series,
     company_id=DECLARED.company,
+    max_delay_seconds=DECLARED.max_delay_seconds,
     origin=DECLARED.origin,
     host="a.test",
     shard=shard_of("a.test"),

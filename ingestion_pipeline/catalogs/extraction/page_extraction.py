@@ -364,7 +364,11 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
     async def _read(self, work: ReadWork, config: EntityConfig) -> ExtractionResult | OverBudget:
         page = await in_parser_thread(self._content, work)
         billing = Billing(
-            call_site=CALL_SITE, source_id=work.task.source_id, page_id=work.page_id, extraction_id=work.extraction_id
+            call_site=CALL_SITE,
+            source_id=work.task.source_id,
+            page_id=work.page_id,
+            extraction_id=work.extraction_id,
+            may_wait=work.may_wait,
         )
         outcome = await self._reader.read(config, page, billing)
         if isinstance(outcome, ExtractionResult):

@@ -11,7 +11,7 @@ from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, Page
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, LearnedSelectors
 from ingestion_pipeline.catalogs.frontier import extraction_step
 from ingestion_pipeline.catalogs.recipes.next_pages import content_of
-from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
+from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, ExtractionKind, PageStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -46,6 +46,7 @@ class ReadWork:
     entity_type: str
     config: Mapping[str, Any]
     base_dataset_id: int | None
+    kind: str
     url: str
     key: str
     step: str
@@ -66,6 +67,11 @@ class ReadWork:
     @property
     def source(self) -> None:
         """Return that it needs no source's pace."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether half the price of a model is worth a day's wait: nothing published gets older by it."""
+        return self.base_dataset_id is None or self.kind == ExtractionKind.RERUN
 
     def content(self, store: ContentStore) -> PageContent:
         """Return the stored page, or the selected part of it; see `stored_content`."""
@@ -148,6 +154,7 @@ _COLUMNS = (
     pages.c.read_at,
     extractions.c.entity_type,
     extractions.c.base_dataset_id,
+    extractions.c.kind,
     extractions.c.recipe,
     snapshots.c.rendered_at,
     sources.c.config,
@@ -194,7 +201,7 @@ def load_claimed_pages(
 def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | Skipped[ReadWork]:
     if row is None:
         return Skipped(task=task, reason="extraction has ended, or page already read")
-    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "page_type")
+    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "kind", "url", "key", "page_type")
     selector = None  # a rendered page is restricted already
     if row["rendered_at"] is None:
         selector = extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector

@@ -14,7 +14,7 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
     has_injected_instructions,
 )
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult
-from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, in_turn
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Permanent
@@ -29,7 +29,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     read_with_model,
     read_without_model,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows
+from ingestion_pipeline_tests.reading.llm.model_questions import in_turn, model_call_rows
 
 PAGE = page_content(PROSE)
 GOOD_ANSWER = model_answer(MOSSES)

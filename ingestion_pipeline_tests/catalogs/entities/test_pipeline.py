@@ -21,7 +21,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
     announced_count,
     is_expected_count,
 )
-from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, Script, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, Script, ScriptedModel
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import Billing
@@ -43,7 +43,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     read_with_model,
     read_without_model,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
+from ingestion_pipeline_tests.reading.llm.model_questions import in_turn, model_call_rows, settings_with_model
 from ingestion_pipeline_tests.reading.tables import table
 
 COMPETENCY = entity_type("competency")

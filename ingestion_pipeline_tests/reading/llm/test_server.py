@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel
 from ingestion_pipeline.reading.llm import Answered, Unanswered
 from ingestion_pipeline.reading.llm.wire import AnswerFormat, is_unsupported, wait_asked_for
 from ingestion_pipeline.settings import Settings
@@ -24,6 +24,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_question,
     a_reply,
     ask,
+    in_turn,
     model_call_rows,
     settings_with_model,
 )

@@ -10,6 +10,8 @@ from pathlib import Path
 from alembic import op
 
 from ingestion_pipeline.store.changes import create_triggers
+from ingestion_pipeline.store.history import create_history_views, create_items_view
+from ingestion_pipeline.store.tables import metadata
 
 revision = "0100"
 down_revision = None
@@ -49,4 +51,6 @@ def upgrade() -> None:
     schema = re.sub(r"\b(" + "|".join(words) + r")\b", lambda word: words[word[0]], template)
     for statement in schema.split(";\n")[:-1]:
         connection.exec_driver_sql(statement)
-    create_triggers(connection)
+    create_triggers(connection, metadata.sorted_tables)
+    create_history_views(connection, metadata.sorted_tables)
+    create_items_view(connection, metadata.sorted_tables)
