@@ -170,7 +170,6 @@ NAMED_SYSTEMS = {
     "operations/metrics.py": "what models cost by the pages of extractions",
     "orchestration/checks.py": "the contract of datasets covers their items",
     "orchestration/jobs.py": "operators start and stop extractions; a sensor finishes them",
-    "orchestration/rows.py": "the rows of datasets are their items, by entity type",
     "sources/declarations.py": "what a source file may state of each kind",
     "sources/lookup.py": "sources of one series",
     "sources/platforms.py": "platforms are recognised by their URL, without a system",

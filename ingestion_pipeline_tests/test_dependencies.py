@@ -20,7 +20,7 @@ PRODUCT = "ingestion_pipeline"
 STANDARD = {*sys.stdlib_module_names, "compression"}  # the last one from Python 3.14 on
 OURS = {PRODUCT, "ingestion_pipeline_tests", "benchmarks", "tools"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-RUNTIME_EXTRAS = ("browser", "dlt", "frames", "lake", "mcp", "notify", "plots", "ui")
+RUNTIME_EXTRAS = ("browser", "dlt", "frames", "identity", "lake", "mcp", "notify", "plots", "ui")
 GUARDED = {"orchestration/ui.py": {"starlette"}}  # a program of its own, which `ingest dev` starts if `ui` is installed
 OTHERS_ENVIRONMENT = {"crawl4ai"}  # a peer that benchmarks/crawl.py installs apart
 

@@ -116,6 +116,7 @@ def test_every_setting_is_read_by_something() -> None:
     code = "\n".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "settings")
     computed = {
         "database_url",
+        "shadow_database_url",
         "allow_hosts",
         "secrets",
         "ui_hosts",
@@ -123,6 +124,7 @@ def test_every_setting_is_read_by_something() -> None:
         "model_budget_usd",
         "model_budget_month_usd",
         "rendering.blocked_resources",
+        "fetch.blocked_wait_seconds",
     }  # read through a property of the settings
 
     by_kind = "interval."  # read by a method, by the name of a kind

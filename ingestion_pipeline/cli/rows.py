@@ -102,12 +102,13 @@ def export(
     from ingestion_pipeline.exports.export_request import ExportRequest
     from ingestion_pipeline.settings import load_settings
 
-    entities = entity_folder(load_settings(environment()))
+    settings = load_settings(environment())
     if selection["name"] == DBT_SOURCES:
-        _write_dbt_sources(entities, out)
+        _write_dbt_sources(entity_folder(settings), out)
         return
     since = cursor.replace(tzinfo=UTC) if cursor is not None else None
-    request = ExportRequest(entities=entities, since=since, **selection)
+    honours_rights = settings.rights.honour
+    request = ExportRequest(entities=entity_folder(settings), since=since, honours_rights=honours_rights, **selection)
     request.check()
     has_changes = since_last or cursor is not None
     if columns:

@@ -347,8 +347,8 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         return row["quality"].get("level") == Completeness.GOOD.value and at is not None and now - at < fresh
 
     def _opened_board(self, connection: Connection, task: Task, url: str) -> LoadedCompany:
-        platform, token = task.payload["platform"], task.payload.get("token")
-        existing_id = find_board_source(connection, platform=platform, url=url, token=token)
+        platform = task.payload["platform"]
+        existing_id = find_board_source(connection, platform=platform, url=url)
         if existing_id is not None:
             return Skipped(task=task, reason=f"{existing_id} is its source", source_id=existing_id)
         source = sources_by_id(connection, [task.source_id or ""]).get(task.source_id or "")

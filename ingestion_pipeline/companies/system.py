@@ -22,14 +22,14 @@ from ingestion_pipeline.companies.records import (
     JOB,
     JOB_MATCH,
     CompanyStatus,
-    CompanySystem,
     ListingDecision,
     ListingStatus,
     Priority,
     check_config,
+    start_analyses,
 )
 from ingestion_pipeline.companies.reports import board_events
-from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.context import DeferredSystem, IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     POLL_ORIGIN,
@@ -139,11 +139,12 @@ def _written_matches(source_ids: Sequence[str], run_id: str) -> Written:
     return job_matches, [job_matches.c.source_id.in_(source_ids), job_matches.c.run_id == run_id]
 
 
-_COMPANIES = PublishedTable(table=companies, source_id=companies.c.source_id)
+_COMPANIES = PublishedTable(table=companies, source_id=companies.c.source_id, is_compared=True)
 _LISTINGS = PublishedTable(
     table=job_listings,
     without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "rules_hash"}),
     source_id=job_listings.c.source_id,
+    is_compared=True,
     rows=joined_to_poll(job_listings),
     origin=POLL_ORIGIN,
 )
@@ -151,6 +152,7 @@ _MATCHES = PublishedTable(
     table=job_matches,
     without=frozenset({"rules_hash"}),
     source_id=job_matches.c.source_id,
+    is_compared=True,
     rows=job_matches.outerjoin(job_listings, job_listings.c.id == job_matches.c.listing_id).outerjoin(
         ingestions, ingestions.c.id == job_listings.c.ingestion_id
     ),
@@ -229,7 +231,15 @@ def _board_problems(definition: Definition, folder: Path | None) -> Iterator[Bad
 SYSTEM = SystemSpec(
     name="companies",
     kinds=(
-        KindSpec(name="company", partitions="companies", deferred=CompanySystem(), problems=_company_problems),
+        KindSpec(
+            name="company",
+            partitions="companies",
+            deferred=DeferredSystem(
+                check=lambda source: check_config(source.config),
+                start=lambda connection, sources, now, _settings: start_analyses(connection, sources, now=now),
+            ),
+            problems=_company_problems,
+        ),
         KindSpec(
             name="job_board",
             partitions="job_boards",

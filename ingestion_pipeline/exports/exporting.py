@@ -177,6 +177,7 @@ def export_published(
     source_ids: Sequence[str] = (),
     evidence: bool = False,
     entities: Path | None = None,
+    honours_rights: bool = True,
 ) -> list[ExportResult]:
     """Write one file per newest published dataset, of these sources or of all.
 
@@ -189,7 +190,11 @@ def export_published(
     exported: list[ExportResult] = []
     for dataset in datasets:
         newest = ExportRequest(
-            name=dataset.entity_type, source_id=dataset.source_id, evidence=evidence, entities=entities
+            name=dataset.entity_type,
+            source_id=dataset.source_id,
+            evidence=evidence,
+            entities=entities,
+            honours_rights=honours_rights,
         )
         request = replace(newest, version=dataset.version)
         exported.append(export(store, request, form, folder / file_name(newest, form)))

@@ -13,8 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import Sweep
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.operations.alerts import notify_budget, record_health_changes
+from ingestion_pipeline.operations.alerts import measure_freshness, notify_budget, record_health_changes
 from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
+from ingestion_pipeline.reading.llm.batch_lines import old_batches, wake_waiting
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import popular_sources
@@ -23,7 +24,7 @@ from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR, adjus
 from ingestion_pipeline.sources.source import ALERTS, SourceStatus, Tier
 from ingestion_pipeline.store.changes import Cause, Origin, set_origins
 from ingestion_pipeline.store.history import compact
-from ingestion_pipeline.store.statements import delete_unlocked, lock_rows
+from ingestion_pipeline.store.statements import delete_unlocked, lock_rows, sweep
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
@@ -47,6 +48,7 @@ FINISHED_SECONDS = 3_600
 FAILED_SECONDS = 7 * 86_400
 DECIDED_DEAD_LETTERS = timedelta(days=30)
 ENDED_RUNS = timedelta(days=7)
+ENDED_MODEL_BATCHES = timedelta(days=30)  # as long as a server's refusal of batches is remembered
 HANDLED_OUTBOX = timedelta(days=7)
 UNREFERENCED_CONTENT_SECONDS = 6 * 3_600
 INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
@@ -69,10 +71,10 @@ def maintain(ctx: RunContext, *, dry_run: bool = False) -> SweepResult:
     """Run every sweep once; a dry run counts what each would do, and rolls it back."""
     counts: dict[str, int] = {}
     errors: list[str] = []
-    for name, sweep in SWEEPS.items():
+    for name, own_sweep in SWEEPS.items():
         try:
-            counts[name] = _run_sweep(ctx, sweep, dry_run=dry_run)
-            while name in REPEATED and not dry_run and (more := _run_sweep(ctx, sweep)):
+            counts[name] = _run_sweep(ctx, own_sweep, dry_run=dry_run)
+            while name in REPEATED and not dry_run and (more := _run_sweep(ctx, own_sweep)):
                 counts[name] += more
         except SQLAlchemyError as error:
             errors.append(f"{name}: {error}")
@@ -83,11 +85,11 @@ def maintain(ctx: RunContext, *, dry_run: bool = False) -> SweepResult:
     return SweepResult(counts=counts, errors=errors)
 
 
-def _run_sweep(ctx: RunContext, sweep: Sweep, *, dry_run: bool = False) -> int:
+def _run_sweep(ctx: RunContext, run: Sweep, *, dry_run: bool = False) -> int:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         set_origins(connection, {}, now=now, default=Origin(cause=Cause.RETENTION, run_id=ctx.run_id))
-        count = sweep(connection, ctx.settings, now)
+        count = run(connection, ctx.settings, now)
         if dry_run:
             connection.rollback()
     return count
@@ -147,15 +149,11 @@ def _sweep_dead_letters(connection: Connection, _settings: Settings, now: dateti
     """Delete replayed or discarded dead letters; open ones stay however old."""
     before = now - DECIDED_DEAD_LETTERS
     is_decided = or_(dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None))
-    statement = delete_unlocked(dead_letters, is_decided, dead_letters.c.failed_at < before)
-    return connection.execute(statement).rowcount
+    return sweep(connection, dead_letters, is_decided, dead_letters.c.failed_at < before)
 
 
 def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Delete snapshots that are too old, or beyond the newest few of their page.
-
-    Never a page's last good one, nor what a system still needs.
-    """
+    """Delete old snapshots and surplus ones of a page, but not its last good one, nor what a system needs."""
     keep = settings.retention
     before = now - timedelta(seconds=keep.snapshots_seconds)
     page = (snapshots.c.source_id, snapshots.c.url)
@@ -173,7 +171,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
         ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
         *(~exists().where(column == ranked.c.id) for system in systems() for column in system.kept_snapshots),
     )
-    return connection.execute(delete_unlocked(snapshots, snapshots.c.id.in_(surplus))).rowcount
+    return sweep(connection, snapshots, snapshots.c.id.in_(surplus))
 
 
 def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -189,13 +187,14 @@ def _ingestions(connection: Connection, settings: Settings, now: datetime) -> in
         .order_by(ingestions.c.ingested_at)
         .limit(INGESTIONS_AT_ONCE)
     )
-    return connection.execute(delete_unlocked(ingestions, ingestions.c.id.in_(old))).rowcount
+    return sweep(connection, ingestions, ingestions.c.id.in_(old))
 
 
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
     """Delete batches of dead runs; their polls have long been claimed again."""
     before = now - timedelta(seconds=10 * settings.work.lease_seconds)
-    statement = delete_unlocked(
+    return sweep(
+        connection,
         batch_items,
         batch_items.c.fetched_at < before,
         ~exists().where(
@@ -205,13 +204,16 @@ def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
             tasks.c.lease_until > now,
         ),
     )
-    return connection.execute(statement).rowcount
+
+
+def _model_batches(connection: Connection, _settings: Settings, now: datetime) -> int:
+    """Delete ended batches of questions; answers that waited for one are due if they were missed."""
+    wake_waiting(connection, now=now)
+    return old_batches(connection, now - ENDED_MODEL_BATCHES)
 
 
 def _runs(connection: Connection, _settings: Settings, now: datetime) -> int:
-    before = now - ENDED_RUNS
-    statement = delete_unlocked(runs, runs.c.ended_at.is_not(None), runs.c.ended_at < before)
-    return connection.execute(statement).rowcount
+    return sweep(connection, runs, runs.c.ended_at < now - ENDED_RUNS)
 
 
 def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -262,8 +264,7 @@ def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
 
 def _outbox(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete outbox rows that became notices; notices stay, so that nobody is notified twice."""
-    before = now - HANDLED_OUTBOX
-    return connection.execute(delete_unlocked(outbox, outbox.c.handled_at < before)).rowcount
+    return sweep(connection, outbox, outbox.c.handled_at < now - HANDLED_OUTBOX)
 
 
 def _changes(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -277,27 +278,24 @@ def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
     Notices about records stay for ever, so that nobody is notified of one twice.
     """
     before = now - timedelta(seconds=settings.retention.alerts_seconds)
-    statement = delete_unlocked(
-        notices,
-        notices.c.subject_kind.in_(ALERTS),
-        notices.c.status.in_(["sent", "muted"]),
-        notices.c.created_at < before,
-    )
-    return connection.execute(statement).rowcount
+    is_over = notices.c.status.in_(["sent", "muted"]) & (notices.c.created_at < before)
+    return sweep(connection, notices, notices.c.subject_kind.in_(ALERTS), is_over)
 
 
 SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
     "dead_letters": _sweep_dead_letters,
-    **{name: sweep for system in systems() for name, sweep in system.sweeps.items()},
+    **{name: own_sweep for system in systems() for name, own_sweep in system.sweeps.items()},
     "snapshots": _snapshots,
     "ingestions": _ingestions,
     "batches": _batches,
+    "model_batches": _model_batches,
     "runs": _runs,
     "cooled": _cool,
     "heated": _heat,
     "health": record_health_changes,
+    "freshness": measure_freshness,
     "budget": notify_budget,
     "aged": age_polls,
     "prices": adjust_request_costs,

@@ -11,10 +11,9 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.exports.export_request import ITEMS, ExportRequest, NothingPublished
+from ingestion_pipeline.exports.export_request import ITEMS, NothingPublished, request_for
 from ingestion_pipeline.exports.exporting import open_export_rows
 from ingestion_pipeline.exports.formats import as_frame, private_folder, to_arrow
 from ingestion_pipeline.extras import missing_extra
@@ -86,7 +85,7 @@ class RowsIOManager(dg.IOManager):
                 return as_frame(rows)
 
     def _table(self, name: str, source_id: str | None) -> Any:  # noqa: ANN401 - Arrow has no types
-        request = ExportRequest(name=name, source_id=source_id, entities=entity_folder(self._ctx.settings))
+        request = request_for(self._ctx.settings, name, source_id=source_id)
         try:
             with open_export_rows(self._ctx.store, request) as (columns, _, batches):
                 return to_arrow(columns, batches)

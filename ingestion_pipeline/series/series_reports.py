@@ -17,7 +17,7 @@ from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select, tru
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.engine.system_spec import AssetEvent, EventValue, Markdown, Url, moment, plain
-from ingestion_pipeline.series.chapter import number_text
+from ingestion_pipeline.series.chapter_labels import number_text
 from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE, lock_series
 from ingestion_pipeline.sources.lookup import canonical_series_id, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, series, sources

@@ -129,10 +129,7 @@ def test_a_rerun_reads_stored_pages_into_a_new_version_and_fetches_nothing(catal
 
 
 def test_a_source_has_one_extraction_at_a_time(catalog: CatalogHarness) -> None:
-    old = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(old, {"/c/1": ["a"]})
-    catalog.finish(old)
-    catalog.clock.advance(seconds=1)
+    old = catalog.crawl({"/c/1": ["a"]})
     running = catalog.start_extraction({"/c/1": "WAITING"})
 
     with pytest.raises(extraction_control.InvalidState, match=f"`ingest extractions cancel {running}`"):
@@ -184,9 +181,7 @@ def test_a_resume_reads_pages_again_whose_items_were_deleted(catalog: CatalogHar
 
 
 def test_a_retry_does_not_read_pages_again_that_have_their_items(catalog: CatalogHarness) -> None:
-    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR"})
-    catalog.add_items(id_, {"/c/1": ["a"]})
-    catalog.finish(id_)
+    id_ = catalog.crawl({"/c/1": ["a"]}, others={"/c/2": "ERROR"})
 
     catalog.apply_action(extraction_control.retry, id_)
 
@@ -357,10 +352,7 @@ def test_a_rerun_of_a_rerun_is_as_old_as_the_pages_it_reads(catalog: CatalogHarn
 
 def test_a_version_older_than_the_published_one_cannot_be_published(catalog: CatalogHarness) -> None:
     id_ = finish_crawl(catalog, *(f"a{n}" for n in range(10)))
-    quarantined = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(quarantined, {"/c/1": ["a0"]})
-    catalog.finish(quarantined)
-    catalog.clock.advance(minutes=1)
+    quarantined = catalog.crawl({"/c/1": ["a0"]})
     new_run = catalog.apply_action(rerun, id_, publish=True)
     catalog.add_items(new_run.extraction_id, {"/c/1": [f"a{n}" for n in range(10)]})
     catalog.finish(new_run.extraction_id)

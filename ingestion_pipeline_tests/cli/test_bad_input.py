@@ -23,7 +23,7 @@ LONG = "x" * 50_000
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("export nothing", "there is no export 'nothing'; there are: sources"),
+        ("export nothing", "there is no export 'nothing'; there are: sources, series, chapters"),
         ("export chapters --to xlsx", "is not one of"),
         ("export chapters --out no/where/x.csv", "make it first"),
         ("export chapters --since-last --out x.csv", "make it first"),
@@ -45,8 +45,27 @@ LONG = "x" * 50_000
         ("sources enable series:no", "`ingest sources list` shows all"),
         ("settings set no.such 1", "no.such"),
         ("settings set work.lease_seconds many", "work.lease_seconds"),
-        ("dead-letters show 99", "99"),
+        ("settings set polling.shards many", "polling.shards='many'"),
+        ("settings set hosts.delay_seconds -- -1", "'-1'"),
+        ("settings set polling.nope 1", "'polling.nope'"),
+        ("settings set home /elsewhere", "INGESTION_HOME"),
+        ("settings unset polling.nope", "'polling.nope'"),
+        ("dead-letters show 99", "no dead letter 99"),
+        ("dead-letters list --source series:no", "'series:no'"),
+        ("dead-letters replay --source series:no", "'series:no'"),
+        ("dead-letters list --class odd", "permanent"),
+        ("dead-letters replay", "select dead letters"),
+        ("dead-letters replay 1 --class permanent", "select dead letters"),
+        ("changes --table pages", "series, chapters, chapter_sources"),
+        ("simulate polling --budget 0", "--budget"),
         ("matches explain 99", "99"),
+        ("matches list --source job_board:no", "no source 'job_board:no'"),
+        ("companies show nobody", "ingest companies list"),
+        ("sources add https://a.test/ --id job_board:a --kind job_board --platform greenhouse", "board_token"),
+        ("sources add https://a.test/ --id job_board:a --kind job_board", "for job_board there are: greenhouse, lever"),
+        ("sources add http://a.test/feed --id series:a --kind series --config {language", "not JSON"),
+        ("sources add http://a.test/feed --id series:a --kind series --config [1]", "JSON object"),
+        ('sources add http://a.test/feed --id series:a --kind series --config {"languages":[]}', "languages"),
         ("extractions start catalog:no", "catalog:no"),
         ("read no-file.html --platform rss --kind series", "no-file.html"),
         ("frobnicate", "No such command"),
@@ -73,14 +92,22 @@ def test_a_folder_is_no_file(ingest: Ingest, tmp_path: Path) -> None:
     ("url", "message"),
     [
         ("sqlite:////proc/none/x.db", "cannot be opened"),
+        ("sqlite://", "name a file"),
+        ("postgresql://me:hush@127.0.0.1:1/x", "postgresql+psycopg2://me:***@127.0.0.1:1/x"),
+        ("postgresql://127.0.0.1:1/x?user=me&password=hush", "127.0.0.1:1/x?user=me"),
         ("postgresql://nobody@127.0.0.1:1/none", "is the server running"),
-        ("mysql://a@b/c", "INGESTION_DATABASE_URL takes"),
-        ("nonsense", "INGESTION_DATABASE_URL"),
+        ("mysql://me:hush@db/x", "takes sqlite:///FILE and postgresql://"),
+        ("hush hush", "INGESTION_DATABASE_URL"),
     ],
 )
 @pytest.mark.parametrize("line", ["status", "export chapters", "explain chapters:1"])
-def test_a_database_that_cannot_be_opened_is_named(ingest: Ingest, url: str, message: str, line: str) -> None:
-    assert message in ingest.refused(*line.split(), INGESTION_DATABASE_URL=url)
+def test_a_database_that_cannot_be_opened_is_named_without_its_password(
+    ingest: Ingest, url: str, message: str, line: str
+) -> None:
+    refusal = ingest.refused(*line.split(), INGESTION_DATABASE_URL=url)
+
+    assert message in refusal
+    assert "hush" not in refusal
 
 
 def test_a_home_that_is_a_file_is_named(ingest: Ingest, tmp_path: Path) -> None:
@@ -209,6 +236,9 @@ def test_an_unwritable_path_is_named_with_the_cure(
         ("sources update series:x", "nothing_to_change"),
         ("read no-such-file.xml --platform nonsense", "usage"),
         ("sources import no-such-folder", "no_source_files"),
+        ("sources show series:nope", "unknown_source"),
+        ("sources list --bogus", "usage"),
+        ("companies show company:nope", "unknown_company"),
     ],
 )
 def test_a_refusal_has_a_stable_code(ingest: Ingest, line: str, code: str) -> None:

@@ -58,10 +58,6 @@ def test_changes_are_listed_for_people(ingest: Ingest) -> None:
     assert ingest.output("changes", "--cause", "retention") == "no changes\n"
 
 
-def test_a_table_without_recorded_changes_is_refused_with_those_there_are(ingest: Ingest) -> None:
-    assert "series, chapters, chapter_sources" in ingest.refused("changes", "--table", "pages")
-
-
 def test_explain_shows_the_changes_of_the_row(ingest: Ingest, home_store: Store) -> None:
     with home_store.read() as connection:
         row_id = connection.execute(select(chapters.c.id).where(chapters.c.key == "3")).scalar_one()

@@ -56,14 +56,6 @@ def test_a_password_in_a_url_is_refused_not_echoed_and_not_stored(ingest: Ingest
     assert (ingest.json("sources", "list"), audit_rows(home_store)) == ([], [])
 
 
-def test_a_source_refused_by_its_platform_is_not_added(ingest: Ingest) -> None:
-    line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-
-    assert "languages" in ingest.refused(*line, "--config", '{"languages": []}')
-    assert "not JSON" in ingest.refused(*line, "--config", "{language")
-    assert "JSON object" in ingest.refused(*line, "--config", "[1]")
-
-
 def test_a_taken_id_is_refused_with_the_command_that_changes_it(ingest: Ingest) -> None:
     add(ingest)
 
@@ -294,13 +286,3 @@ def test_a_missing_path_is_refused(ingest: Ingest, folder: Path) -> None:
 
 def test_an_empty_folder_is_no_mistake(ingest: Ingest, folder: Path) -> None:
     assert "nothing to import" in ingest.output("sources", "import")
-
-
-def test_an_operators_disable_survives_an_import(ingest: Ingest, folder: Path) -> None:
-    write_source_file(folder, "a.yaml", "one")
-    ingest.output("sources", "import")
-    ingest.output("sources", "disable", "series:one")
-
-    ingest.output("sources", "import")
-
-    assert ingest.json("sources", "show", "series:one")["status"] == "disabled"

@@ -18,6 +18,7 @@ from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, 
 from ingestion_pipeline.store.types import Moment
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -84,8 +85,7 @@ def test_each_folder_and_each_format_has_a_cursor_of_its_own(store: Store, tmp_p
 
     assert exported_numbers(store, tmp_path, 1) == exported_numbers(store, tmp_path / "other", 1) == [[1]]
     assert export_changes(store, CHAPTERS, Format.CSV, tmp_path).exported is not None
-    with store.read() as connection:
-        assert len(connection.execute(select(export_cursors)).all()) == 3
+    assert len(rows(store, export_cursors)) == 3
 
 
 @pytest.mark.slow

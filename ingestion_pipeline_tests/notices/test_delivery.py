@@ -15,7 +15,7 @@ from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
 from ingestion_pipeline_tests.fakes import ConcurrencyProbe, FakeResolver, FakeWeb, Reply, closed_port, drop, redirect
 from ingestion_pipeline_tests.notices.notice_harness import SECRET, NoticeHarness
-from ingestion_pipeline_tests.polling_runs import loopback_resolver
+from ingestion_pipeline_tests.polling_runs import loopback_resolver, rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -29,8 +29,7 @@ def open_dead_letters(harness: NoticeHarness) -> list[tuple[str, str, int]]:
 
 
 def dead_letter_ids(harness: NoticeHarness) -> list[int]:
-    with harness.store.read() as connection:
-        return list(connection.execute(select(dead_letters.c.id)).scalars())
+    return [row.id for row in rows(harness.store, dead_letters)]
 
 
 def recipient_status(harness: NoticeHarness, recipient: str = "ann") -> tuple[int, float | None, str | None]:

@@ -449,8 +449,7 @@ def test_two_concurrent_maintenance_runs_sweep_and_alert_once(ctx: RunContext, n
     assert [sweep.errors for sweep in sweeps] == [[], []]
     for name, count in (("finished_tasks", 300), ("health", 50)):
         assert sum(sweep.counts[name] for sweep in sweeps) == count
-    with ctx.store.read() as connection:
-        kinds = list(connection.execute(select(outbox.c.subject_kind)).scalars())
+    kinds = [row.subject_kind for row in rows(ctx.store, outbox)]
     assert len(kinds) == 50
 
 

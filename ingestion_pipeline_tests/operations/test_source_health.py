@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, update
 from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of
 from ingestion_pipeline.operations.alerts import record_heartbeat
-from ingestion_pipeline.operations.metrics import Backlog, backlog, exposition, metric_text, numbers, queues
+from ingestion_pipeline.operations.metrics import Backlog, backlog, exposition, metric_text, numbers
 from ingestion_pipeline.operations.source_health import (
     COLUMNS,
     LEGEND,
@@ -47,6 +47,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Transient
+from ingestion_pipeline.tasks.queue import queues
 from ingestion_pipeline_tests.builders import a_definition, a_task
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
 

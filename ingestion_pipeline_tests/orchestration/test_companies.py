@@ -26,7 +26,6 @@ from ingestion_pipeline_tests.orchestration.installation import (
     details,
     failure_message,
     materialized,
-    run_job,
     source_file,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
@@ -100,10 +99,6 @@ def test_an_unreachable_company_fails_its_single_run(installation: Installation,
 
     assert "http_404" in failure_message(failed)
     assert materialized(failed, "companies") == {}
-
-
-def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstance) -> None:
-    assert "dagster/partition" in failure_message(run_job("ingest_company", instance))
 
 
 def test_thin_data_fail_a_check(installation: Installation, company_site: FakeWeb) -> None:

@@ -91,6 +91,21 @@ def test_a_project_that_mounts_the_component_twice_polls_both(project: Path) -> 
     assert {(spec.group_name, *spec.owners) for spec in north} == {("web", "team:data")}
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Parameter `execution_type`")  # Dagster's own, where it copies checks
+def test_a_component_that_shadows_another_reads_its_snapshots(project: Path, web: FakeWeb) -> None:
+    add_component(project, "pull_request", sources=[a_board("north", web)], shadow_of="north")
+    location = dg.load_from_defs_folder(path_within_project=project).get_repository_def()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        for name in ("north", "pull_request"):
+            job = location.get_job(f"{name}_poll_hot")
+            assert job.execute_in_process(instance=instance, run_config=QUIET).success
+
+    assert titles(project / "pull_request") == ["Miller"]
+    assert [request.path for request in web.requests if request.path == "/north"] == ["/north"]
+
+
 def titles(home: Path) -> list[str]:
     with open_run_context({"INGESTION_HOME": str(home)}) as ctx, ctx.store.read() as connection:
         return [row.title for row in connection.execute(job_listings.select())]

@@ -79,7 +79,7 @@ def test_the_jobs_have_their_names() -> None:
 
     polls = {"poll_hot", "poll_warm", "poll_cold"}
     crawls = {"detect_recipes", "crawl_catalogs", "ingest_catalog"}
-    others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
+    others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets", "settle_model_batches"}
     ends = {"complete_extractions", "control_extraction", "replay_dead_letters"}
     companies = {"process_companies", "ingest_company", "process_listings", "ingest_job_board"}
     websites = {"analyze_websites", "ingest_website"}

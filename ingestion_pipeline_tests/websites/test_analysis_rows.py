@@ -36,7 +36,7 @@ from ingestion_pipeline.websites.analysis_rows import (
     upsert_ranking,
 )
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names
 from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed, mentions_in, ranking_of
 from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON, a_definition

@@ -21,7 +21,7 @@ from ingestion_pipeline.websites.business import (
     parse_website_config,
 )
 from ingestion_pipeline.websites.information import information, informative_links, named_competitors
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names
 from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.websites.website_runs import (
     ACME_PAGES,

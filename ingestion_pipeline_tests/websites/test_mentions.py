@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.websites.mentions import find_mentions, rank_at
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names, find_mentions, rank_at
 
 ACME = Names.of("Acme")
 

@@ -15,6 +15,7 @@ from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy
 from ingestion_pipeline.websites.customer_prompts import (
     TEMPLATES,
@@ -27,8 +28,7 @@ from ingestion_pipeline.websites.customer_prompts import (
     unique_prompts,
 )
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names, find_mentions
 from ingestion_pipeline.websites.provider_analysis import proved_sentiment
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 from ingestion_pipeline_tests.websites.provider_answers import always, run_analysis, settings_with_providers
@@ -207,6 +207,16 @@ def call_with_model(store: Store, settings: Settings, call: Callable[[ModelClien
             return await call(client)
 
     return asyncio.run(run())
+
+
+def test_the_prompts_of_a_website_wait_for_a_batch(store: Store, settings: Settings) -> None:
+    with ScriptedModel(always(Say(text="{}"))) as server:
+        with_batches = settings_with_model(server.base_url, settings, INGESTION_MODELS__BATCH="auto")
+
+        with pytest.raises(Resource, match="waits in a batch"):
+            call_with_model(store, with_batches, lambda model: prompts_for(ACCOUNTING, settings=Website(), model=model))
+
+        assert server.requests == []
 
 
 def read_business(store: Store, settings: Settings, reply: ModelReply) -> Informed:

@@ -14,8 +14,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline.websites.mentions import Mentions, find_mentions
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.provider_analysis import Ranking, mentions_in, ranking_of, relevance, visibility_of
 from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON

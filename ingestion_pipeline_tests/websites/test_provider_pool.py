@@ -11,7 +11,7 @@ from threading import Event, Timer
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm.ledger import Billing, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.question import Usage
@@ -34,7 +34,7 @@ from ingestion_pipeline.websites.provider_pool import (
     providers_for,
 )
 from ingestion_pipeline_tests.fakes import closed_port
-from ingestion_pipeline_tests.reading.llm.model_questions import HeldReply, held_by_scope, model_call_rows
+from ingestion_pipeline_tests.reading.llm.model_questions import HeldReply, held_by_scope, in_turn, model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,

@@ -304,7 +304,8 @@ async def read_detail(
     document = Document.of(answer.body, answer.content_type, url=answer.final_url)
     listing = _stated(answer, document, detail, source, now)
     if listing is not None:
-        return _columns(listing)
+        # The title that a sitemap's URL spells is replaced by the page's.
+        return _columns(listing) | ({"title": listing.title} if source.platform == job_lists.SITEMAP.name else {})
     text = document.main_content[:MAX_CHARACTERS]
     document.release()
     if len(text.strip()) < MIN_CHARACTERS:
@@ -313,7 +314,7 @@ async def read_detail(
             " a browser, or a board of another platform",
             code="no_description",
         )
-    if client is not None:
+    if client is not None and answer.may_ask_models:
         return await ask_model(client, text, source_id=source.id)
     return {"description": text}
 
@@ -347,6 +348,7 @@ def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
     location = scraped.get("location")
     merged = replace(
         listing,
+        title=scraped.get("title") or listing.title,
         company=listing.company or scraped.get("company_name"),
         locations=listing.locations or ((location,) if location else ()),
         remote=listing.remote or (Remote(remote) if remote else None),

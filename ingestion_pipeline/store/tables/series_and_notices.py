@@ -1,6 +1,6 @@
 """Tables of series and those who follow them: chapters and their sources; outbox, recipients, follows, notices."""
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
+from sqlalchemy import Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.changes import SERIES, recorded
 from ingestion_pipeline.store.tables.metadata import metadata
@@ -13,6 +13,7 @@ from ingestion_pipeline.store.types import (
     flag,
     modified_at,
     optional,
+    partial_index,
     required,
 )
 
@@ -81,13 +82,7 @@ chapter_sources = Table(
         "last complete listing that had it, UTC, once it is missing; null: the source's last complete listing has it",
     ),
     count("missed_listings", "complete listings in a row that lacked it; 0 while it is listed"),
-    Column(
-        "available",
-        Boolean,
-        nullable=False,
-        server_default=text("true"),
-        comment="whether the source still has it; false once enough complete listings lack it",
-    ),
+    flag("available", "whether the source still has it; false once enough complete listings lack it", start="true"),
     optional("ingestion_id", Id),
     modified_at(),
     UniqueConstraint("source_id", "chapter_id"),
@@ -95,8 +90,6 @@ chapter_sources = Table(
     info=recorded({"source_id": ""}),
 )
 
-# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
-# partial index only if the query repeats its condition literally.
 UNSENT = text("status = 'pending'")
 GIVEN_UP = text("status = 'failed'")
 UNHANDLED = text("handled_at IS NULL")
@@ -113,7 +106,7 @@ outbox = Table(
     required("created_at", UtcDateTime),
     optional("handled_at", UtcDateTime, "when it was expanded into notices, UTC; null: not yet"),
     UniqueConstraint("subject_kind", "subject_id"),
-    Index("ix_outbox_unhandled", "id", postgresql_where=UNHANDLED, sqlite_where=UNHANDLED),
+    partial_index("ix_outbox_unhandled", "id", where=UNHANDLED),
 )
 
 recipients = Table(
@@ -176,8 +169,8 @@ notices = Table(
     optional("sent_at", UtcDateTime, "when the recipient's server accepted it, UTC; null: it did not"),
     optional("error", Text, "error of the last attempt; null: it did not fail"),
     UniqueConstraint("recipient", "subject_kind", "subject_id"),
-    Index("ix_notices_pending", "recipient", "created_at", postgresql_where=UNSENT, sqlite_where=UNSENT),
-    Index("ix_notices_failed", "recipient", postgresql_where=GIVEN_UP, sqlite_where=GIVEN_UP),
-    Index(None, "recipient", "sent_at", postgresql_where=SENT, sqlite_where=SENT),
+    partial_index("ix_notices_pending", "recipient", "created_at", where=UNSENT),
+    partial_index("ix_notices_failed", "recipient", where=GIVEN_UP),
+    partial_index(None, "recipient", "sent_at", where=SENT),
     Index(None, "subject_kind", "subject_id"),
 )

@@ -95,18 +95,6 @@ def test_a_feed_becomes_chapters_and_its_poll_is_done(
     assert rows(store, batch_items) == rows(store, outbox) == []
 
 
-def test_a_new_chapter_of_an_existing_source_is_announced_once(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
-    add_polled_sources(ctx, web, clock, a_source())
-    web.routes["/solo"] = a_feed(1, 2, 3, 4)
-
-    polled = poll(ctx, web)
-
-    assert [ingested.new for ingested in polled.ingested] == [1]
-    assert len(rows(store, outbox)) == 1
-
-
 def test_links_of_a_moved_page_are_relative_to_its_final_url(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     page = "<li class=wp-manga-chapter><a href='{0}/'>Chapter {0}</a></li>{1}"
     web.routes |= {

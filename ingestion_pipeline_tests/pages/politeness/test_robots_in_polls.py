@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import event, select
 
 from ingestion_pipeline.pages.politeness.hosts import Leased, lease_hosts, store_robots
-from ingestion_pipeline.sources.declarations import definition_of
-from ingestion_pipeline.sources.files import declaration, redeclare
+from ingestion_pipeline.sources.declarations import declaration, definition_of
+from ingestion_pipeline.sources.files import redeclare
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store
