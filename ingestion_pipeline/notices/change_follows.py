@@ -184,5 +184,5 @@ def payload_of(change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    shown = "-" if value is None else str(value)
-    return shown if len(shown) <= VALUE_CHARS else f"{shown[: VALUE_CHARS - 1]}…"
+    text = "-" if value is None else str(value)
+    return text if len(text) <= VALUE_CHARS else f"{text[: VALUE_CHARS - 1]}…"
