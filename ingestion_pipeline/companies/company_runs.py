@@ -68,17 +68,9 @@ from ingestion_pipeline.companies.reports import (
     match_report,
     sources_in_progress,
 )
+from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Completed, EndedTask, Failed, Outcome, Skipped, TaskHandler, not_done
-from ingestion_pipeline.engine.system_spec import (
-    REPORTED_EVENTS,
-    WorkAsset,
-    WorkJob,
-    WorkReport,
-    WorkRun,
-    WorkSpec,
-    all_failed,
-)
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -435,7 +427,7 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     return is_any_claimable(connection, *KINDS, SCRAPE, now=now)
 
 
-async def _analyze(run: WorkRun) -> WorkReport:
+async def _analyze(run: system_spec.WorkRun) -> system_spec.WorkReport:
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     rotated = 0
     if keys is None:
@@ -445,14 +437,14 @@ async def _analyze(run: WorkRun) -> WorkReport:
     )
     rescored = await asyncio.to_thread(_rescore, ctx) if keys is None else 0
     with ctx.store.read() as connection:
-        limit = REPORTED_EVENTS
+        limit = system_spec.REPORTED_EVENTS
         reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
     failure, warning = _requested_failure(ctx, reports, keys) if keys is not None else (None, None)
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored},
         events=list(map(company_event, reports)),
         written={"companies": [report.row["source_id"] for report in reports]},
-        failure=failure if keys is not None else all_failed(counts, "analyses"),
+        failure=failure if keys is not None else system_spec.all_failed(counts, "analyses"),
         warning=warning,
     )
 
@@ -496,13 +488,13 @@ def _requested_failure(
     return f"no company was analysed. {outcomes[:1_000]}", None
 
 
-async def _evaluate(run: WorkRun) -> WorkReport:
+async def _evaluate(run: system_spec.WorkRun) -> system_spec.WorkReport:
     ctx, keys = run.ctx, run.scope.source_ids
     done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
-    board_ids = (sorted(done.boards) if keys is None else keys)[:REPORTED_EVENTS]
+    board_ids = (sorted(done.boards) if keys is None else keys)[: system_spec.REPORTED_EVENTS]
     with ctx.store.read() as connection:
         reports = [match_report(connection, key) for key in board_ids]
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=asdict(done.counts) | {"reevaluated": done.reevaluated, "closed": done.closed},
         events=list(map(match_event, reports)),
         written={"job_matches": board_ids},
@@ -512,11 +504,11 @@ async def _evaluate(run: WorkRun) -> WorkReport:
 
 
 WORK = (
-    WorkSpec(
+    system_spec.WorkSpec(
         name="analyze",
         kind="company",
         work=_analyze,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="process_companies",
             description="Analyse the companies that wait, probe the boards they lead to, choose boards.",
             pending=lambda connection, settings, now: (
@@ -524,7 +516,7 @@ WORK = (
             ),
         ),
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name="companies",
                 code_version=f"{company_pages.VERSION}, {MARKDOWN_VERSION}",
                 description=(
@@ -535,17 +527,17 @@ WORK = (
         ),
         request=_request,
     ),
-    WorkSpec(
+    system_spec.WorkSpec(
         name="evaluate",
         kind="job_board",
         work=_evaluate,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="process_listings",
             description="Evaluate waiting listings: stop lists, filter, score, match.",
             pending=lambda connection, settings, now: are_listings_waiting(connection, settings, now=now),
         ),
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name="job_matches",
                 code_version=f"rules {RULES_VERSION}",
                 after="job_listings",

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.engine.context import DeferredSystem, PolledSystem, RunContext
 from ingestion_pipeline.engine.lineage import ExplainedTable
@@ -151,7 +150,7 @@ class ExportColumn:
     holds: ColumnType = ColumnType.TEXT
 
 
-def _held(column: ColumnElement[Any]) -> ColumnType:
+def _held(column: sa.ColumnElement[Any]) -> ColumnType:
     kinds = (
         (ExactDecimal, ColumnType.DECIMAL),
         (UtcDateTime, ColumnType.TIME),
@@ -164,7 +163,7 @@ def _held(column: ColumnElement[Any]) -> ColumnType:
     return next(matches, ColumnType.TEXT)
 
 
-Origin = Sequence[ColumnElement[Any]]
+Origin = Sequence[sa.ColumnElement[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +178,7 @@ class PublishedTable:
 
     table: sa.Table
     without: frozenset[str] = frozenset()
-    source_id: ColumnElement[Any] | None = None
+    source_id: sa.ColumnElement[Any] | None = None
     rows: sa.FromClause | None = None
     origin: Origin = ()
     meanings: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -192,7 +191,7 @@ class PublishedTable:
         """Return the name of the table, which is that of the export."""
         return self.table.name
 
-    def columns(self) -> list[ColumnElement[Any]]:
+    def columns(self) -> list[sa.ColumnElement[Any]]:
         """Return the columns as they are selected."""
         own = [column for column in self.table.columns if column.name not in self.without]
         return [*(_plain(column) for column in own), *self.origin]
@@ -212,7 +211,7 @@ class PublishedTable:
         return text
 
 
-def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
+def _plain(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """Return a date column as ISO 8601 text, in every format."""
     is_day = isinstance(column.type, sa.Date)
     return sa.cast(column, sa.String(10)).label(column.key or "") if is_day else column
@@ -232,7 +231,7 @@ def joined_to_poll(table: sa.Table) -> sa.FromClause:
     return table.outerjoin(ingestions, ingestions.c.id == table.c.ingestion_id)
 
 
-Written = tuple[sa.FromClause, Sequence[ColumnElement[bool]]]  # the rows, and conditions
+Written = tuple[sa.FromClause, Sequence[sa.ColumnElement[bool]]]  # the rows, and conditions
 
 
 def polls_of_run(source_ids: Sequence[str], run_id: str) -> sa.Select[int]:

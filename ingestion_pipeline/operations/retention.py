@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select, union, update
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, literal, or_, select, union, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
@@ -218,42 +218,35 @@ def _runs(connection: Connection, _settings: Settings, now: datetime) -> int:
 
 def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     """Move auto sources without a new record for long enough one tier down."""
-    hot_until = now - HOT_FOR
-    warm_until = hot_until - WARM_FOR
     newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
-    is_hot = sources.c.tier == Tier.HOT.value
-    is_quiet = and_(
-        ~sources.c.tier_pinned,
-        sources.c.status == SourceStatus.ACTIVE.value,
-        sources.c.id.not_in(popular_sources(more_than=settings.tiers.hot_readers)),
-        or_(and_(is_hot, newest < hot_until), and_(sources.c.tier == Tier.WARM.value, newest < warm_until)),
-    )
-    query = select(sources.c.id).where(is_quiet).order_by(sources.c.id).limit(COOLED_AT_ONCE)
-    quiet = list(connection.execute(query).scalars())
-    lock_polls(connection, quiet)
-    lock_rows(connection, sources.c.id, quiet)
+    is_hot, is_warm = sources.c.tier == Tier.HOT.value, sources.c.tier == Tier.WARM.value
+    is_quiet = or_(and_(is_hot, newest < now - HOT_FOR), and_(is_warm, newest < now - HOT_FOR - WARM_FOR))
+    is_popular = sources.c.id.in_(popular_sources(more_than=settings.tiers.hot_readers))
     colder = case((is_hot, Tier.WARM.value), else_=Tier.COLD.value)
-    statement = update(sources).where(sources.c.id.in_(quiet), is_quiet).values(tier=colder)
-    cooled = connection.execute(statement).rowcount
-    ensure_polls(connection, quiet, now=now)
-    return cooled
+    return _move(connection, colder, is_quiet, ~is_popular, now=now)[1]
 
 
 def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
     """Move auto sources that many follow to HOT, and poll them at once."""
-    is_cold = and_(
-        ~sources.c.tier_pinned, sources.c.status == SourceStatus.ACTIVE.value, sources.c.tier != Tier.HOT.value
-    )
-    popular = popular_sources(more_than=settings.tiers.hot_readers)
-    query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)
-    popular_ids = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
-    lock_polls(connection, popular_ids)
-    lock_rows(connection, sources.c.id, popular_ids)
-    statement = update(sources).where(sources.c.id.in_(popular_ids), is_cold)
-    heated = connection.execute(statement.values(tier=Tier.HOT.value)).rowcount
-    ensure_polls(connection, popular_ids, now=now)
-    make_due(connection, popular_ids, now=now)
+    is_popular = sources.c.id.in_(popular_sources(more_than=settings.tiers.hot_readers))
+    hot = literal(Tier.HOT.value)
+    ids, heated = _move(connection, hot, sources.c.tier != Tier.HOT.value, is_popular, now=now)
+    make_due(connection, ids, now=now)
     return heated
+
+
+def _move(
+    connection: Connection, tier: ColumnElement[str], *those: ColumnElement[bool], now: datetime
+) -> tuple[list[str], int]:
+    """Move those of the active auto sources to the tier; return the sources considered, and how many were moved."""
+    is_moved = and_(~sources.c.tier_pinned, sources.c.status == SourceStatus.ACTIVE.value, *those)
+    query = select(sources.c.id).where(is_moved).order_by(sources.c.id).limit(COOLED_AT_ONCE)
+    ids = list(connection.execute(query).scalars())
+    lock_polls(connection, ids)
+    lock_rows(connection, sources.c.id, ids)
+    moved = connection.execute(update(sources).where(sources.c.id.in_(ids), is_moved).values(tier=tier)).rowcount
+    ensure_polls(connection, ids, now=now)
+    return ids, moved
 
 
 def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:

@@ -353,13 +353,11 @@ def _write_failures(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
     connection.execute(statement)
 
 
+StartedCrawl = tuple[Task, Source, str]  # its poll, and the message about it
+
+
 def begin_crawls(
-    connection: Connection,
-    polls: Sequence[tuple[Task, Source, str]],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, polls: Sequence[StartedCrawl], *, now: datetime, settings: Settings, random: Random
 ) -> None:
     """Schedule the next poll of each source whose crawl was started, and record the outcome."""
     moves: list[claims.Move] = []

@@ -10,7 +10,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import SourceStatus, Tier
@@ -234,7 +233,7 @@ def source_counts(connection: sa.Connection) -> tuple[int, int, datetime | None]
     return total, disabled, newest
 
 
-def _is_due(now: datetime) -> ColumnElement[bool]:
+def _is_due(now: datetime) -> sa.ColumnElement[bool]:
     return sa.and_(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, is_free(now))
 
 

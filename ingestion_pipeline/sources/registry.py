@@ -12,9 +12,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Boolean, Connection, String, and_, case, exists, func, literal, null, or_, select, update
+from sqlalchemy import CTE, Boolean, Connection, String, and_, case, exists, func, literal, null, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.selectable import CTE
 
 from ingestion_pipeline.sources import poll_tasks
 from ingestion_pipeline.sources.lookup import UnknownSource, canonical_series_id, named_series, sources_by_id

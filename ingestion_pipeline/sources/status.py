@@ -338,27 +338,21 @@ def totals(connection: Connection, *, now: datetime) -> Totals:
     by_status = select(sources.c.status, func.count().label("sources")).group_by(sources.c.status)
     is_pending = tasks.c.status == TaskStatus.PENDING.value
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    counts = (
-        select(
-            func.count().filter(and_(is_pending, tasks.c.not_before <= now)),
-            func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
-            func.count().filter(and_(is_running, tasks.c.lease_until < now)),
-            func.count().filter(and_(is_pending, tasks.c.not_before > now, tasks.c.attempts > 0)),
-        )
-        .select_from(tasks)
-        .where(ACTIVE)
-    )
-    due, in_progress, abandoned, retrying = connection.execute(counts).one()
+    counts = {
+        "due": and_(is_pending, tasks.c.not_before <= now),
+        "in_progress": and_(is_running, tasks.c.lease_until >= now),
+        "abandoned": and_(is_running, tasks.c.lease_until < now),
+        "retrying": and_(is_pending, tasks.c.not_before > now, tasks.c.attempts > 0),
+    }
+    columns = (func.count().filter(those).label(name) for name, those in counts.items())
+    row: dict[str, Any] = dict(connection.execute(select(*columns).select_from(tasks).where(ACTIVE)).mappings().one())
     open_dead_letters = select(func.count()).select_from(dead_letters).where(OPEN)
     unhandled = select(func.count()).where(outbox.c.handled_at.is_(None))
     return Totals(
         sources={row.status: row.sources for row in connection.execute(by_status)},
-        due=due,
-        in_progress=in_progress,
-        abandoned=abandoned,
-        retrying=retrying,
         dead_letters=connection.execute(open_dead_letters).scalar_one(),
         outbox=connection.execute(unhandled).scalar_one(),
+        **row,
     )
 
 

@@ -18,8 +18,7 @@ from importlib.resources import files
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Executable, Table, create_engine, event, inspect, text
-from sqlalchemy.engine import Dialect, make_url
+from sqlalchemy import Connection, Dialect, Engine, Executable, Table, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.schema import SetColumnComment

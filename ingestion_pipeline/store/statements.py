@@ -20,8 +20,6 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSON as POSTGRES_JSON
-from sqlalchemy.sql.elements import BindParameter
-from sqlalchemy.sql.selectable import CTE, Select
 from sqlalchemy.types import JSON, TypeEngine
 
 from ingestion_pipeline.store.changes import recorded_after
@@ -50,6 +48,7 @@ def delete_unlocked(table: sa.Table, *conditions: sa.ColumnElement[bool]) -> sa.
 
 Columns = Mapping[str, TypeEngine[Any]]
 Row = Sequence[Any]
+Rows = Sequence[Row]
 
 _AS_STORED = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
 
@@ -59,7 +58,7 @@ def columns_of(table: sa.Table, names: Iterable[str]) -> dict[str, TypeEngine[An
     return {name: table.c[name].type for name in names}
 
 
-def row_source(connection: sa.Connection, columns: Columns, rows: Sequence[Row], name: str) -> CTE:
+def row_source(connection: sa.Connection, columns: Columns, rows: Sequence[Row], name: str) -> sa.CTE:
     """Return the rows as a CTE called `name`, by `columns`; a JSON column takes objects and lists, no bare value."""
     dialect = connection.dialect.name
     document = row_document(dialect, columns, rows)
@@ -76,7 +75,7 @@ def one_of(
     return column_.in_(sa.select(each.table_valued("value").c.value))
 
 
-def row_table(dialect: str, columns: Columns, name: str) -> CTE:
+def row_table(dialect: str, columns: Columns, name: str) -> sa.CTE:
     """Return a `row_source` for a prepared statement: its parameter `name` takes the document."""
     return _table(dialect, columns, sa.bindparam(name, type_=sa.Text())).cte(name)
 
@@ -88,7 +87,7 @@ def row_document(dialect: str, columns: Columns, rows: Sequence[Row]) -> str:
     return json_text(rows)
 
 
-def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Select[Any]:
+def _table(dialect: str, columns: Columns, document: sa.BindParameter[Any]) -> sa.Select[Any]:
     if dialect == "postgresql":
         # Without its length: a cast would silently cut a text that is too long.
         fields = [sa.column(name, sa.Text() if isinstance(kind, sa.String) else kind) for name, kind in columns.items()]
@@ -143,7 +142,7 @@ def insert_rows(
     connection: sa.Connection,
     table: sa.Table,
     columns: Columns,
-    rows: Sequence[Row],
+    rows: Rows,
     order: Sequence[str] = (),
     **shared: object,
 ) -> postgresql.Insert:

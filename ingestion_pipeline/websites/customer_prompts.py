@@ -76,12 +76,7 @@ recommendations, some compare, some name the place if there is one."""
 
 
 async def prompts_for(
-    business: Business,
-    *,
-    settings: Website,
-    model: ModelClient | None = None,
-    own: Sequence[str] = (),
-    source_id: str | None = None,
+    business: Business, *, settings: Website, model: ModelClient | None, own: Sequence[str], source_id: str | None
 ) -> Prompted:
     """Return the prompts to ask, the direct one last; there is always one."""
     if own:

@@ -435,12 +435,7 @@ def _problem(message: str, code: str) -> Problem:
 
 
 async def information(
-    url: str,
-    *,
-    visit: Visit,
-    model: ModelClient | None = None,
-    config: WebsiteConfig | None = None,
-    source_id: str | None = None,
+    url: str, *, visit: Visit, model: ModelClient | None, config: WebsiteConfig, source_id: str | None
 ) -> Informed:
     """Return the business; nothing is fetched if the operator has configured its name.
 
@@ -450,7 +445,6 @@ async def information(
     Raises:
         WorkError: the home page cannot be fetched.
     """
-    config = config or WebsiteConfig()
     try:
         home = home_url(url)
     except BadUrl as error:

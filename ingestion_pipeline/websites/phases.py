@@ -133,9 +133,8 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
         visitor: PoliteVisitor,
         pool: ProviderPool,
         clock: SteadyClock,
-        *,
-        model: ModelClient | None = None,
-        source_ids: Collection[str] | None = None,
+        model: ModelClient | None,
+        source_ids: Collection[str] | None,
     ) -> None:
         self._ctx, self._visitor, self._pool, self._clock, self._model = ctx, visitor, pool, clock, model
         self._settings = ctx.settings.website
@@ -277,12 +276,7 @@ def _wake_waiting(ctx: RunContext) -> None:
 
 
 async def run_analyses(
-    ctx: RunContext,
-    worker: Worker,
-    fetcher: HttpFetcher,
-    *,
-    source_ids: Collection[str] | None = None,
-    renderer: Renderer | None = None,
+    ctx: RunContext, worker: Worker, fetcher: HttpFetcher, source_ids: Collection[str] | None, renderer: Renderer | None
 ) -> Counter[str]:
     """Execute due phases in this run; return counts by result. BadSetting: that of the providers is invalid."""
     providers = configured_providers(ctx.settings)
@@ -291,7 +285,7 @@ async def run_analyses(
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     async with ProviderPool(ctx.store, ctx.settings, providers) as pool, open_model(ctx.store, ctx.settings) as model:
         visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
-        handler = PhaseHandler(ctx, visitor, pool, clock, model=model, source_ids=source_ids)
+        handler = PhaseHandler(ctx, visitor, pool, clock, model, source_ids)
         return await WorkerLoop(ctx, worker, fetcher, handler, clock=clock).run()
 
 

@@ -107,8 +107,7 @@ def ranking_of(
     answers: Sequence[ProviderAnswer],
     mentions: Mapping[str, Sequence[Mentions]],
     own: str,
-    *,
-    cost_usd: Decimal | None = None,
+    cost_usd: Decimal | None,
 ) -> Ranking:
     """Return the ranking from the result of `mentions_in`; all names but `own` are competitors."""
     providers = list(dict.fromkeys(answer.provider for answer in answers))
@@ -129,11 +128,7 @@ def ranking_of(
 
 
 def mentions_in(
-    answers: Sequence[ProviderAnswer],
-    own: Names,
-    competitors: Sequence[Names],
-    *,
-    language: str | None = None,
+    answers: Sequence[ProviderAnswer], own: Names, competitors: Sequence[Names], *, language: str | None
 ) -> Mapping[str, Sequence[Mentions]]:
     """Return the mentions of each name by answer but denied ones; no name is found inside a longer one."""
     everybody = (own, *competitors)
@@ -383,7 +378,7 @@ def _analysed(business: Business, answers: Sequence[ProviderAnswer]) -> WebsiteA
     own = business.names
     mentions = mentions_in(answered, own, _competitors(business), language=business.language)
     return WebsiteAnalysed(
-        ranking=ranking_of(answered, mentions, own.name, cost_usd=sum(costs, Decimal(0)) if costs else None),
+        ranking=ranking_of(answered, mentions, own.name, sum(costs, Decimal(0)) if costs else None),
         answers=tuple(rows),
         mentions={
             answer.pair: {name: places[number] for name, places in mentions.items()}

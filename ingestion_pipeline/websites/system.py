@@ -101,7 +101,7 @@ def _check(source: Source) -> None:
 async def _analyze(run: system_spec.WorkRun) -> system_spec.WorkReport:
     """Process waiting analyses, or those of the requested websites, and report finished phases."""
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
-    counts = await run_analyses(ctx, run.worker, run.fetcher, source_ids=keys, renderer=run.renderer)
+    counts = await run_analyses(ctx, run.worker, run.fetcher, keys, run.renderer)
     with ctx.store.read() as connection:
         limit = system_spec.REPORTED_EVENTS
         reports = reports_since(connection, since=since, source_ids=keys, limit=limit)

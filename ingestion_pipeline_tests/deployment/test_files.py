@@ -321,7 +321,8 @@ def test_the_guide_names_only_existing_files_units_and_programs() -> None:
 
 @pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml", "helm/"])
 def test_files_that_were_never_started_are_marked_so(name: str) -> None:
-    [line] = [line for line in GUIDE.splitlines() if line.startswith("| `") and name in line]
+    table = GUIDE.partition("## Set up")[0].splitlines()
+    [line] = [line for line in table if line.startswith("| `") and name in line]
 
     assert "**validated, never started**" in line
 

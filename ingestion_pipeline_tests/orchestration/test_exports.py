@@ -159,6 +159,16 @@ def test_a_mistake_in_the_file_is_named_with_line_and_field(tmp_path: Path, text
     assert f"{path}:{line}: {field}: " in str(refused.value)
 
 
+def test_the_example_of_the_guide_is_a_file_of_exports(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "operating" / "exports.md").read_text()
+    path = tmp_path / "exports.yaml"
+    path.write_text(guide.partition("```yaml\n")[2].partition("```")[0])
+
+    declared = read_exports(load_settings({"INGESTION_EXPORTS": str(path)}))
+
+    assert [export.id for export in declared] == ["jobs", "jobs_by_board", "courses"]
+
+
 def test_the_definitions_are_refused_while_the_file_has_mistakes(file: Path) -> None:
     file.write_text("exports:\n- {id: a, export: listing_sources, by_source: true}\n")
 

@@ -37,7 +37,8 @@ CASES = yaml.safe_load((Path(__file__).parent / "expected" / "information.yaml")
 
 def gather_information(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Informed:
     visit = page_visitor(pages, changes.pop("seen", None))
-    return asyncio.run(information(url, visit=visit, **changes))
+    inputs: dict[str, Any] = {"model": None, "config": WebsiteConfig(), "source_id": None} | changes
+    return asyncio.run(information(url, visit=visit, **inputs))
 
 
 def read_business(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Business:

@@ -189,7 +189,7 @@ def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> 
 
 
 def ranking(answers: list[ProviderAnswer]) -> Ranking:
-    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES]), "Acme")
+    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES], language=None), "Acme", None)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_competitors_are_scored_on_the_same_answers() -> None:
 def test_a_business_is_not_found_inside_another_name() -> None:
     answers = [an_answer("Acme Brothers are good")]
 
-    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")])
+    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")], language=None)
 
     assert [bool(mentions[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
 

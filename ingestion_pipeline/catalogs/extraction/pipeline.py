@@ -44,7 +44,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
     record_of,
     spans_between,
 )
-from ingestion_pipeline.catalogs.extraction.rules.course_blocks import courses_by_blocks
+from ingestion_pipeline.catalogs.extraction.rules.course_blocks import course_by_title, courses_by_blocks
 from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
     courses_by_labels,
     courses_by_layout,
@@ -240,7 +240,8 @@ def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
     by_any_sign = courses_by_labels(lines, labels, any_sign=True)
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
     if max(map(len, (candidates, by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
-        yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", courses_by_blocks(lines, about), page.text)
+        blocks = courses_by_blocks(lines, about) or course_by_title(lines, page.url)
+        yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", blocks, page.text)
 
 
 def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:

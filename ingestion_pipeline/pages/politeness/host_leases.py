@@ -88,42 +88,38 @@ async def paced_request(lease: "HostLease", url: str, *, clock: SteadyClock) -> 
 
     At most as many requests run at a time as the host's pace has a burst.
     """
-    async with lease.slots, _paced_request(lease.rate_limiter, lease.health, url, clock=clock):
+    async with lease.slots, _paced_request(lease.rate_limiter, url, clock=clock):
         yield
 
 
 @asynccontextmanager
-async def _paced_request(
-    rate_limiter: hosts.RateLimiter, health: hosts.HostHealth, url: str, *, clock: SteadyClock
-) -> AsyncGenerator[None]:
+async def _paced_request(rate_limiter: hosts.RateLimiter, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
     if not await rate_limiter.wait_for_slot(patience_seconds=hosts.LONGEST_WAIT.total_seconds()):
         until = clock.now() + timedelta(seconds=rate_limiter.wait_seconds())
         raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
     try:
         yield
     except WorkError as error:
-        _note_failure(rate_limiter, health, error, now=clock.now())
+        _note_failure(rate_limiter, error, now=clock.now())
         raise
     else:
         rate_limiter.reset()
-        health.succeeded()
+        rate_limiter.health.succeeded()
     finally:
         rate_limiter.done()
 
 
-def _note_failure(
-    rate_limiter: hosts.RateLimiter, health: hosts.HostHealth, error: WorkError, *, now: datetime
-) -> None:
+def _note_failure(rate_limiter: hosts.RateLimiter, error: WorkError, *, now: datetime) -> None:
     """Pause the host if it asked for that, or if too many of its recent requests failed."""
     is_of_host = error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
     if (requested := _requested_pause(error, now)) is not None:
         rate_limiter.pause(requested.total_seconds())
     elif isinstance(error, Transient) and is_of_host:
-        pause_seconds = health.failed(timed_out_at=now if error.code == "timeout" else None)
+        pause_seconds = rate_limiter.health.failed(timed_out_at=now if error.code == "timeout" else None)
         if pause_seconds is not None:
             rate_limiter.pause(pause_seconds)
     elif isinstance(error, Permanent):
-        health.succeeded()
+        rate_limiter.health.succeeded()
 
 
 def _requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
@@ -149,9 +145,7 @@ class HostRobots:
         *,
         fetcher: HttpFetcher,
         rate_limiter: hosts.RateLimiter,
-        health: hosts.HostHealth,
         redirect_leases: RedirectLeases,
-        clock: SteadyClock,
         longest_delay_seconds: float,
         reads_tdm: bool = False,
     ) -> None:
@@ -159,9 +153,8 @@ class HostRobots:
         self._agent = fetcher.user_agent
         self._fetcher = fetcher
         self._rate_limiter = rate_limiter
-        self._health = health
         self._redirect_leases = redirect_leases
-        self._clock = clock
+        self._clock = redirect_leases.clock
         self._longest_delay_seconds = longest_delay_seconds
         rules_by_origin = {origin: from_stored(stored, self._agent) for origin, stored in stored_rules.items()}
         self._rules = {origin: rules for origin, rules in rules_by_origin.items() if rules is not None}
@@ -279,7 +272,7 @@ class HostRobots:
         )
 
     async def _wait(self, url: str, until: AsyncExitStack) -> None:
-        await until.enter_async_context(_paced_request(self._rate_limiter, self._health, url, clock=self._clock))
+        await until.enter_async_context(_paced_request(self._rate_limiter, url, clock=self._clock))
 
     def _rules_after(self, error: WorkError) -> HostRules:
         """Return the rules of a host whose robots.txt cannot be read; raise what its pages would meet as well."""
@@ -307,7 +300,6 @@ class HostLease:
     robots: HostRobots
     redirect_leases: RedirectLeases
     slots: asyncio.Semaphore
-    health: hosts.HostHealth
 
 
 class LeaseContext(Protocol):
@@ -415,8 +407,9 @@ class LeasedHosts:
         pace = self._ctx.pace(source)
         if not is_its_own:
             pace = hosts.Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
-        rate_limiter = hosts.RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
         health = hosts.HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
+        now = self._clock.now()
+        rate_limiter = hosts.RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=now, health=health)
         redirect_leases = RedirectLeases(
             acquire=partial(self._acquire, source), release=self._release_redirect, clock=self._clock
         )
@@ -424,19 +417,12 @@ class LeasedHosts:
             lease.robots,
             fetcher=self._fetcher,
             rate_limiter=rate_limiter,
-            health=health,
             redirect_leases=redirect_leases,
-            clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
             reads_tdm=settings.rights.honour and settings.has_model,
         )
-        return HostLease(
-            rate_limiter=rate_limiter,
-            robots=robots,
-            redirect_leases=redirect_leases,
-            slots=asyncio.Semaphore(pace.burst),
-            health=health,
-        )
+        slots = asyncio.Semaphore(pace.burst)
+        return HostLease(rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots)
 
     @property
     def _lease(self) -> timedelta:
@@ -471,7 +457,8 @@ class LeasedHosts:
         """Release the hosts and store their robots.txt rules and next allowed times."""
         hosts.lock_hosts(connection, idle)
         self._store_robots(connection, idle, now=now)
-        changed = {host: lease.health for host, lease in idle.items() if lease.health.has_changes}
+        health = {host: lease.rate_limiter.health for host, lease in idle.items()}
+        changed = {host: state for host, state in health.items() if state.has_changes}
         hosts.store_health(connection, changed, owner=self._worker.owner)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 
@@ -507,7 +494,7 @@ class LeasedHosts:
         wait = timedelta(seconds=lease.rate_limiter.wait_seconds())
         if wait > hosts.LONGEST_WAIT:
             until = self._clock.now() + wait
-            if lease.health.is_failing:
+            if lease.rate_limiter.health.is_failing:
                 return Resource(f"most requests to {host} have failed; it is paused", until=until, code="host_failing")
             return Resource(f"{host} asked for a pause", until=until, code="rate_limited")
         return None

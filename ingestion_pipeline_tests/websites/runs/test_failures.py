@@ -199,7 +199,7 @@ def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_
     async def stop_after_one_answer(model_ctx: RunContext) -> None:
         worker = Worker(model_ctx.store, lease_seconds=60)
         async with a_fetcher(model_ctx.settings, web.port) as fetcher:
-            run = asyncio.create_task(run_analyses(model_ctx, worker, fetcher))
+            run = asyncio.create_task(run_analyses(model_ctx, worker, fetcher, None, None))
             await asyncio.to_thread(wait_until, lambda: bool(rows(ctx.store, website_answers)))
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)

@@ -30,6 +30,7 @@ MIN_RECORDS = 2
 MAX_LINES = 20_000
 MAX_TITLE_CHARACTERS = 400
 MIN_SHARE = 0.5  # of the records that have a column
+MIN_ALIKE = 0.5  # how far the titles of a list without dates are like the examples
 MIN_USUAL_SHARE = 0.7  # of the records that have a column which chrome between them lacks
 UNDATED_WEIGHT, ABOVE_WEIGHT = 0.2, 0.5  # of a list without dates, and of one with dates only above its records
 MAX_DATE_CHARACTERS = 30
@@ -172,6 +173,10 @@ def _cut(rule: Repeated, rows: Sequence[_Row]) -> _Cut | None:
     field_count = 1 + bool(rule.date) + bool(rule.url)
     complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / field_count for row in named)
     is_undated = sum(bool(row.days) for row in named) < MIN_SHARE * len(named)
+    examples = rule.examples.get(rule.title, ())
+    texts = [row.texts[titles[0]] for row in named if titles[0] in row.texts]
+    if rule.date and is_undated and not (examples and _likeness(examples, texts) >= MIN_ALIKE):
+        return None  # links of a menu
     dated = UNDATED_WEIGHT if rule.date and is_undated else ABOVE_WEIGHT if day == _ABOVE else 1
     return _Cut(rows=named, titles=titles, date=day, url=url, score=complete * best**2 * dated)
 

@@ -82,12 +82,14 @@ CREATE INDEX ix_ingestions_source_id_ingested_at ON ingestions (source_id, inges
 CREATE TABLE job_listings (
     id SERIAL_ID NOT NULL, source_id VARCHAR(120) NOT NULL, company_id VARCHAR(120), company_name TEXT,
     company_website TEXT, url TEXT, url_key VARCHAR(64), fingerprint VARCHAR(64) NOT NULL, origin_key VARCHAR(64),
-    title TEXT NOT NULL, location TEXT, other_locations JSON, remote VARCHAR(10), department TEXT,
+    title TEXT NOT NULL, location TEXT, other_locations JSON, places JSON, remote VARCHAR(10), department TEXT,
     employment_type TEXT, description TEXT, salary JSON, posted_at UTC_TIME, valid_until UTC_TIME,
     status VARCHAR(10) NOT NULL, quality JSON NOT NULL, content_hash VARCHAR(64) NOT NULL, decision VARCHAR(10),
     rules_hash VARCHAR(64), filter_result JSON, match_result JSON, snapshot_id BIG_ID, detail_snapshot_id BIG_ID,
     ingestion_id BIG_ID, tracking_id VARCHAR(36) NOT NULL, first_seen_at UTC_TIME NOT NULL,
-    changed_at UTC_TIME NOT NULL, evaluated_at UTC_TIME, closed_at UTC_TIME, closed_reason TEXT, modified_at UTC_TIME,
+    changed_at UTC_TIME NOT NULL, evaluated_at UTC_TIME, closed_at UTC_TIME, closed_reason TEXT,
+    first_listed_at UTC_TIME NOT NULL, last_listed_at UTC_TIME, times_reopened INTEGER DEFAULT '0' NOT NULL,
+    repost_of BIG_ID, modified_at UTC_TIME,
     CONSTRAINT pk_job_listings PRIMARY KEY (id)
 );
 CREATE INDEX ix_job_listings_company_id ON job_listings (company_id);
