@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -216,12 +216,14 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - what JSON has
     from ingestion_pipeline.urls import without_secrets
 
     if isinstance(value, Mapping):
-        return {str(key): _clean(inner) for key, inner in value.items() if key not in _SECRET}
+        fields = cast("Mapping[str, Any]", value)
+        return {str(key): _clean(inner) for key, inner in fields.items() if key not in _SECRET}
     if isinstance(value, str):
         seen = _UNSEEN.sub("", without_secrets(value) if value.startswith(("http://", "https://")) else value)
         return seen if len(seen) <= MOST_CHARS else f"{seen[:MOST_CHARS]}… ({len(seen)} characters)"
     if isinstance(value, list | tuple):
-        return [_clean(inner) for inner in value]
+        values = cast("Sequence[Any]", value)
+        return [_clean(inner) for inner in values]
     if isinstance(value, Decimal | datetime):
         return str(value) if isinstance(value, Decimal) else value.isoformat()
     return value if value is None or isinstance(value, bool | int | float) else str(value)

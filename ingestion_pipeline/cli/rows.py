@@ -369,7 +369,9 @@ def _print_lineage(lineage: Lineage) -> None:
         mark = "" if hop.is_known else "unknown: "
         echo(f"-> {hop.name}: {mark}{hop.message}{f' ({hop_facts})' if hop_facts else ''}")
     for change in lineage.history:
+        bodies = change["snapshots"] or [change["snapshot_id"]]
         by = f"{change['cause']} {cell(change['source_id'])}, run {cell(change['run_id'])}"
+        by += f", snapshots {', '.join(map(str, bodies))}" if any(bodies) else ""
         echo(f"{cell(change['occurred_at'])} {change['op']} ({by}): {difference(change)}")
     if lineage.evaluation is not None:
         print_evaluation(lineage.evaluation)

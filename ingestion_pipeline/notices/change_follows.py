@@ -4,7 +4,7 @@ Each follow has a moment up to which its changes are notices. Both are written i
 unique by recipient and change: a killed deliverer writes the rest, and nobody is notified of a change twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -166,11 +166,12 @@ def _insert_notices(connection: Connection, row: Row[Any], batch: Iterable[RowMa
     return connection.execute(once.returning(notices.c.mode)).scalars().all()
 
 
-def payload_of(change: Mapping[str, Any]) -> dict[str, Any]:
+def payload_of(change: RowMapping) -> dict[str, Any]:
     """Return the content of a notice: the change as it was recorded, and what differs for people."""
     name = f"{change['table_name']}:{change['row_key']}"
     verbs = {"insert": "new", "update": "changed", "delete": "gone"}
-    before, after = change["before"] or {}, change["after"] or {}
+    before: dict[str, Any] = change["before"] or {}
+    after: dict[str, Any] = change["after"] or {}
     lines = [f"{field}: {_shown(before.get(field))} -> {_shown(after[field])}" for field in list(after)[:SHOWN_FIELDS]]
     what = "\n".join(lines) if change["op"] == "update" else verbs[change["op"]]
     names = ("id", "table_name", "row_key", "source_id", "op", "before", "after", "cause", "ingestion_id", "run_id")
@@ -184,5 +185,5 @@ def payload_of(change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    shown = "-" if value is None else str(value)
-    return shown if len(shown) <= VALUE_CHARS else f"{shown[: VALUE_CHARS - 1]}…"
+    text = "-" if value is None else str(value)
+    return text if len(text) <= VALUE_CHARS else f"{text[: VALUE_CHARS - 1]}…"

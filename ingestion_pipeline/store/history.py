@@ -5,12 +5,25 @@ A version is what the insert of a row says with the updates up to it. The insert
 as nothing has changed the row since: then the row itself is its only version.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby, takewhile
 from typing import Any
 
-from sqlalchemy import JSON, Column, Connection, Table, bindparam, delete, inspect, select, tuple_, update
+from sqlalchemy import (
+    JSON,
+    Column,
+    ColumnClause,
+    Connection,
+    RowMapping,
+    Table,
+    bindparam,
+    delete,
+    inspect,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy import column as named
 from sqlalchemy import table as table_named
 from sqlalchemy.sql.selectable import TableClause
@@ -74,11 +87,11 @@ def compact(connection: Connection, *, before: datetime, limit: int = COMPACTED_
     return len(removed)
 
 
-def _row_of(change: Mapping[str, Any]) -> tuple[str, str]:
+def _row_of(change: RowMapping) -> tuple[str, str]:
     return change["table_name"], change["row_key"]
 
 
-def _merged(of_row: Sequence[Mapping[str, Any]]) -> tuple[int | None, dict[str, Any] | None]:
+def _merged(of_row: Sequence[RowMapping]) -> tuple[int | None, dict[str, Any] | None]:
     """Return the insert that is left, and what it says then; None if the row was deleted at last."""
     first: int | None = None
     values: dict[str, Any] | None = None
@@ -93,7 +106,7 @@ def _merged(of_row: Sequence[Mapping[str, Any]]) -> tuple[int | None, dict[str, 
     return first, values
 
 
-def _validity() -> list[object]:
+def _validity() -> list[ColumnClause[Any]]:
     return [named("valid_from", UtcDateTime), named("valid_to", UtcDateTime)]
 
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import select, update
 
 from ingestion_pipeline.catalogs.datasets.item_changes import record_published
+from ingestion_pipeline.exports.change_history import changes_of_row
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import changes, data_items, extractions
 from ingestion_pipeline_tests.builders import NOON
@@ -98,3 +99,17 @@ def test_a_rerun_and_an_operator_are_causes(store: Store) -> None:
 def _sources(store: Store) -> list[str]:
     with store.read() as connection:
         return list(connection.execute(select(changes.c.source_id).where(changes.c.table_name == "course")).scalars())
+
+
+def test_the_changes_of_an_item_are_found_by_its_row_in_any_version(store: Store) -> None:
+    publish(store, 1, a_course("a", item_key="a"))
+    dataset_id = publish(store, 2, a_course("a", item_key="a", course_name="New"))
+
+    with store.read() as connection:
+        row_id = connection.execute(select(data_items.c.id).where(data_items.c.dataset_id == dataset_id)).scalar_one()
+        history = changes_of_row(connection, "data_items", row_id)
+
+    assert [(change["op"], change["snapshot_id"] is None) for change in history] == [
+        ("insert", False),
+        ("update", False),
+    ]
