@@ -422,8 +422,8 @@ def is_month_first(texts: Iterable[str]) -> bool | None:
 def first_date(text: str, *, month_first: bool | None = None) -> tuple[date, Span] | None:
     """Return the first day that the text states, and where; None if it states none. 6/1/2024 is in June."""
     plain = plain_digits(text)
-    found = [match for pattern in (_ISO, _NUMBERS, _IN_WORDS) for match in pattern.finditer(plain)]
-    for match in sorted(found, key=lambda match: match.start())[:MOST_IN_WORDS]:
+    matches = [match for pattern in (_ISO, _NUMBERS, _IN_WORDS) for match in pattern.finditer(plain)]
+    for match in sorted(matches, key=lambda match: match.start())[:MOST_IN_WORDS]:
         days = _readings(match, month_first=month_first)
         if days:
             return days[0], match.span()
