@@ -67,7 +67,8 @@ def eval_(
 ) -> None:
     """FieldScore a reader on saved pages, field by field.
 
-    Prints precision, recall and F1 of each field, time and cost. The truth is JSON: the file of each page with its records. Exit code 1 below a floor.
+    Prints precision, recall and F1 of each field, time and cost. The truth is JSON: the file of each page with its
+    records. Exit code 1 below a floor.
     """
     least = _Floors.of(floors)
     truth = _loaded(truth_file)
@@ -80,7 +81,7 @@ def eval_(
 
 @click.group()
 def golden() -> None:
-    """Golden sets: pages of accepted rows that every reader must go on reading rightly."""
+    """Add, list and score golden sets of accepted rows."""
 
 
 @golden.command("add")
