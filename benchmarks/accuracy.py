@@ -16,6 +16,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
+from benchmarks import accuracy_labels
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.selector_learning import TrainingPage, learn_selectors
 from ingestion_pipeline.catalogs.extraction.source_selectors import Selectors, records_by_learned
@@ -180,7 +181,11 @@ def plain(url: str) -> str:
         return url
 
 
-MEASURES: Mapping[str, Callable[[Path], Iterator[Measure]]] = {"swde": learned_selectors, "autopager": pagination}
+MEASURES: Mapping[str, Callable[[Path], Iterator[Measure]]] = {
+    "swde": learned_selectors,
+    "autopager": pagination,
+    **accuracy_labels.MEASURES,
+}
 
 
 def main() -> int:
