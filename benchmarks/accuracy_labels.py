@@ -1,4 +1,4 @@
-"""Accuracy of chapter labels, pay and places of ads, and coverage of the public list of job boards, for the table of `make eval`.
+"""Accuracy of chapter labels, pay and places of ads, and coverage of the public list of boards, for `make eval`.
 
 The truth of the labels is that of the tests: numbers as people read them, none for volumes and side stories. The labels
 are measured in halves by site, so that a rule that fits one half only shows.
