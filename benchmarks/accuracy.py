@@ -16,6 +16,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
+from benchmarks import accuracy_labels
 from benchmarks.record_accuracy import Measure, catalogues, list_pages
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.selector_learning import TrainingPage, learn_selectors
@@ -191,6 +192,7 @@ MEASURES: Mapping[str, Callable[[Path], Iterator[Measure]]] = {
     "autopager": pagination,
     "court_lists": list_pages,
     "courses": catalogues,
+    **accuracy_labels.MEASURES,
 }
 
 

@@ -97,7 +97,9 @@ def _with_country(parts: Sequence[str]) -> tuple[str | None, list[str]]:
     """Return the country and the other parts; a code behind a town may be a region's."""
     for position in (len(parts) - 1, 0):
         name = parts[position]
-        is_region = name in _REGION_CODES and len(parts) == _TOWN_AND_REST and position
+        towns = _FILE["country_codes"].get(name)
+        may_be_region = towns is None or plain(parts[0]) in towns.split("|")
+        is_region = name in _REGION_CODES and len(parts) == _TOWN_AND_REST and position and may_be_region
         is_city_state = len(parts) == 1 and plain(name) in {"singapore", "hong kong", "luxembourg"}
         if (code := country_of(name)) and not is_region and not is_city_state:
             return code, [part for place, part in enumerate(parts) if place != position]
