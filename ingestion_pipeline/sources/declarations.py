@@ -94,6 +94,7 @@ def expect(message: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
+Weight = Annotated[float, Field(gt=0, le=1_000), expect("must be a number above 0 to 1000, not {value}")]
 Flag = Annotated[bool, Strict(), expect("must be true or false, not {value}")]
 
 

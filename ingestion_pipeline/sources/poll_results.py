@@ -205,7 +205,8 @@ def succeed(
     for poll in polls:
         newest = poll.newest_at or poll.source.last_new_at
         changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
-        change_model = with_changes(change_model_from_json(poll.source.change_model), changes)
+        prior_rate = budget.prior_rate(poll.source.kind, poll.source.platform)
+        change_model = with_changes(change_model_from_json(poll.source.change_model), changes, prior_rate=prior_rate)
         state = tiers.after_success(
             poll.source,
             last_new_at=newest,
