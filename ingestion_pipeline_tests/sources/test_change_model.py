@@ -1,6 +1,8 @@
 """The change model: rates and weekly profiles learned from a source's changes, and the next check they lead to."""
 
 import json
+import time
+import timeit
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import exp, sqrt
@@ -212,6 +214,21 @@ def test_a_check_is_always_within_its_bounds(gaps: list[float], age: float, requ
     wait = wait_of(model_of(*moments), age=age, request_cost=request_cost, max_wait=2 * DAY)
 
     assert 60 - 1e-3 <= wait <= 2 * DAY + 1e-3
+
+
+@pytest.mark.parametrize("choose", [next_check, next_fresh_check])
+def test_the_estimate_of_a_poll_takes_less_than_three_tenths_of_a_millisecond(choose: Any) -> None:
+    change_model = model_of(*(number * 3 * DAY + number % 3 * HOUR for number in range(60)))
+    at = (change_model.last_at or START) + 2 * DAY
+
+    def poll() -> None:
+        learned = with_changes(change_model, [(at, at + 5 * HOUR)])
+        ahead = outlook(learned, now=at + 5 * HOUR, since=START, prior_rate=PRIOR)
+        choose(
+            ahead, now=at + 5 * HOUR, request_cost=1e7, least=60, most=60 * DAY if choose is next_fresh_check else DAY
+        )
+
+    assert min(timeit.repeat(poll, timer=time.process_time, number=200, repeat=5)) / 200 < 0.3e-3
 
 
 @given(st.lists(st.floats(600, 60 * DAY), max_size=30))

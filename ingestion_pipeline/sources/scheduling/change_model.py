@@ -404,7 +404,8 @@ def _between(at: datetime, since: datetime | None, now: datetime) -> Change | No
     return (start.timestamp(), end.timestamp()) if start <= end else None
 
 
-FRESHNESS_SEARCH = 20  # halvings of an hour, or of a bin: to the second
+FRESHNESS_SEARCH = 20  # halvings of a bin: to the minute
+HOURS_MATTER = 3 * DAY  # a later check is chosen by the day, not by the hour: months have many hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +437,7 @@ def next_fresh_check(ahead: Outlook, *, now: float, request_cost: float, least: 
     end = now + most
     at, expected, outdated = now, 0.0, 0.0
     while at < end:
-        rate, until = _rate_at(ahead, at)
+        rate, until = _rate_at(ahead, at, by_hour=at < now + HOURS_MATTER)
         until = min(until, end)
         span = until - at
         if _gain(at - now, expected, outdated, rate, span) >= request_cost:
@@ -471,12 +472,12 @@ def _wait(missing: float, expected: float, rate: float) -> float:
     return (sqrt(expected * expected + 2 * rate * missing) - expected) / rate
 
 
-def _rate_at(ahead: Outlook, at: float) -> tuple[float, float]:
+def _rate_at(ahead: Outlook, at: float, *, by_hour: bool = True) -> tuple[float, float]:
     """Return changes a second at a moment, and until when the rate stays so."""
     age = max(at - ahead.last_at, 0.0)
     place = bin_of(age)
     until = ahead.last_at + next_edge(age)
-    if ahead.week_share < LEAST_WEEK:
+    if not by_hour or ahead.week_share < LEAST_WEEK:
         return ahead.even[place] + ahead.weekly[place], until
     next_hour = at - (at - MONDAY) % HOUR + HOUR
     return ahead.even[place] + ahead.weekly[place] * ahead.week[hour_of_week(at)], min(until, next_hour)
