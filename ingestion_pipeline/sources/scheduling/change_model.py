@@ -57,7 +57,8 @@ REMEMBERED = 0.97  # weight of older gaps after each new one: about thirty count
 RECENT = 0.7  # the same for the short memory: about three count
 CALENDAR = 0.97  # the same for days and hours: about thirty count
 PREDICTED = 0.99  # the same for the scores: about a hundred predictions count
-BELIEF = 0.5  # weight of a prior, in changes: of rates, and of even days and hours
+BELIEF = 0.5  # weight of a prior, in changes
+WEEK_BELIEF = 1.0  # weight of even days, and of even hours, in changes
 NEIGHBOURS = 0.15  # share of a change that counts in the hour before, and in the hour after
 OVERDUE = 1 / 3  # share of the previous bin's expectation that carries over, if a change is late
 OVERDUE_FROM = 0.9  # of the mean gap
@@ -152,8 +153,8 @@ def _smoothed(counts: tuple[float, ...]) -> list[float]:
 
 def _weights(counts: Sequence[float]) -> list[float]:
     """Return how much likelier than on average each is, with a belief that all are alike."""
-    size, total = len(counts), fsum(counts) + BELIEF
-    return [(count * size + BELIEF) / total for count in counts]
+    size, total = len(counts), fsum(counts) + WEEK_BELIEF
+    return [(count * size + WEEK_BELIEF) / total for count in counts]
 
 
 def with_changes(
