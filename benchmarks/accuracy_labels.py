@@ -68,8 +68,6 @@ def decimal(row: Mapping[str, Any]) -> Decimal:
 
 def job_boards(folder: Path) -> Iterator[Measure]:
     """Count the boards of the public list whose platform is recognised and has a reader; read pay and places."""
-    from benchmarks.accuracy import Measure
-
     has_reader: list[bool] = []
     with (folder / "board_urls" / "ats_urls.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
