@@ -12,6 +12,7 @@ from ingestion_pipeline.exports.export_request import TABLES, NothingPublished
 from ingestion_pipeline.exports.exporting import ExportResult, describe_columns, export
 from ingestion_pipeline.exports.formats import private_folder
 from ingestion_pipeline.orchestration.assets import KIND_OF_ASSET, MANY
+from ingestion_pipeline.orchestration.checks import COLUMN_TYPES
 from ingestion_pipeline.orchestration.mount import Mount, RunContextParam
 from ingestion_pipeline.orchestration.rows import NOT_EXPORTED, exported_as, on_changed_rows
 from ingestion_pipeline.orchestration.runs import OWN_ASSETS, whole_run
@@ -60,7 +61,7 @@ def export_definitions(mount: Mount) -> dg.Definitions:
 def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) -> dg.AssetsDefinition:
     parents = made_from(declared.export)
     columns = [
-        dg.TableColumn(column.name, column.holds, description=column.meaning)
+        dg.TableColumn(column.name, COLUMN_TYPES[column.holds], description=column.meaning)
         for column in describe_columns(declared.request(settings))
     ]
 
@@ -78,9 +79,12 @@ def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) ->
                 f"{declared.id}: by_source: rows of {declared.export} are written by several kinds of sources"
             )
         partitioned = {"partitions_def": mount.partitions(kinds.pop()), "backfill_policy": MANY}
-    condition = on_changed_rows()
-    if not declared.by_source:  # a source that was never read does not hold back the others
-        condition = condition.without(~dg.AutomationCondition.any_deps_missing())
+    first = dg.AutomationCondition.initial_evaluation()  # a new export of rows that are there
+    is_read = ~dg.AutomationCondition.any_deps_missing()
+    # In a whole export, a source that was never read does not hold back the others.
+    condition = (
+        on_changed_rows() | (first & is_read) if declared.by_source else on_changed_rows().without(is_read) | first
+    )
     return dg.asset(
         key=mount.key(declared.id),
         kinds={declared.format.value, "file"},
@@ -89,7 +93,7 @@ def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) ->
         automation_condition=condition,
         code_version=f"{declared.export} {declared.format}" + " evidence" * declared.evidence,
         description=(
-            f"The export of {declared.export} as {declared.format}"
+            f"The export of `{declared.export}` as {declared.format}"
             f"{', a file for each source' if declared.by_source else ''}. Declared in `exports.yaml`."
             " Refreshed by the sensor `exports` when rows have changed."
         ),

@@ -105,7 +105,10 @@ def test_an_export_follows_changed_rows_though_another_source_was_never_read(
             keys.add(None)
         return keys | set(ticked.get_requested_partitions(dg.AssetKey("chapters_of_source"))), ticked.cursor
 
-    _, cursor = requested()
+    assert installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE}).success
+    first, cursor = requested()
+    assert first == {None, LIGHTHOUSE}, "what is there when the export is declared"
+    materialize(project, "chapters_of_source", installation.instance, partition_key=LIGHTHOUSE)
     materialize(project, "all_chapters", installation.instance)
     _, cursor = requested(cursor)
 
