@@ -50,6 +50,7 @@ from ingestion_pipeline.catalogs.extraction_control import (
     requeue,
 )
 from ingestion_pipeline.catalogs.extraction_reports import crawl_facts
+from ingestion_pipeline.catalogs.recipes.detected_recipes import recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, READ_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -70,6 +71,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.terminal import counted
 
 OUTPUT_SHARE = 1.2  # of the text, which an answer repeats between field names
 LEAST_OUTPUT_TOKENS = 200
@@ -142,9 +144,9 @@ class DetailPage(NamedTuple):
 
 
 def catalog_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    """Return the last extraction's progress, learned selectors and the next one's highest cost."""
-    facts = crawl_facts(connection, source.id) | learned_facts(connection, source.id)
-    return facts | cost_facts(connection, source, settings)
+    """Return the recipe, the last extraction's progress, learned selectors and the next one's highest cost."""
+    facts = recipe_facts(connection, source) | crawl_facts(connection, source.id)
+    return facts | learned_facts(connection, source.id) | cost_facts(connection, source, settings)
 
 
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
@@ -188,13 +190,7 @@ _BY_MODELS = (PageType.DETAIL, PageType.EXPLORATORY)  # API answers need no mode
 
 
 def _last_pages(connection: Connection, source_id: str) -> list[DetailPage]:
-    last = (
-        select(extractions.c.id)
-        .where(extractions.c.source_id == source_id)
-        .order_by(extractions.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    last = select(func.max(extractions.c.id)).where(extractions.c.source_id == source_id).scalar_subquery()
     query = (
         select(snapshots.c.size_bytes, snapshots.c.text_hash)
         .join(pages, pages.c.snapshot_id == snapshots.c.id)
@@ -367,6 +363,12 @@ class RerunCost:
     calls: int
     cost_usd: Decimal | None
     note: str = ""
+
+    def __str__(self) -> str:
+        """Return the prediction in words."""
+        cost = "no price is known" if self.cost_usd is None else f"{self.cost_usd:f} dollars"
+        calls = f"{counted(self.calls, 'model call')} at most"
+        return f"{counted(self.pages, 'stored page')}, {calls}, {cost}{f' ({self.note})' if self.note else ''}"
 
 
 def predict_rerun(

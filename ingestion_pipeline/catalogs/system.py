@@ -19,7 +19,7 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import ENTITIES, en
 from ingestion_pipeline.catalogs.extraction_control import requeue_dead_letter
 from ingestion_pipeline.catalogs.extraction_states import start_extractions
 from ingestion_pipeline.catalogs.lineage import EXPLAINED
-from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, NOTICES, DatasetStatus, PageStatus
@@ -52,10 +52,6 @@ def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]
     entities = None if folder is None else folder / ENTITIES
     for problem in (*config_problems(definition.config), *entity_config_problems(definition.config, entities)):
         yield BadField("config", f"{problem} ({definition.id})")
-
-
-def _facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    return recipe_facts(connection, source) | catalog_facts(connection, source, settings)
 
 
 FAILED_TASK_SECONDS = 5 * 86_400
@@ -103,7 +99,7 @@ SYSTEM = SystemSpec(
             partitions="catalogs",
             deferred=_CatalogPolls(),
             coverage=CoverageQuery(of="pages", select=checks.coverage_query),
-            facts=_facts,
+            facts=catalog_facts,
             problems=_problems,
         ),
     ),

@@ -1,7 +1,10 @@
-"""`ingest run`: process sources now, to the end."""
+"""`ingest run`: process sources now, to the end; and Dagster jobs run in this process, with progress, without their log."""
 
+import logging
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -9,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.jobs import running_jobs
-from ingestion_pipeline.cli.output import cell, counted, echo, is_json, json_option, print_json, print_table
+from ingestion_pipeline.cli.output import cell, echo, is_json, json_option, print_json, print_table, progress, shortened
 from ingestion_pipeline.cli.session import environment, opened, variables_set, verbose_option
 from ingestion_pipeline.sources.source import QUARANTINED, Kind
+from ingestion_pipeline.terminal import counted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -22,6 +25,36 @@ if TYPE_CHECKING:
     from ingestion_pipeline.store import Store
 
 LONGEST_WAIT_SECONDS = 60.0  # for a retry or a host's delay; what waits longer is reported instead
+LOG_LEVEL = "INGESTION_LOG_LEVEL"
+LONGEST_ERROR = 500
+
+
+@contextmanager
+def running_jobs(*, is_verbose: bool, lists_jobs: bool = False) -> Generator[Callable[..., bool]]:
+    """Yield what runs a job, of a partition if one is named, and returns whether it succeeded.
+
+    Only errors are logged, unless it `is_verbose` or the environment sets a level: the report states what warnings
+    would repeat. Without a terminal `lists_jobs` prints the names on stderr instead of a progress bar.
+    """
+    from ingestion_pipeline import defs
+    from ingestion_pipeline.orchestration.runs import run_job
+
+    def run(name: str, partition_key: str | None = None) -> bool:
+        advance(name)
+        if lists_jobs and not sys.stderr.isatty():
+            echo(f"{name} ...", is_error=True)
+        has_succeeded, errors = run_job(defs, name, partition_key=partition_key)
+        for error in errors:
+            echo(f"{name} failed: {shortened(error, LONGEST_ERROR)}", is_error=True)
+        return has_succeeded
+
+    level = logging.getLogger("ingestion_pipeline").level
+    is_quiet = not is_verbose and not environment().get(LOG_LEVEL)
+    with variables_set({LOG_LEVEL: "ERROR"} if is_quiet else {}), progress() as advance:
+        try:
+            yield run
+        finally:
+            logging.getLogger("ingestion_pipeline").setLevel(level)
 
 
 @click.command()

@@ -36,6 +36,7 @@ from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline.terminal import counted
 
 MAX_SIBLINGS = 3  # besides the page's own earlier version
 MAX_NAMED = 50  # records of the page whose names are searched for
@@ -96,8 +97,7 @@ def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | N
     reason = unlike_siblings(page, earlier)
     if reason is None and earlier.last_code == RECORDS_MISSING_ONCE:
         return None
-    records = "1 record" if earlier.count == 1 else f"{earlier.count} records"
-    message = f"{page.url} had {records} and now has none: "
+    message = f"{page.url} had {counted(earlier.count, 'record')} and now has none: "
     if reason is not None:
         return Permanent(f"{message}{reason}; its records are kept", code=RECORDS_MISSING)
     message += "it looks like its siblings; its records are kept until the next crawl confirms it"

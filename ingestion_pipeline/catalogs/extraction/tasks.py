@@ -9,6 +9,7 @@ from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, LearnedSelectors
+from ingestion_pipeline.catalogs.extraction_states import update_extraction_tasks
 from ingestion_pipeline.catalogs.frontier import extraction_step
 from ingestion_pipeline.catalogs.recipes.next_pages import content_of
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
@@ -19,7 +20,6 @@ from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.store.tables import (
-    FRONTIER,
     crawl_steps,
     extractions,
     learned_selectors,
@@ -220,20 +220,12 @@ def wake_for_models(ctx: RunContext) -> int:
         return 0
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        waiting = (
-            select(tasks.c.id)
-            .where(
-                FRONTIER,
-                tasks.c.kind == EXTRACT_PAGE,
-                tasks.c.status == TaskStatus.PENDING.value,
-                tasks.c.error_code == NO_MODEL,
-                tasks.c.not_before > now,
-            )
-            .with_for_update(skip_locked=True)  # locked rows are being processed
-            .cte("waiting")
+        is_waiting = and_(tasks.c.status == TaskStatus.PENDING.value, tasks.c.error_code == NO_MODEL)
+        due = {"not_before": now}
+        # Locked rows are being processed.
+        return update_extraction_tasks(
+            connection, tasks.c.kind == EXTRACT_PAGE, is_waiting, tasks.c.not_before > now, values=due, skip_locked=True
         )
-        is_waiting = tasks.c.id.in_(select(waiting.c.id))
-        return connection.execute(update(tasks).where(is_waiting).values(not_before=now)).rowcount
 
 
 def restrict_to_selector(page: PageContent, selector: str) -> PageContent:
