@@ -34,7 +34,6 @@ from ingestion_pipeline.engine.system_spec import (
     KindSpec,
     PublishedTable,
     SystemSpec,
-    Written,
     newest_of,
     one_of,
 )
@@ -81,10 +80,6 @@ class _CatalogPolls:
         return start_extractions(connection, sources, now=now)
 
 
-def _written_pages(source_ids: Sequence[str], run_id: str) -> Written:
-    return pages, [pages.c.extraction_id.in_(newest_of(extractions, source_ids)), pages.c.run_id == run_id]
-
-
 _PAGES = PublishedTable(
     table=pages,
     source_id=select(extractions.c.source_id).where(extractions.c.id == pages.c.extraction_id).scalar_subquery(),
@@ -124,7 +119,10 @@ SYSTEM = SystemSpec(
             asset="pages",
             table=_PAGES,
             rules={"url": [ADDRESS], "status": [one_of(*PageStatus)]},
-            written=_written_pages,
+            written=lambda source_ids, run_id: (
+                pages,
+                [pages.c.extraction_id.in_(newest_of(extractions, source_ids)), pages.c.run_id == run_id],
+            ),
         ),
         Contract(
             asset="datasets",

@@ -1,4 +1,4 @@
-"""`ingest run`: process sources now, to the end; and Dagster jobs run in this process, with progress, without their log."""
+"""`ingest run`: process sources now, to the end; and how commands run Dagster jobs: with progress, without a log."""
 
 import logging
 import sys

@@ -103,10 +103,9 @@ from ingestion_pipeline.urls import host_of
 
 def _analysed(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> EndedTask:
     save_company(connection, analysed, now=now, settings=settings)
-    if analysed.evaluation.completeness is Completeness.THIN:
-        move = _finish(analysed.task, TaskStatus.SKIPPED, summary(analysed), code="thin")
-        return EndedTask(move=move, count="thin")
-    return EndedTask(move=_finish(analysed.task, TaskStatus.SUCCESS, summary(analysed)), count="analysed")
+    is_thin = analysed.evaluation.completeness is Completeness.THIN
+    status, count = (TaskStatus.SKIPPED, "thin") if is_thin else (TaskStatus.SUCCESS, "analysed")
+    return EndedTask(move=_finish(analysed.task, status, summary(analysed), code="thin"), count=count)
 
 
 def _probed(connection: Connection, probed: Probed, *, now: datetime, settings: Settings) -> EndedTask:
@@ -259,8 +258,19 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         self._archive = SnapshotArchive(ctx.store, ctx.content, ctx.run_id)
 
     def claim_requests(self, room: int, held: Sequence[CompanyWork]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
-        """Claim a few tasks of each kind."""
-        return [(claim_filter, max(room // 2, 1)) for claim_filter in self._claim_filters()]
+        """Claim a few waiting tasks of each kind; sources requested by hand are claimed once, due or not.
+
+        After that only their due tasks are claimed, so that the same run probes the boards its analyses find.
+        """
+        ids, is_first, self._is_first = self._source_ids, self._is_first, False
+        if ids is None:
+            claims = [ClaimFilter(kind=kind) for kind in KINDS]
+        elif is_first:
+            claims = [ClaimFilter(kind=kind, source_ids=ids) for kind in KINDS]
+        else:
+            few = sorted(ids)[:MAX_REQUESTED]
+            claims = [ClaimFilter(kind=kind, frontier_of=source_id) for source_id in few for kind in KINDS]
+        return [(claim_filter, max(room // 2, 1)) for claim_filter in claims]
 
     def load(self, connection: Connection, tasks: Sequence[Task], *, now: datetime) -> Sequence[LoadedCompany]:
         """Return the work of each task; a company and its source are created if they do not exist."""
@@ -274,34 +284,19 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         now: datetime,
     ) -> Sequence[EndedTask]:
         """Store companies, boards and failures."""
-        return [self._persist(connection, outcome, now=now) for outcome in outcomes]
-
-    def _persist(
-        self, connection: Connection, outcome: Outcome[CompanyWork, CompanyAnalysed | Probed], *, now: datetime
-    ) -> EndedTask:
-        settings = self._ctx.settings
-        match outcome:
-            case Completed(value=value):
-                if isinstance(value, CompanyAnalysed):
-                    return _analysed(connection, value, now=now, settings=settings)
-                return _probed(connection, value, now=now, settings=settings)
-            case Skipped():
-                return _not_needed(connection, outcome, now=now)
-            case Failed():
-                return persist_failure(connection, outcome, now=now, settings=settings, random=self._ctx.random)
-
-    def _claim_filters(self) -> list[ClaimFilter]:
-        """Return filters for waiting tasks; sources requested by hand are claimed once, due or not.
-
-        After that only their due tasks are claimed, so that the same run probes the boards its analyses find.
-        """
-        ids, is_first, self._is_first = self._source_ids, self._is_first, False
-        if ids is None:
-            return [ClaimFilter(kind=kind) for kind in KINDS]
-        if is_first:
-            return [ClaimFilter(kind=kind, source_ids=ids) for kind in KINDS]
-        few = sorted(ids)[:MAX_REQUESTED]
-        return [ClaimFilter(kind=kind, frontier_of=source_id) for source_id in few for kind in KINDS]
+        settings, random = self._ctx.settings, self._ctx.random
+        ended: list[EndedTask] = []
+        for outcome in outcomes:
+            match outcome:
+                case Completed(value=CompanyAnalysed() as analysed):
+                    ended.append(_analysed(connection, analysed, now=now, settings=settings))
+                case Completed(value=Probed() as probed):
+                    ended.append(_probed(connection, probed, now=now, settings=settings))
+                case Skipped():
+                    ended.append(_not_needed(connection, outcome, now=now))
+                case Failed():
+                    ended.append(persist_failure(connection, outcome, now=now, settings=settings, random=random))
+        return ended
 
     def _opened(self, connection: Connection, task: Task, *, now: datetime) -> LoadedCompany:
         if task.url is None:
@@ -444,8 +439,7 @@ async def _analyze(run: WorkRun) -> WorkReport:
     )
     rescored = await asyncio.to_thread(_rescore, ctx) if keys is None else 0
     with ctx.store.read() as connection:
-        limit = REPORTED_EVENTS
-        reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
+        reports = analysed_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
     failure, warning = _requested_failure(ctx, reports, keys) if keys is not None else (None, None)
     return WorkReport(
         numbers=dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored},

@@ -125,18 +125,10 @@ def read_saved(
     )
 
 
-def _written_companies(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    return companies, [companies.c.source_id.in_(source_ids)]
-
-
 def _written_listings(source_ids: Sequence[str], run_id: str) -> Written:
     listed = select(listing_sources.c.listing_id).where(listing_sources.c.source_id.in_(source_ids))
     is_written = job_listings.c.ingestion_id.in_(polls_of_run(source_ids, run_id))
     return job_listings, [job_listings.c.id.in_(listed), is_written]
-
-
-def _written_matches(source_ids: Sequence[str], run_id: str) -> Written:
-    return job_matches, [job_matches.c.source_id.in_(source_ids), job_matches.c.run_id == run_id]
 
 
 _COMPANIES = PublishedTable(table=companies, source_id=companies.c.source_id)
@@ -184,7 +176,7 @@ CONTRACTS = (
         asset="companies",
         table=_COMPANIES,
         rules={"website": [ADDRESS], "status": [one_of(*CompanyStatus)], "tier": [one_of("S", "A", "B", "C", "D")]},
-        written=_written_companies,
+        written=lambda source_ids, _run_id: (companies, [companies.c.source_id.in_(source_ids)]),
     ),
     Contract(
         asset="job_listings",
@@ -206,7 +198,10 @@ CONTRACTS = (
             "priority": [one_of(*Priority)],
             "reason": [required(_AGAIN)],
         },
-        written=_written_matches,
+        written=lambda source_ids, run_id: (
+            job_matches,
+            [job_matches.c.source_id.in_(source_ids), job_matches.c.run_id == run_id],
+        ),
     ),
 )
 
