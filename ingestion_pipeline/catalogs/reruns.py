@@ -94,19 +94,16 @@ class CostEstimate(NamedTuple):
         return f"at most {self.calls} calls, {self.tokens} tokens, {money}"
 
 
-def predicted_cost(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
+def predicted_cost(
+    kind: EntityType, sizes: Iterable[int], settings: Settings, *, needs_key: bool = True
+) -> CostEstimate:
     """Return the highest cost of pages of these sizes (bytes of cleaned text), if rules read none.
 
     Each part is counted for the cheap and for the strong model; the cost is zero where no model is
-    configured. Savings by cached answers are not included.
+    configured, if it `needs_key`. Savings by cached answers are not included.
     """
-    if not settings.has_model:
+    if needs_key and not settings.has_model:
         return CostEstimate(calls=0, tokens=0, usd=Decimal(0))
-    return cost_with_models(kind, sizes, settings)
-
-
-def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
-    """Return the same estimate as if the models named in the settings were configured."""
     usages = [usage for size in sizes for usage in _usages(kind, size)]
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     prices = price_table(settings.models.prices)
@@ -163,7 +160,7 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     if not sizes:
         return {"predicted_cost": "not known before pages were visited"}
     if not settings.has_model and not entity_config.can_finish_by_rules:
-        cost = cost_with_models(entity_config.kind, sizes, settings)
+        cost = predicted_cost(entity_config.kind, sizes, settings, needs_key=False)
         message = f"once there is a model: {cost}, for {len(sizes)} pages; {NO_MODEL}"
         return {"predicted_cost": message}
     cost = predicted_cost(entity_config.kind, sizes, settings)
@@ -392,7 +389,7 @@ def predict_rerun(
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
     model_pages = [page for page in tried if _needs_model(page, entity_config, content)]
     sizes = text_sizes([DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content)
-    prediction = cost_with_models(entity_config.kind, sizes, settings)
+    prediction = predicted_cost(entity_config.kind, sizes, settings, needs_key=False)
     share = len(unanswered) / len(tried) if tried else 1
     notes: list[str] = []
     if prediction.usd is None:

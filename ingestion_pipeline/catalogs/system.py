@@ -1,10 +1,9 @@
 """The system of catalogues, as the rest of the program sees it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from ingestion_pipeline.catalogs import checks
 from ingestion_pipeline.catalogs.catalog_runs import WORK
@@ -23,6 +22,7 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, NOTICES, DatasetStatus, PageStatus
+from ingestion_pipeline.engine.context import DeferredSystem
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     COUNT,
@@ -38,12 +38,10 @@ from ingestion_pipeline.engine.system_spec import (
     one_of,
 )
 from ingestion_pipeline.pages.politeness.hosts import Pace
-from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Definition, Source
+from ingestion_pipeline.sources import Definition
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import datasets, extractions, pages
-from ingestion_pipeline.tasks.errors import Resource
 
 
 def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]:
@@ -54,30 +52,6 @@ def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]
 
 
 FAILED_TASK_SECONDS = 5 * 86_400
-
-
-class _CatalogPolls:
-    """The polls of catalogues, which start extractions."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return our own minimum delay; robots.txt may ask for more."""
-        return Pace(delay_seconds=settings.crawl.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise `BadRecipe` if the recipe that a person wrote cannot be followed."""
-        if is_by_hand(source):
-            recipe_of(source.config)
-
-    def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,  # noqa: ARG002 - the protocol
-    ) -> Mapping[str, str | Resource]:
-        """Ensure that each source has a running extraction."""
-        return start_extractions(connection, sources, now=now)
 
 
 _PAGES = PublishedTable(
@@ -92,7 +66,11 @@ SYSTEM = SystemSpec(
         KindSpec(
             name="catalog",
             partitions="catalogs",
-            deferred=_CatalogPolls(),
+            deferred=DeferredSystem(
+                start=lambda connection, sources, now, _settings: start_extractions(connection, sources, now=now),
+                check=lambda source: recipe_of(source.config) if is_by_hand(source) else None,
+                pace=lambda _source, settings: Pace(delay_seconds=settings.crawl.delay_seconds),
+            ),
             coverage=CoverageQuery(of="pages", select=checks.coverage_query),
             facts=catalog_facts,
             problems=_problems,

@@ -288,10 +288,11 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         ended: list[EndedTask] = []
         for outcome in outcomes:
             match outcome:
-                case Completed(value=CompanyAnalysed() as analysed):
-                    ended.append(_analysed(connection, analysed, now=now, settings=settings))
-                case Completed(value=Probed() as probed):
-                    ended.append(_probed(connection, probed, now=now, settings=settings))
+                case Completed(value=value):
+                    if isinstance(value, CompanyAnalysed):
+                        ended.append(_analysed(connection, value, now=now, settings=settings))
+                    else:
+                        ended.append(_probed(connection, value, now=now, settings=settings))
                 case Skipped():
                     ended.append(_not_needed(connection, outcome, now=now))
                 case Failed():

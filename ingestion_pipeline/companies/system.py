@@ -22,14 +22,14 @@ from ingestion_pipeline.companies.records import (
     JOB,
     JOB_MATCH,
     CompanyStatus,
-    CompanySystem,
     ListingDecision,
     ListingStatus,
     Priority,
     check_config,
+    start_analyses,
 )
 from ingestion_pipeline.companies.reports import board_events
-from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.context import DeferredSystem, IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     POLL_ORIGIN,
@@ -224,7 +224,15 @@ def _board_problems(definition: Definition, folder: Path | None) -> Iterator[Bad
 SYSTEM = SystemSpec(
     name="companies",
     kinds=(
-        KindSpec(name="company", partitions="companies", deferred=CompanySystem(), problems=_company_problems),
+        KindSpec(
+            name="company",
+            partitions="companies",
+            deferred=DeferredSystem(
+                start=lambda connection, sources, now, _settings: start_analyses(connection, sources, now=now),
+                check=lambda source: check_config(source.config),
+            ),
+            problems=_company_problems,
+        ),
         KindSpec(
             name="job_board",
             partitions="job_boards",

@@ -248,25 +248,18 @@ class PolledSystem(Protocol):
         ...
 
 
-class DeferredSystem(Protocol):
-    """A kind of source whose poll only starts the work: other runs do it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferredSystem:
+    """A kind of source whose poll only starts the work: other runs do it.
 
-    def pace(self, source: Source, settings: Settings) -> Pace:
-        """Return how fast a host may be requested for the source."""
-        ...
+    `start` starts the work of each source unless some is under way, and returns a message for each; a source for which
+    there is no room has the reason instead: its poll waits, uncounted. `check` raises ValueError if the source's
+    configuration cannot work. `pace` is how fast a host may be requested, by default our own minimum delay.
+    """
 
-    def check(self, source: Source) -> None:
-        """Raise ValueError if the source's configuration cannot work."""
-        ...
-
-    def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
-    ) -> Mapping[str, str | Resource]:
-        """Start the work of each source unless some is under way; return a message for each.
-
-        A source for which there is no room has the reason instead: its poll waits, uncounted.
-        """
-        ...
+    start: Callable[[Connection, Sequence[Source], datetime, Settings], Mapping[str, str | Resource]]
+    check: Callable[[Source], object]
+    pace: Callable[[Source, Settings], Pace] = lambda _, settings: Pace(delay_seconds=settings.hosts.delay_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

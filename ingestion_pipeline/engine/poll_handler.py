@@ -276,9 +276,8 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         refused: list[PollFailure] = []
         for kind in sorted({poll.source.kind for poll in polls}):
             polls_of_kind = [poll for poll in polls if poll.source.kind == kind]
-            answers = self._ctx.deferred_systems[kind].start(
-                connection, [poll.source for poll in polls_of_kind], now=now, settings=self._ctx.settings
-            )
+            sources = [poll.source for poll in polls_of_kind]
+            answers = self._ctx.deferred_systems[kind].start(connection, sources, now, self._ctx.settings)
             for poll in polls_of_kind:
                 match answers[poll.source.id]:
                     case Resource() as why:

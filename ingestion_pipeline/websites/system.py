@@ -1,15 +1,14 @@
 """The system of websites: what polls start, what runs do, what is published and checked; and its spec."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Table, select
 
-from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.context import DeferredSystem, RunContext
 from ingestion_pipeline.engine.system_spec import (
     ADDRESS,
     REPORTED_EVENTS,
@@ -30,14 +29,11 @@ from ingestion_pipeline.engine.system_spec import (
     newest_of,
     one_of,
 )
-from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
-from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.websites import checks, customer_prompts, information, provider_analysis, provider_pool
 from ingestion_pipeline.websites.analysis_reports import (
     analysis_events,
@@ -113,24 +109,10 @@ CONTRACTS = (
 )
 
 
-class WebsiteSystem:
-    """The deferred system of the kind `website`: a poll starts an analysis."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return our own floor; robots.txt may ask for more."""
-        return Pace(delay_seconds=settings.hosts.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise ValueError if the source's config is invalid."""
-        _, bad = parse_website_config(source.config)
-        if bad:
-            raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
-
-    def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
-    ) -> Mapping[str, str | Resource]:
-        """Start an analysis of each source, as far as the queue has room."""
-        return start_analyses(connection, sources, now=now, settings=settings)
+def _check(source: Source) -> None:
+    _, bad = parse_website_config(source.config)
+    if bad:
+        raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
 
 
 async def _analyze(run: WorkRun) -> WorkReport:
@@ -226,7 +208,12 @@ SYSTEM = SystemSpec(
         KindSpec(
             name="website",
             partitions="websites",
-            deferred=WebsiteSystem(),
+            deferred=DeferredSystem(
+                start=lambda connection, sources, now, settings: start_analyses(
+                    connection, sources, now=now, settings=settings
+                ),
+                check=_check,
+            ),
             coverage=CoverageQuery(of="answers", select=checks.coverage_query),
             problems=_problems,
         ),
