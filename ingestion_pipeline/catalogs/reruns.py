@@ -40,7 +40,7 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
 from ingestion_pipeline.catalogs.extraction.pipeline import has_rules, rule_reading
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, learned_facts, load_entity_config
-from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, snapshot_columns_of, stored_content
+from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, stored_content
 from ingestion_pipeline.catalogs.extraction_control import (
     InvalidState,
     UnknownExtraction,
@@ -430,7 +430,6 @@ def _needs_model(page: Row[Any], entity_config: EntityConfig, content: ContentSt
     if not has_rules(entity_config.kind, entity_config.selectors):
         return True
     try:
-        stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
-        return bool(rule_reading(entity_config, stored).reason)
+        return bool(rule_reading(entity_config, stored_content(content, page)).reason)
     except WorkError:
         return page.extraction_method in MODEL_METHODS

@@ -20,6 +20,7 @@ from ingestion_pipeline.terminal import counted
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from ingestion_pipeline.engine.system_spec import WorkJob
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources import Source
     from ingestion_pipeline.store import Store
@@ -146,7 +147,7 @@ def processed(
             raise UnknownSource(source_id)
         declared(connection, [source_id], now=since, retries=True)
     jobs = _draining_jobs(source.kind)
-    if "detect_recipes" in jobs:
+    if source.kind is Kind.CATALOG:
         run_job("detect_recipes")
     run_job(f"ingest_{source.kind}", source_id)
     _drain(store, settings, run_job, jobs, source_id, until)
@@ -173,27 +174,29 @@ def _is_held_back(connection: "Connection", source: "Source") -> bool:
     return is_dataset_held or (source.last_outcome or "").startswith(QUARANTINED)
 
 
-def _draining_jobs(kind: Kind) -> list[str]:
+def _draining_jobs(kind: Kind) -> "list[WorkJob]":
     """Return the jobs that drain the tasks of the kind, in the order in which work passes through them."""
     from ingestion_pipeline.registry import systems
 
     specs = [spec for system in systems() for spec in system.work]
-    return [spec.job.name for spec in specs if spec.kind == kind.value and spec.job is not None]
+    return [spec.job for spec in specs if spec.kind == kind.value and spec.job is not None]
 
 
 def _drain(
     store: "Store",
     settings: "Settings",
     run_job: Callable[..., bool],
-    jobs: Sequence[str],
+    jobs: "Sequence[WorkJob]",
     source_id: str,
     until: float,
 ) -> None:
     """Run the draining jobs until no task of the source waits that is due soon."""
     while time.monotonic() < until:
         for job in jobs:
-            if _has_work(store, settings, job):
-                run_job(job)
+            with store.read() as connection:
+                has_work = bool(job.pending(connection, settings, store.clock.now(connection)))
+            if has_work:
+                run_job(job.name)
         if source_id.partition(":")[0] == Kind.CATALOG.value:
             run_job("complete_extractions")
         with store.read() as connection:
@@ -205,14 +208,6 @@ def _drain(
         if wait > LONGEST_WAIT_SECONDS or time.monotonic() + wait > until:
             return
         time.sleep(max(wait, 0.0))
-
-
-def _has_work(store: "Store", settings: "Settings", job: str) -> bool:
-    from ingestion_pipeline.registry import systems
-
-    works = {spec.job.name: spec.job for system in systems() for spec in system.work if spec.job is not None}
-    with store.read() as connection:
-        return bool(works[job].pending(connection, settings, store.clock.now(connection)))
 
 
 def _waiting(connection: "Connection", source_id: str) -> tuple[int, datetime | None]:

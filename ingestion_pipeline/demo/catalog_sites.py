@@ -185,16 +185,15 @@ def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
     if number not in map(str, range(1, len(starts) + 1)):
         return plain(404, "Not Found")
     start = starts[int(number) - 1]
-    rows = [_row(course) for course in listed[start : start + COURSES_ON_A_PAGE]]
+    rows = [
+        f'<li class="course"><a href="{course.path}?utm_source=list">{escape(f"{course.code}: {course.title}")}</a>'
+        "</li>"
+        for course in listed[start : start + COURSES_ON_A_PAGE]
+    ]
     if int(number) == len(starts):
         rows.append(f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>')
     pages = " ".join(f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts)))
     return _html("Courses, Harbour College", f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>")
-
-
-def _row(course: Course) -> str:
-    title = escape(f"{course.code}: {course.title}")
-    return f'<li class="course"><a href="{course.path}?utm_source=list">{title}</a></li>'
 
 
 def _course_page(course: Course) -> DemoContent:

@@ -6,7 +6,7 @@ demand (refusals, cut-offs, garbage, missing features). One provider always answ
 
 import json
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,8 +40,6 @@ from ingestion_pipeline.websites.business import Business
 CHARS_PER_TOKEN = 4
 MAX_QUESTION_BYTES = 20_000_000
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
-# Features that a server may lack: an endpoint, or a response format.
-ABILITIES = frozenset({"responses", "json_schema", "json_object"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +74,6 @@ class ModelRequest:
         turns = cast("Sequence[Mapping[str, Any]]", self.body.get("input", self.body.get("messages")))
         texts = [str(self.body.get("instructions", "")), *(str(turn["content"]) for turn in turns)]
         return "\n".join(text for text in texts if text)
-
-    @property
-    def needs(self) -> str | None:
-        """Return the ability that the request requires."""
-        if self.path == RESPONSES:
-            return "responses"
-        kind = self.form.get("type")
-        return str(kind) if kind in ABILITIES else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +128,11 @@ def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = Non
 
 
 class ScriptedModel:
-    """A server for a `with` block on `port` (0: any free one); abilities in `without` get `refusal_status`."""
+    """A server for a `with` block on `port` (0: any free one)."""
 
-    def __init__(
-        self, script: Script, *, port: int = 0, without: Collection[str] = (), refusal_status: int = 400
-    ) -> None:
+    def __init__(self, script: Script, *, port: int = 0) -> None:
         self.port = port
         self._script = script
-        self._without = frozenset(without)
-        self._refusal_status = refusal_status
         self._requests: list[ModelRequest] = []
         self._lock = threading.Lock()
         self._running = ExitStack()
@@ -175,12 +161,7 @@ class ScriptedModel:
         """Return status, headers and body for a request."""
         with self._lock:
             self._requests.append(request)
-        if request.needs not in self._without:
-            return _sent(self._script(request), request)
-        if request.needs == "responses":
-            return _sent(Fail(status=404, message="Not Found"), request)
-        message = "response_format.type: Input should be 'text' or 'json_object'"
-        return _sent(Fail(status=self._refusal_status, message=message), request)
+        return _sent(self._script(request), request)
 
 
 def _sent(reply: Reply, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:

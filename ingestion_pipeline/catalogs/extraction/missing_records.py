@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.record import PageContent
-from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, snapshot_columns_of, stored_content
+from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, stored_content
 from ingestion_pipeline.catalogs.extraction_states import published_dataset
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
@@ -244,7 +244,7 @@ def _explored(connection: Connection, work: ReadWork, content: ContentStore) -> 
     if not rows or rows[0].key != work.key:
         return []
     with suppress(WorkError):  # a stored object was deleted
-        return [stored_content(content, url=row.url, **snapshot_columns_of(row)) for row in rows]
+        return [stored_content(content, row) for row in rows]
     return []
 
 
@@ -301,5 +301,5 @@ def _siblings(connection: Connection, work: ReadWork, content: ContentStore) -> 
         )
         for row in connection.execute(query):
             with suppress(WorkError):  # deleted from the store: use the others
-                siblings.append(stored_content(content, url=row.url, **snapshot_columns_of(row)))
+                siblings.append(stored_content(content, row))
     return siblings
