@@ -133,7 +133,7 @@ MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
 FOOTER = "Harbour College, on the quay"
 
 
-def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
+def college(state: DemoState, path: str, query: Query) -> DemoContent:
     """Return what Harbour College serves at a path."""
     if path == "/robots.txt":
         return plain(200, f"User-agent: *\nDisallow: {ARCHIVE_PATH}")
@@ -156,7 +156,7 @@ def _course_at(state: DemoState, path: str) -> DemoContent:
     return _course_page(course)
 
 
-def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
+def annex(_state: DemoState, path: str, _query: Query) -> DemoContent:
     """Return what the Annex serves: a crawl delay of half a second, and two bad pages."""
     match path:
         case "/robots.txt":
@@ -173,7 +173,7 @@ def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> 
             return plain(404, "Not Found")
 
 
-def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
+def members(_state: DemoState, path: str, _query: Query) -> DemoContent:
     """Return a login form, whatever is requested."""
     if path == "/robots.txt":
         return plain(404, "Not Found")
