@@ -274,16 +274,13 @@ def _count_stored(connection: Connection, extraction_id: int) -> int:
 
 
 def _copy_extraction(connection: Connection, old: Row[Any], tracking_id: str, *, now: datetime) -> int:
-    values = {
-        "source_id": old.source_id,
+    copied = ("source_id", "recipe", "page_count", "entity_type", "config_version")
+    values: dict[str, Any] = {
+        **{name: getattr(old, name) for name in copied},
         "status": ExtractionStatus.IN_PROGRESS.value,
-        "recipe": old.recipe,
         "tracking_id": tracking_id,
-        "page_count": old.page_count,
         "kind": ExtractionKind.RERUN.value,
-        "entity_type": old.entity_type,
         "rerun_of": old.id,
-        "config_version": old.config_version,
         "created_at": now,
         "updated_at": now,
     }
@@ -294,9 +291,7 @@ def _copy_extraction(connection: Connection, old: Row[Any], tracking_id: str, *,
 def _copy_steps(connection: Connection, old_id: int, new_id: int, *, now: datetime) -> None:
     values = {
         "extraction_id": literal(new_id, Id),
-        "kind": crawl_steps.c.kind,
-        "key": crawl_steps.c.key,
-        "page_type": crawl_steps.c.page_type,
+        **{name: crawl_steps.c[name] for name in ("kind", "key", "page_type")},
         "created_at": literal(now, UtcDateTime()),
     }
     same = (

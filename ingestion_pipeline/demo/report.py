@@ -321,19 +321,11 @@ def analyses(connection: Connection, source_ids: Sequence[str]) -> dict[str, lis
         }
         for report in reports
     ]
+    names = ("provider", "prompts", "answers", "visible", "rank", "score", "competitors", "failure")
+    fields = {"visible": "visibility", "rank": "mean_rank"}
     visibility: list[Row] = [
-        {
-            "source": report.source_id,
-            "business": str(report.info.get("name")),
-            "provider": row.provider,
-            "prompts": row.prompts,
-            "answers": row.answers,
-            "visible": row.visibility,
-            "rank": row.mean_rank,
-            "score": row.score,
-            "competitors": row.competitors,
-            "failure": row.failure,
-        }
+        {"source": report.source_id, "business": str(report.info.get("name"))}
+        | {name: getattr(row, fields.get(name, name)) for name in names}
         for report in reports
         for row in visibility_rows(report)
     ]

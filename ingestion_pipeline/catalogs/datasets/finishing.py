@@ -118,14 +118,8 @@ def _cost(lines: Sequence[CostLine], saved: int) -> dict[str, Any]:
         "usd": _dollars(sum((line.cost_usd for line in lines), Decimal(0))),
         "open_usd": _dollars(sum((line.open_usd for line in lines), Decimal(0))),
         "by_call_site": [
-            {
-                "call_site": line.call_site,
-                "model": line.model,
-                "calls": line.calls,
-                "input_tokens": line.input_tokens,
-                "output_tokens": line.output_tokens,
-                "usd": _dollars(line.cost_usd),
-            }
+            {name: getattr(line, name) for name in ("call_site", "model", "calls", "input_tokens", "output_tokens")}
+            | {"usd": _dollars(line.cost_usd)}
             for line in lines
         ],
     }
@@ -500,14 +494,9 @@ def _dataset_lines(extraction_id: int, dataset: FinishedDataset) -> Iterator[str
 
 
 def _dataset_facts(dataset: FinishedDataset) -> dict[str, Any]:
-    return {
-        "id": dataset.id,
-        "version": dataset.version,
+    return {name: getattr(dataset, name) for name in ("id", "version", "items", "flagged", "is_confirmed")} | {
         "status": dataset.status.value,
-        "items": dataset.items,
-        "flagged": dataset.flagged,
         "findings": [dict(finding) for finding in dataset.findings],
-        "is_confirmed": dataset.is_confirmed,
         "kept": dataset.kept_items,
     }
 

@@ -326,16 +326,12 @@ class MatchResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as it is stored with the listing."""
-        return {
-            "score": self.score,
+        names = ("score", "rank_score", "threshold", "is_match", "reason")
+        return {name: getattr(self, name) for name in names} | {
             "base_score": self.base.score,
-            "rank_score": self.rank_score,
             "method": self.base.method,
             "model": self.base.model,
-            "threshold": self.threshold,
-            "is_match": self.is_match,
             "priority": self.priority.value,
-            "reason": self.reason,
             "adjustments": [asdict(adjustment) for adjustment in self.adjustments],
             "skills_matched": [skill.name for skill in self.base.matched],
             "skills_missing": [skill.name for skill in self.base.missing],
