@@ -1,4 +1,4 @@
-"""Escape characters of untrusted text that a terminal would execute or that reorder text."""
+"""Text for terminals: characters that one would execute or that reorder text are escaped; counts with their noun."""
 
 import json
 import re
@@ -25,3 +25,8 @@ def harmless_json(text: str) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return json.dumps(match[0])[1:-1]
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a count with its noun: `1 page`, `2 pages`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

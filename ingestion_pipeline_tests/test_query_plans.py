@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, bindparam, text
 
 from ingestion_pipeline.catalogs.frontier import CrawlFilter, waiting_sources
-from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.companies.boards.listing_rows import has_inactive_boards
 from ingestion_pipeline.companies.company_runs import is_scoring_due
@@ -28,7 +28,7 @@ from ingestion_pipeline.sources.status import unreported
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, lost_runs
+from ingestion_pipeline.tasks.claims import ClaimFilter, is_any_claimable, lost_runs
 from ingestion_pipeline.websites.analysis_rows import is_work_waiting as is_website_waiting
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.test_task_indexes import generic_query_plans
@@ -82,7 +82,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000, kinds=ingesting_kinds()),
     "pending_work: retries": lambda c: poll_tasks.unscheduled_shards(c, now=NOON, shards=2),
     "pending_work: pages": lambda c: waiting_sources(c, CrawlFilter(), now=NOON, limit=10_000, kinds=EXTRACTION_TASKS),
-    "pending_work: recipes": lambda c: has_waiting_detection(c, now=NOON),
+    "pending_work: recipes": lambda c: is_any_claimable(c, DETECT, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
     "pending_work: scores": lambda c: is_scoring_due(c, Settings()),
     "pending_work: boards": lambda c: has_inactive_boards(c, now=NOON),

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -30,7 +30,7 @@ from ingestion_pipeline.catalogs.extraction_reports import (
 )
 from ingestion_pipeline.catalogs.extraction_states import start_extractions, update_extraction_tasks
 from ingestion_pipeline.catalogs.frontier import CrawlFilter, PageWork, waiting_sources
-from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT
 from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
 from ingestion_pipeline.engine import system_spec
@@ -46,10 +46,11 @@ from ingestion_pipeline.sources import Kind, poll_results
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.claims import Worker, is_any_claimable
 from ingestion_pipeline.tasks.ended_tasks import Counts
 from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline.tasks.task import TaskStatus
+from ingestion_pipeline.terminal import counted
 
 TURN_SECONDS = 60.0  # of fetching, before the fetched pages are extracted
 LEAST_READING_SECONDS = 30.0  # even if the run's time is over: it still ends before it is stopped
@@ -316,17 +317,26 @@ def _crawl_shards(connection: Connection, settings: Settings, now: datetime) -> 
     return sorted({source.shard % settings.polling.shards for source in crawling})
 
 
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """The message for people about an operator's action, and its facts for programs."""
+
+    message: str
+    facts: Mapping[str, object]
+
+
 def run_action(
     ctx: RunContext,
     action: str,
     *,
-    extraction: int | None,
-    source: str | None,
-    dry_run: bool,
-    publish: bool,
     actor: str,
-) -> str:
-    """Run an operator's action on an extraction, or start one of a source; return a message about it.
+    extraction: int | None = None,
+    source: str | None = None,
+    dry_run: bool = False,
+    publish: bool = False,
+    reason: str = "",
+) -> ActionResult:
+    """Run an operator's action on an extraction, or start one of a source.
 
     Raises:
         LookupError, ValueError: nothing was changed; the message has the cure.
@@ -334,41 +344,44 @@ def run_action(
     if action == "start":
         if not source:
             raise ValueError("start needs `source`, the id of a catalogue")
-        return f"{source}: {start_now(ctx, [source])[source]}"
+        outcome = start_now(ctx, [source])[source]
+        return ActionResult(f"{source}: {outcome}", {"source": source, "done": outcome})
     if extraction is None:
         raise ValueError(f"{action} needs `extraction`, an extraction's id")
     if action == "rerun" and dry_run:
-        return _predicted(ctx, extraction)
+        with ctx.store.read() as connection:
+            prediction = predict_rerun(connection, extraction, settings=ctx.settings, content=ctx.content)
+        return ActionResult(f"a rerun would take: {prediction}", asdict(prediction))
     with ctx.store.begin() as connection:
-        return _changed(ctx, connection, action, extraction, publish=publish, actor=actor)
+        return _changed(ctx, connection, action, extraction, publish=publish, actor=actor, reason=reason)
 
 
-def _predicted(ctx: RunContext, id_: int) -> str:
-    with ctx.store.read() as connection:
-        prediction = predict_rerun(connection, id_, settings=ctx.settings, content=ctx.content)
-    cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
-    return f"{prediction.pages} pages, {prediction.calls} model calls at most, {cost}. {prediction.note}".strip()
-
-
-def _changed(ctx: RunContext, connection: Connection, action: str, id_: int, *, publish: bool, actor: str) -> str:
+def _changed(
+    ctx: RunContext, connection: Connection, action: str, id_: int, *, publish: bool, actor: str, reason: str
+) -> ActionResult:
     now = ctx.store.clock.now(connection)
     match action:
         case "cancel":
             ended = extraction_control.cancel(
-                connection, id_, actor=actor, now=now, settings=ctx.settings, random=ctx.random
+                connection, id_, actor=actor, now=now, settings=ctx.settings, random=ctx.random, reason=reason
             )
-            return f"extraction {ended.id} of {ended.source_id} is cancelled"
+            cure = f"`ingest extractions resume {id_}` continues it"
+            facts = {"extraction": id_, "source": ended.source_id, "status": ended.status.value}
+            return ActionResult(f"extraction {id_} of {ended.source_id} is cancelled; {cure}", facts)
         case "resume" | "retry":
             act = extraction_control.resume if action == "resume" else extraction_control.retry
             done = act(connection, id_, actor=actor, now=now)
-            return f"extraction {id_} continues: {done.fetched} pages to fetch, {done.read} to read"
+            summary = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
+            facts = {"extraction": id_, "to_fetch": done.fetched, "to_read": done.read}
+            return ActionResult(f"extraction {id_} continues: {summary}", facts)
         case "rerun":
             made = rerun(connection, id_, actor=actor, now=now, publish=publish)
-            read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
-            return f"{read}, into a new dataset: {made.outlook}"
+            read = f"extraction {made.extraction_id} reads {counted(made.pages, 'stored page')} of {id_} again"
+            return ActionResult(f"{read}, into a new dataset: {made.outlook}", asdict(made))
         case "publish" | "accept":
             version = extraction_control.publish(connection, id_, actor=actor, now=now)
-            return f"version {version} of extraction {id_} is published"
+            facts = {"extraction": id_, "version": version, "status": "published"}
+            return ActionResult(f"version {version} of extraction {id_} is published", facts)
         case other:
             names = "start, cancel, resume, retry, rerun, publish, accept"
             raise ValueError(f"action: {other!r} is none; there are: {names}")
@@ -382,7 +395,7 @@ WORK = (
         job=system_spec.WorkJob(
             name="detect_recipes",
             description="Detect the recipes of catalogues without one: platforms, rules, votes.",
-            pending=lambda connection, _settings, now: has_waiting_detection(connection, now=now),
+            pending=lambda connection, _settings, now: is_any_claimable(connection, DETECT, now=now),
         ),
     ),
     system_spec.WorkSpec(

@@ -1,6 +1,6 @@
 """Checks of catalogues, for assets and for the health of sources: failed crawls, held-back and unproved data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionKind, Ex
 from ingestion_pipeline.sources.source import QUARANTINED as HELD_BACK
 from ingestion_pipeline.sources.status import Finding
 from ingestion_pipeline.store.tables import datasets, extractions, pages
+from ingestion_pipeline.terminal import counted
 
 SHELLS = ("empty_shell", "needs_browser", "no_browser")
 FETCHED = ("SUCCESS", "EXTRACTED_NO_DATA", "DOWNLOADED")
@@ -127,16 +128,13 @@ def held_back(connection: Connection) -> dict[str, str]:
 
 def quarantined(connection: Connection) -> list[Finding]:
     """Return each source with a held-back version, and why; its last good version is shown."""
-    return [
-        Finding(subject=row.source_id, message=_held_reason(row.version, row.extraction_id, row.findings))
-        for row in connection.execute(_quarantined_versions().order_by(datasets.c.source_id))
-    ]
-
-
-def _held_reason(version: int, extraction_id: int, findings: Sequence[Mapping[str, str]] | None) -> str:
-    """Explain which version of a source is held back, and what the gates found."""
-    messages = "; ".join([finding["message"] for finding in findings or []])
-    return f"version {version} is held back: {messages}; extraction {extraction_id}"
+    held: list[Finding] = []
+    for row in connection.execute(_quarantined_versions().order_by(datasets.c.source_id)):
+        findings: list[dict[str, str]] = row.findings or []
+        messages = "; ".join([finding["message"] for finding in findings])
+        message = f"version {row.version} is held back: {messages}; extraction {row.extraction_id}"
+        held.append(Finding(subject=row.source_id, message=message))
+    return held
 
 
 def _quarantined_versions() -> Select[Any, Any, Any, Any]:
@@ -156,19 +154,14 @@ def _quarantined_versions() -> Select[Any, Any, Any, Any]:
 def missing_pages(connection: Connection) -> list[Finding]:
     """Return each source whose last extraction lacked pages that stated records, and how many."""
     query = _with_missing_pages().order_by(extractions.c.source_id)
+    lack = "that should state records gave none, and their earlier records are kept"
     return [
-        Finding(subject=row.source_id, message=_missing_reason(row.extraction_id, row.missing))
+        Finding(
+            subject=row.source_id,
+            message=f"{counted(row.missing, 'page')} {lack}; `ingest extractions pages {row.extraction_id}` shows why",
+        )
         for row in connection.execute(query)
     ]
-
-
-def _missing_reason(extraction_id: int, count: int) -> str:
-    """Explain how many pages an extraction lacks, and which command lists them."""
-    pages = "1 page" if count == 1 else f"{count} pages"
-    return (
-        f"{pages} that should state records gave none, and their earlier records are kept;"
-        f" `ingest extractions pages {extraction_id}` shows why"
-    )
 
 
 def _with_missing_pages() -> Select[Any, Any, Any]:

@@ -60,7 +60,6 @@ from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.pages.visits.page import CrawledPage, NewPage, PageAnswer, SamePage
 from ingestion_pipeline.pages.visits.polite_visits import LARGE_BYTES, PoliteVisitor
-from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import row_source
 from ingestion_pipeline.store.tables import pages
@@ -131,18 +130,16 @@ class CrawlHandler(TaskHandler[PageWork, PageDone]):
         held_by = Counter(work.source.id for work in held)
         held_by.update(f"host:{work.host}" for work in held)
         claim_requests: list[tuple[ClaimFilter, int]] = []
+        now = self._clock.now()
         for source in sources:
             count = min(room, share - max(held_by[source.id], held_by[f"host:{source.host}"]))
-            if count <= 0 or self._is_held(source):
+            is_held = source.id in self._blocked_sources or self._held_until.get(source.host, now) > now
+            if count <= 0 or is_held:
                 continue
             held_by[f"host:{source.host}"] += count
             room -= count
             claim_requests.append((ClaimFilter(kind=FETCH_PAGE, frontier_of=source.id), count))
         return claim_requests
-
-    def _is_held(self, source: Source) -> bool:
-        now = self._clock.now()
-        return source.id in self._blocked_sources or self._held_until.get(source.host, now) > now
 
     def load(
         self,

@@ -162,12 +162,10 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
     failed = {group.failure: group.pages for group in ends if group.outcome is None and group.failure}
     left: int = connection.execute(waiting).scalar_one()
     obtained = select(pages.c.id).where(of_it, pages.c.outcome.is_not(None)).limit(1)
+    counts = {"fetched": new + unchanged, "new": new, "failed": sum(failed.values()), "waiting": left}
     metadata: dict[str, EventValue] = {
-        "fetched": new + unchanged,
-        "new": new,
+        **counts,
         "unchanged": unchanged,
-        "failed": sum(failed.values()),
-        "waiting": left,
         "pages": row.page_count,
         "bytes": int(sum(group.bytes for group in ends)),
         "details": details_table(
@@ -185,10 +183,7 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
     return CrawlReport(
         source_id=source_id,
         total=row.page_count,
-        fetched=new + unchanged,
-        new=new,
-        failed=sum(failed.values()),
-        waiting=left,
+        **counts,
         has_pages=connection.execute(obtained).first() is not None,
         metadata=metadata,
     )
@@ -277,8 +272,7 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
         metadata["grounding_rate"] = round(share, 4)
     if own is not None:
         metadata["version"] = own.version
-    metadata["status"] = own.status if own else "none"
-    metadata["extraction"] = f"{last.id}, {last.status}"
+    metadata |= {"status": own.status if own else "none", "extraction": f"{last.id}, {last.status}"}
     if no_data := _empty_pages(connection, last.id):
         metadata["no_data"] = "\n".join(no_data)
     return DatasetReport(

@@ -180,30 +180,26 @@ def lock_extractions(connection: Connection, ids: Collection[int], *, now: datet
     """Lock these extractions for this transaction; return those that are active."""
     if not ids:
         return {}
-    columns = ("id", "source_id", "kind", "entity_type", "base_dataset_id", "recipe", "status")
-    query = select(*(extractions.c[name] for name in columns), sources.c.config).join(sources)
+    taken = ("id", "source_id", "entity_type", "base_dataset_id", "recipe", "config")
+    columns = (*(extractions.c[name] for name in taken[:-1]), extractions.c.kind, extractions.c.status)
+    query = select(*columns, sources.c.config).join(sources)
     locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
-    rows = connection.execute(locked.with_for_update(of=extractions)).all()
+    rows = connection.execute(locked.with_for_update(of=extractions)).mappings().all()
     connection.execute(update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now))
     return {
-        row.id: ActiveExtraction(
-            id=row.id,
-            source_id=row.source_id,
-            kind=ExtractionKind(row.kind),
-            entity_type=row.entity_type,
-            base_dataset_id=row.base_dataset_id,
-            config=row.config,
-            recipe=row.recipe,
-        )
+        row["id"]: ActiveExtraction(kind=ExtractionKind(row["kind"]), **{name: row[name] for name in taken})
         for row in rows
-        if row.status in CRAWLING_STATES
+        if row["status"] in CRAWLING_STATES
     }
 
 
 def update_extraction_tasks(
     connection: Connection, *conditions: ColumnElement[bool], values: Mapping[str, Any], skip_locked: bool = False
-) -> None:
-    """Update the tasks of running extractions that match, locked in the order that every statement has: no deadlock."""
+) -> int:
+    """Update the tasks of running extractions that match; return how many.
+
+    They are locked in the order that every statement has: no deadlock.
+    """
     matching = (
         select(tasks.c.id)
         .where(FRONTIER, tasks.c.kind.in_(EXTRACTION_TASKS), *conditions)
@@ -211,4 +207,4 @@ def update_extraction_tasks(
         .with_for_update(skip_locked=skip_locked)
         .cte("matching")
     )
-    connection.execute(update(tasks).where(tasks.c.id.in_(select(matching.c.id))).values(**values))
+    return connection.execute(update(tasks).where(tasks.c.id.in_(select(matching.c.id))).values(**values)).rowcount

@@ -277,12 +277,9 @@ def _insert_statement(dialect: str) -> ReturningInsert[Any, Any]:
     values = {
         "extraction_id": extraction,
         "step_id": crawl_steps.c.id,
-        "url": candidates.c.url,
-        "key": candidates.c.key,
-        "host": candidates.c.host,
+        **{name: candidates.c[name] for name in ("url", "key", "host", "position")},
         "status": literal(PageStatus.WAITING.value),
         "page_type": crawl_steps.c.page_type,
-        "position": candidates.c.position,
         "created_at": bindparam("moment", type_=UtcDateTime()),
     }
     missing = (

@@ -40,7 +40,7 @@ from ingestion_pipeline.catalogs.extraction.model_methods import (
 from ingestion_pipeline.catalogs.extraction.pipeline import has_rules, rule_reading
 from ingestion_pipeline.catalogs.extraction.record import MODEL_METHODS
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, learned_facts, load_entity_config
-from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, snapshot_columns_of, stored_content
+from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, stored_content
 from ingestion_pipeline.catalogs.extraction_control import (
     InvalidState,
     UnknownExtraction,
@@ -50,6 +50,7 @@ from ingestion_pipeline.catalogs.extraction_control import (
     requeue,
 )
 from ingestion_pipeline.catalogs.extraction_reports import crawl_facts
+from ingestion_pipeline.catalogs.recipes.detected_recipes import recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, READ_PAGES, ExtractionKind, ExtractionStatus, PageStatus
 from ingestion_pipeline.pages.content.store import ContentStore
@@ -70,6 +71,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.terminal import counted
 
 OUTPUT_SHARE = 1.2  # of the text, which an answer repeats between field names
 LEAST_OUTPUT_TOKENS = 200
@@ -92,19 +94,16 @@ class CostEstimate(NamedTuple):
         return f"at most {self.calls} calls, {self.tokens} tokens, {money}"
 
 
-def predicted_cost(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
+def predicted_cost(
+    kind: EntityType, sizes: Iterable[int], settings: Settings, *, needs_key: bool = True
+) -> CostEstimate:
     """Return the highest cost of pages of these sizes (bytes of cleaned text), if rules read none.
 
     Each part is counted for the cheap and for the strong model; the cost is zero where no model is
-    configured. Savings by cached answers are not included.
+    configured, if it `needs_key`. Savings by cached answers are not included.
     """
-    if not settings.has_model:
+    if needs_key and not settings.has_model:
         return CostEstimate(calls=0, tokens=0, usd=Decimal(0))
-    return cost_with_models(kind, sizes, settings)
-
-
-def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings) -> CostEstimate:
-    """Return the same estimate as if the models named in the settings were configured."""
     usages = [usage for size in sizes for usage in _usages(kind, size)]
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     prices = price_table(settings.models.prices)
@@ -142,9 +141,9 @@ class DetailPage(NamedTuple):
 
 
 def catalog_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    """Return the last extraction's progress, learned selectors and the next one's highest cost."""
-    facts = crawl_facts(connection, source.id) | learned_facts(connection, source.id)
-    return facts | cost_facts(connection, source, settings)
+    """Return the recipe, the last extraction's progress, learned selectors and the next one's highest cost."""
+    facts = recipe_facts(connection, source) | crawl_facts(connection, source.id)
+    return facts | learned_facts(connection, source.id) | cost_facts(connection, source, settings)
 
 
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
@@ -161,7 +160,7 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     if not sizes:
         return {"predicted_cost": "not known before pages were visited"}
     if not settings.has_model and not entity_config.can_finish_by_rules:
-        cost = cost_with_models(entity_config.kind, sizes, settings)
+        cost = predicted_cost(entity_config.kind, sizes, settings, needs_key=False)
         message = f"once there is a model: {cost}, for {len(sizes)} pages; {NO_MODEL}"
         return {"predicted_cost": message}
     cost = predicted_cost(entity_config.kind, sizes, settings)
@@ -188,13 +187,7 @@ _BY_MODELS = (PageType.DETAIL, PageType.EXPLORATORY)  # API answers need no mode
 
 
 def _last_pages(connection: Connection, source_id: str) -> list[DetailPage]:
-    last = (
-        select(extractions.c.id)
-        .where(extractions.c.source_id == source_id)
-        .order_by(extractions.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
+    last = select(func.max(extractions.c.id)).where(extractions.c.source_id == source_id).scalar_subquery()
     query = (
         select(snapshots.c.size_bytes, snapshots.c.text_hash)
         .join(pages, pages.c.snapshot_id == snapshots.c.id)
@@ -281,16 +274,13 @@ def _count_stored(connection: Connection, extraction_id: int) -> int:
 
 
 def _copy_extraction(connection: Connection, old: Row[Any], tracking_id: str, *, now: datetime) -> int:
-    values = {
-        "source_id": old.source_id,
+    copied = ("source_id", "recipe", "page_count", "entity_type", "config_version")
+    values: dict[str, Any] = {
+        **{name: getattr(old, name) for name in copied},
         "status": ExtractionStatus.IN_PROGRESS.value,
-        "recipe": old.recipe,
         "tracking_id": tracking_id,
-        "page_count": old.page_count,
         "kind": ExtractionKind.RERUN.value,
-        "entity_type": old.entity_type,
         "rerun_of": old.id,
-        "config_version": old.config_version,
         "created_at": now,
         "updated_at": now,
     }
@@ -301,9 +291,7 @@ def _copy_extraction(connection: Connection, old: Row[Any], tracking_id: str, *,
 def _copy_steps(connection: Connection, old_id: int, new_id: int, *, now: datetime) -> None:
     values = {
         "extraction_id": literal(new_id, Id),
-        "kind": crawl_steps.c.kind,
-        "key": crawl_steps.c.key,
-        "page_type": crawl_steps.c.page_type,
+        **{name: crawl_steps.c[name] for name in ("kind", "key", "page_type")},
         "created_at": literal(now, UtcDateTime()),
     }
     same = (
@@ -368,6 +356,12 @@ class RerunCost:
     cost_usd: Decimal | None
     note: str = ""
 
+    def __str__(self) -> str:
+        """Return the prediction in words."""
+        cost = "no price is known" if self.cost_usd is None else f"{self.cost_usd:f} dollars"
+        calls = f"{counted(self.calls, 'model call')} at most"
+        return f"{counted(self.pages, 'stored page')}, {calls}, {cost}{f' ({self.note})' if self.note else ''}"
+
 
 def predict_rerun(
     connection: Connection, extraction_id: int, *, settings: Settings, content: ContentStore
@@ -390,7 +384,7 @@ def predict_rerun(
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
     model_pages = [page for page in tried if _needs_model(page, entity_config, content)]
     sizes = text_sizes([DetailPage(page.size_bytes, page.text_hash) for page in model_pages], content)
-    prediction = cost_with_models(entity_config.kind, sizes, settings)
+    prediction = predicted_cost(entity_config.kind, sizes, settings, needs_key=False)
     share = len(unanswered) / len(tried) if tried else 1
     notes: list[str] = []
     if prediction.usd is None:
@@ -431,7 +425,6 @@ def _needs_model(page: Row[Any], entity_config: EntityConfig, content: ContentSt
     if not has_rules(entity_config.kind, entity_config.selectors):
         return True
     try:
-        stored = stored_content(content, url=page.url, **snapshot_columns_of(page))
-        return bool(rule_reading(entity_config, stored).reason)
+        return bool(rule_reading(entity_config, stored_content(content, page)).reason)
     except WorkError:
         return page.extraction_method in MODEL_METHODS

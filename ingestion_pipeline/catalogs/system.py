@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from ingestion_pipeline.catalogs import checks
 from ingestion_pipeline.catalogs.catalog_runs import WORK
@@ -19,13 +19,12 @@ from ingestion_pipeline.catalogs.extraction_control import requeue_dead_letter
 from ingestion_pipeline.catalogs.extraction_states import start_extractions
 from ingestion_pipeline.catalogs.golden import worse_golden_sets
 from ingestion_pipeline.catalogs.lineage import EXPLAINED
-from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
+from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, NOTICES, DatasetStatus, PageStatus
 from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.engine.context import DeferredSystem
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
@@ -37,10 +36,6 @@ def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]
     entities = None if folder is None else folder / ENTITIES
     for problem in (*config_problems(definition.config), *entity_config_problems(definition.config, entities)):
         yield BadField("config", f"{problem} ({definition.id})")
-
-
-def _facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    return recipe_facts(connection, source) | catalog_facts(connection, source, settings)
 
 
 FAILED_TASK_SECONDS = 5 * 86_400
@@ -74,7 +69,7 @@ SYSTEM = system_spec.SystemSpec(
                 delay_seconds=lambda settings: settings.crawl.delay_seconds,
             ),
             coverage=system_spec.CoverageQuery(of="pages", select=checks.coverage_query),
-            facts=_facts,
+            facts=catalog_facts,
             problems=_problems,
         ),
     ),

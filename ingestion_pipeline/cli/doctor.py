@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,24 +46,14 @@ class DoctorCheck:
     """The result of one check: its state, what was found, and the cure."""
 
     name: str
-    state: str
     found: str
     cure: str = ""
+    state: str = "ok"
 
 
-def ok(name: str, details: str) -> DoctorCheck:
-    """Return a passed check."""
-    return DoctorCheck(name, "ok", details)
-
-
-def warning(name: str, details: str, cure: str) -> DoctorCheck:
-    """Return a check that works but needs attention."""
-    return DoctorCheck(name, "warning", details, cure)
-
-
-def failed(name: str, details: str, cure: str) -> DoctorCheck:
-    """Return a check that must be fixed."""
-    return DoctorCheck(name, "failed", details, cure)
+ok = partial(DoctorCheck, state="ok")
+warning = partial(DoctorCheck, state="warning")  # it works but needs attention
+failed = partial(DoctorCheck, state="failed")  # it must be fixed
 
 
 def _warn_of(name: str, problem: str, cure: str, otherwise: str) -> DoctorCheck:

@@ -1,13 +1,11 @@
 """`ingest extractions`: start, list, cancel, resume, retry, rerun and publish extractions."""
 
-from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingestion_pipeline.cli.output import (
-    counted,
     distance,
     echo,
     is_json,
@@ -16,7 +14,8 @@ from ingestion_pipeline.cli.output import (
     print_listing,
     print_result,
 )
-from ingestion_pipeline.cli.session import actor, changing, environment, reading
+from ingestion_pipeline.cli.session import actor, environment, reading
+from ingestion_pipeline.terminal import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,12 +38,17 @@ def start(*, source_id: str) -> None:
 
     A running one continues, and its waiting pages are due at once.
     """
+    _act("start", source=source_id)
+
+
+def _act(action: str, **options: Any) -> None:  # noqa: ANN401 - those of `run_action`
+    """Run an action as the job `control_extraction` does, and print its result."""
     from ingestion_pipeline.bootstrap import open_run_context
-    from ingestion_pipeline.catalogs.catalog_runs import start_now
+    from ingestion_pipeline.catalogs.catalog_runs import run_action
 
     with open_run_context(environment()) as ctx:
-        outcome = start_now(ctx, [source_id])[source_id]
-    print_result({"source": source_id, "done": outcome}, f"{source_id}: {outcome}")
+        done = run_action(ctx, action, actor=actor(), **options)
+    print_result(done.facts, done.message)
 
 
 @extractions.command("list")
@@ -153,23 +157,7 @@ def pages(*, extraction_id: int, status: str | None, limit: int) -> None:
 @json_option
 def cancel(*, extraction_id: int, reason: str) -> None:
     """Cancel an extraction; workers stop at the next check."""
-    from random import Random
-
-    from ingestion_pipeline.catalogs import extraction_control
-
-    with changing() as (settings, connection, now):
-        ended = extraction_control.cancel(
-            connection,
-            extraction_id,
-            actor=actor(),
-            now=now,
-            settings=settings,
-            random=Random(),  # noqa: S311 - it spreads due times
-            reason=reason,
-        )
-    facts = {"extraction": ended.id, "source": ended.source_id, "status": ended.status.value}
-    cure = f"`ingest extractions resume {ended.id}` continues it"
-    print_result(facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}")
+    _act("cancel", extraction=extraction_id, reason=reason)
 
 
 @extractions.command()
@@ -180,7 +168,7 @@ def resume(*, extraction_id: int) -> None:
 
     Pages without a live task are queued again.
     """
-    _requeue(extraction_id, "resume")
+    _act("resume", extraction=extraction_id)
 
 
 @extractions.command()
@@ -188,18 +176,7 @@ def resume(*, extraction_id: int) -> None:
 @json_option
 def retry(*, extraction_id: int) -> None:
     """Fetch failed pages again; re-extract pages without data."""
-    _requeue(extraction_id, "retry")
-
-
-def _requeue(extraction_id: int, action: str) -> None:
-    from ingestion_pipeline.catalogs import extraction_control
-
-    act = extraction_control.resume if action == "resume" else extraction_control.retry
-    with changing() as (_, connection, now):
-        done = act(connection, extraction_id, actor=actor(), now=now)
-    summary = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
-    facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
-    print_result(facts, f"extraction {extraction_id} continues: {summary}")
+    _act("retry", extraction=extraction_id)
 
 
 @extractions.command()
@@ -213,25 +190,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool) -> None:
     Without a single request; the published dataset stays until the new one is good. A later crawl's
     dataset stays published unless --publish is given.
     """
-    from ingestion_pipeline.bootstrap import open_run_context
-    from ingestion_pipeline.catalogs import reruns
-
-    with open_run_context(environment()) as ctx:
-        if dry_run:
-            with ctx.store.read() as connection:
-                prediction = reruns.predict_rerun(connection, extraction_id, settings=ctx.settings, content=ctx.content)
-            cost = "no price is known" if prediction.cost_usd is None else f"{prediction.cost_usd:f} dollars"
-            calls = f"{counted(prediction.calls, 'model call')} at most"
-            summary = f"{counted(prediction.pages, 'stored page')}, {calls}, {cost}"
-            note = f" ({prediction.note})" if prediction.note else ""
-            print_result(asdict(prediction), f"a rerun would take: {summary}{note}")
-            return
-        with ctx.store.begin() as connection:
-            now = ctx.store.clock.now(connection)
-            made = reruns.rerun(connection, extraction_id, actor=actor(), now=now, publish=publish)
-    read = counted(made.pages, "stored page")
-    summary = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
-    print_result(asdict(made), f"{summary}, into a new dataset: {made.outlook}")
+    _act("rerun", extraction=extraction_id, dry_run=dry_run, publish=publish)
 
 
 @extractions.command()
@@ -239,12 +198,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool) -> None:
 @json_option
 def publish(*, extraction_id: int) -> None:
     """Publish a held-back dataset (also `accept`)."""
-    from ingestion_pipeline.catalogs import extraction_control
-
-    with changing() as (_, connection, now):
-        version = extraction_control.publish(connection, extraction_id, actor=actor(), now=now)
-    facts = {"extraction": extraction_id, "version": version, "status": "published"}
-    print_result(facts, f"version {version} of extraction {extraction_id} is published")
+    _act("publish", extraction=extraction_id)
 
 
 extractions.add_command(publish, "accept")

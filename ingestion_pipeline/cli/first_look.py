@@ -1,18 +1,27 @@
-"""`ingest try`: see what a URL gives before it is a source: rows with their proof, schedule, cost, declaration."""
+"""`ingest try`: see what a URL gives before it is a source: rows with their proof, schedule, cost, declaration.
+
+The temporary store of a trial keeps the real one's settings, host lease, spacing and model budgets.
+"""
 
 import re
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from shutil import copy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import click
 
-from ingestion_pipeline.cli.jobs import running_jobs
 from ingestion_pipeline.cli.output import (
+    CommandFailed,
     CommandRefused,
     cell,
-    counted,
     echo,
     is_json,
     json_option,
@@ -22,21 +31,34 @@ from ingestion_pipeline.cli.output import (
     shortened,
     span,
 )
-from ingestion_pipeline.cli.run import processed
-from ingestion_pipeline.cli.session import KindType, actor, changing, config_option, verbose_option
-from ingestion_pipeline.cli.trial import Trial, fetch_first_page, trial
+from ingestion_pipeline.cli.run import processed, running_jobs
+from ingestion_pipeline.cli.session import (
+    KindType,
+    actor,
+    changing,
+    config_option,
+    environment,
+    opened,
+    variables_set,
+    verbose_option,
+)
+from ingestion_pipeline.cli.sources import checked
 from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.terminal import counted
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
 
-    from ingestion_pipeline.pages import ContentStore
+    from ingestion_pipeline.pages import ContentStore, Fetched
+    from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources import Definition, Source
+    from ingestion_pipeline.store import Store
 
 ROWS = 5
 TRIED_PAGES = 12
 TRIAL_SECONDS = 600.0
 MONTH_SECONDS = 30 * 86_400
+LEASE = timedelta(seconds=60)
 
 
 @click.command("try")
@@ -70,10 +92,10 @@ def try_(
     """
     from ingestion_pipeline.sources.registry import add as add_source
 
-    with trial(url, pages=pages) as tried:
+    with trial(url, pages=pages) as (settings, store):
         raw, reason = _declaration(url, kind, platform, config, source_id)
-        definition = _checked(raw)
-        facts = {"source": raw, "recognised": reason, **_tried(tried, definition, is_verbose=verbose)}
+        definition = checked(raw)
+        facts = {"source": raw, "recognised": reason, **_tried(settings, store, definition, is_verbose=verbose)}
     if is_json():
         print_json(facts)
     else:
@@ -91,32 +113,25 @@ def try_(
         echo("\npaste it into a file of your sources folder, or repeat the command with --add")
 
 
-def _tried(tried: Trial, definition: "Definition", *, is_verbose: bool) -> dict[str, Any]:
+def _tried(settings: "Settings", store: "Store", definition: "Definition", *, is_verbose: bool) -> dict[str, Any]:
     """Process the source in the trial's store; return what came of it under stable keys."""
     from ingestion_pipeline.pages import ContentStore
     from ingestion_pipeline.sources.registry import add as add_source
 
-    store, settings = tried.store, tried.settings
     with store.begin() as connection:
         add_source(connection, definition, actor=actor(), now=store.clock.now(connection))
     with running_jobs(is_verbose=is_verbose, lists_jobs=True) as run_job:
         result = processed(store, settings, run_job, definition.id, seconds=TRIAL_SECONDS)
     with store.read() as connection:
         rows = sample_rows(connection, ContentStore(settings.home / "content"), definition.kind, definition.id)
-        schedule = _schedule(connection, tried, result.source)
+        schedule = _schedule(connection, settings, result.source, store.clock.now(connection))
         return {
             "records": max(result.source.record_count, len(rows)),
             "result": result.outcome(),
             "rows": rows,
             "schedule": schedule,
-            "cost": _cost(connection, tried, result.source, schedule["interval_seconds"]),
+            "cost": _cost(connection, settings, result.source, schedule["interval_seconds"]),
         }
-
-
-def _checked(raw: Mapping[str, Any]) -> "Definition":
-    from ingestion_pipeline.cli.sources import checked
-
-    return checked(dict(raw))
 
 
 def _declaration(
@@ -282,20 +297,19 @@ def _proof(
     return {**proof, "quote": str(value)} if proof.get("status") == "exact" else dict(proof)
 
 
-def _schedule(connection: "Connection", tried: Trial, source: "Source") -> dict[str, Any]:
+def _schedule(connection: "Connection", settings: "Settings", source: "Source", now: datetime) -> dict[str, Any]:
     """Return the tier of the source, the time until its next poll, and why then."""
     from ingestion_pipeline.sources.scheduling.tiers import current_budget, expectation
 
-    now = tried.store.clock.now(connection)
-    seconds = tried.settings.interval_seconds(source.kind.value, source.tier.value)
+    seconds = settings.interval_seconds(source.kind.value, source.tier.value)
     if source.next_check_at is not None and source.next_check_at > now:
         seconds = (source.next_check_at - now).total_seconds()
-    budget = current_budget(connection, tried.settings)
+    budget = current_budget(connection, settings)
     why = expectation(source, budget, now=now)["checked_when"]
     return {"tier": source.tier.value, "interval_seconds": round(seconds), "why": why}
 
 
-def _cost(connection: "Connection", tried: Trial, source: "Source", interval_seconds: float) -> dict[str, Any]:
+def _cost(connection: "Connection", settings: "Settings", source: "Source", interval_seconds: float) -> dict[str, Any]:
     """Return what the trial's model calls cost, and at most what a month of polls would.
 
     Unchanged pages and repeated questions cost nothing, so that a month is usually far cheaper.
@@ -314,7 +328,7 @@ def _cost(connection: "Connection", tried: Trial, source: "Source", interval_sec
     pages = crawled or fetched
     share = Decimal(pages + (left or 0)) / pages * Decimal(MONTH_SECONDS) / Decimal(max(interval_seconds, 1))
     return {
-        "has_model": tried.settings.has_model,
+        "has_model": settings.has_model,
         "pages": pages,
         "pages_left": left or 0,
         "calls": calls,
@@ -375,3 +389,147 @@ def _cost_text(cost: Mapping[str, Any]) -> str:
     left = f" and {cost['pages_left']} pages not read" if cost["pages_left"] else ""
     month = f"at most {cost['month_calls']} calls and {cost['month_usd']} USD a month"
     return f"{trial_cost}{left}; {month} if every poll finds all pages changed"
+
+
+@contextmanager
+def trial(url: str, *, pages: int) -> "Generator[tuple[Settings, Store]]":
+    """Yield the settings and the store of a trial, which are temporary, while the URL's host is leased in the real one.
+
+    The real store's overrides and counters of model budgets apply. At the end the model calls are booked in its
+    ledger, and the host's spacing and its robots.txt rules in its row.
+    """
+    from ingestion_pipeline.reading.llm.ledger import book_calls
+    from ingestion_pipeline.settings import load_settings
+    from ingestion_pipeline.store.stored_settings import overrides
+    from ingestion_pipeline.store.tables import hosts, model_spending, settings
+    from ingestion_pipeline.urls import host_of
+
+    host = host_of(url)
+    with (
+        opened() as (real_settings, real),
+        tempfile.TemporaryDirectory(prefix="ingest-try-") as folder,
+        _leased(real, host),
+        variables_set(_variables(real_settings.home, Path(folder), pages)),
+        opened() as (_, store),
+    ):
+        _copy_rows(real, store, settings, hosts, model_spending)
+        with store.read() as connection:
+            before = {row.scope: row.held_usd for row in connection.execute(model_spending.select())}
+            own_settings = load_settings(environment(), overrides(connection))
+        try:
+            yield own_settings, store
+        finally:
+            with store.read() as source, real.begin() as target:
+                book_calls(source, target, before=before)
+            _return_host(store, real, host)
+
+
+def _variables(home: Path, folder: Path, pages: int) -> dict[str, str | None]:
+    """Return the variables of a trial: a home of its own, few pages."""
+    server = home / "local_server.json"  # the demo's site, if it runs
+    if server.exists():
+        copy(server, folder / server.name)
+    (folder / "sources").mkdir()
+    return {
+        "INGESTION_HOME": str(folder),
+        "INGESTION_DATABASE_URL": None,
+        "INGESTION_SOURCES": str(folder / "sources"),
+        "DAGSTER_HOME": None,
+        "INGESTION_CRAWL__MAX_PAGES": str(pages),
+    }
+
+
+def _copy_rows(real: "Store", store: "Store", *tables: "Table") -> None:
+    """Copy the rows of these tables; hosts without the leases of runs."""
+    free = {"lease_owner": None, "lease_until": None}
+    with real.read() as source, store.begin() as target:
+        for table in tables:
+            rows = [dict(row) for row in source.execute(table.select()).mappings()]
+            if rows:
+                target.execute(table.insert(), [row | free if "lease_owner" in row else row for row in rows])
+
+
+@contextmanager
+def _leased(store: "Store", host: str) -> Generator[None]:
+    """Hold the lease of the host, renewed by a thread; refuse while a run holds it."""
+    from ingestion_pipeline.pages.politeness import hosts
+
+    owner, stop = str(uuid4()), threading.Event()
+
+    def lease() -> None:
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            leased = hosts.lease_hosts(connection, [host], owner=owner, now=now, lease=LEASE)[host]
+        if isinstance(leased, hosts.HostBusy):
+            message = f"{host} is in use by another run; try again in a minute, or `ingest status` shows the runs"
+            raise CommandFailed(message, code="host_busy")
+
+    def renew() -> None:
+        while not stop.wait(LEASE.total_seconds() / 3):
+            lease()
+
+    lease()
+    thread = threading.Thread(target=renew, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        with store.begin() as connection:
+            hosts.release_owner(connection, owner=owner, now=store.clock.now(connection))
+
+
+def _return_host(store: "Store", real: "Store", host: str) -> None:
+    """Write the host's spacing and its robots.txt rules to the real store, whose row this command has leased."""
+    from ingestion_pipeline.store.tables import hosts
+
+    names = ("next_allowed_at", "robots", "robots_fetched_at", "crawl_delay_seconds")
+    with store.read() as connection:
+        row = connection.execute(hosts.select().where(hosts.c.host == host)).mappings().one_or_none()
+    if row is not None:
+        with real.begin() as connection:
+            values = {name: row[name] for name in names}
+            connection.execute(hosts.update().where(hosts.c.host == host).values(**values))
+
+
+async def fetch_first_page(url: str, raw: Mapping[str, Any]) -> "Fetched":
+    """Return the page as a run would fetch it: in the host's turn, if its robots.txt allows it.
+
+    `raw` declares a website at the URL: a host is leased for a source.
+    """
+    import asyncio
+
+    from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
+    from ingestion_pipeline.pages import Request
+    from ingestion_pipeline.pages.http.request import Fetched
+    from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, PacedFetch
+    from ingestion_pipeline.sources.lookup import sources_by_id
+    from ingestion_pipeline.sources.registry import add
+    from ingestion_pipeline.store.database import SteadyClock
+    from ingestion_pipeline.tasks.claims import Worker
+    from ingestion_pipeline.tasks.errors import WorkError
+    from ingestion_pipeline.urls import host_of
+
+    with open_run_context(environment()) as ctx:
+        with ctx.store.begin() as connection:
+            add(connection, checked(dict(raw)), actor="trial", now=ctx.store.clock.now(connection))
+            source = sources_by_id(connection, [raw["id"]])[raw["id"]]
+        clock, host = SteadyClock(ctx.store.now()), host_of(url)
+        async with open_fetcher(ctx.settings) as fetcher:
+            leases = LeasedHosts(ctx, Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds), fetcher, clock)
+            lease = leases.lease({host: source})[host]
+            if not isinstance(lease, HostLease):
+                raise CommandFailed(f"{host} is in use by another run; try again in a minute", code="host_busy")
+            leases.active[host] = lease
+            try:
+                fetch = PacedFetch(fetcher=fetcher, own=host, host=lease, robots=lease.robots, clock=clock)
+                answer = await fetch(Request(url=url))
+            except WorkError as error:
+                message = f"{url} cannot be fetched: {error}; open it in a browser to check the address"
+                raise CommandFailed(message, code=error.code) from error
+            finally:
+                await asyncio.to_thread(leases.release_in_own_transaction, {**leases.idle, host: lease})
+    if not isinstance(answer, Fetched):
+        raise TypeError(f"an unconditional request of {url} gave {type(answer).__name__}")
+    return answer

@@ -38,7 +38,7 @@ class Column:
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, rule: str = "─") -> list[str]:
     """Return heading, rule and rows within `width`, nothing cut; a flexible column without room goes beneath."""
-    natural = [_natural(*column_cells) for column_cells in _by_column(columns, rows)]
+    natural = [_natural(column, [row[place] for row in rows]) for place, column in enumerate(columns)]
     beneath: list[int] = []
     while True:
         inline = [place for place in range(len(columns)) if place not in beneath]
@@ -74,14 +74,10 @@ def _stacked(
     return lines
 
 
-def _by_column(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[tuple[Column, list[str]]]:
-    for place, column in enumerate(columns):
-        yield column, [row[place] for row in rows]
-
-
 def _natural(column: Column, texts: Sequence[str]) -> int:
     """Return the width that the longest line of the column needs."""
-    needed = max([len(column.name), *(_widest_line(text) for text in texts)])
+    lines = (line for text in texts for line in text.expandtabs().split("\n"))
+    needed = max([len(column.name), *map(cell_width, lines)])
     return max(needed, USUAL) if column.is_flexible else min(needed, LONGEST_ID)
 
 
@@ -155,10 +151,6 @@ def _head(word: str, width: int) -> str:
         if used > width:
             return word[: max(place, 1)]
     return word
-
-
-def _widest_line(text: str) -> int:
-    return max(map(cell_width, text.expandtabs().split("\n")))
 
 
 def cell_width(text: str) -> int:
@@ -345,7 +337,8 @@ def print_table(
     is_terminal = sys.stdout.isatty()
     cells = [[cell(value) for value in row] for row in rows]
     first, *rest = table_lines(columns, cells, width=page_width(), rule=_rule())
-    heading = f"\x1b[1m{first}\x1b[0m" if is_terminal and _has_styles() else first
+    has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"  # noqa: TID251
+    heading = f"\x1b[1m{first}\x1b[0m" if is_terminal and has_styles else first
     _write("\n".join([heading, *rest, ""]), sys.stdout)
 
 
@@ -356,10 +349,6 @@ def _rule() -> str:
     except UnicodeEncodeError:
         return "-"
     return "─"
-
-
-def _has_styles() -> bool:
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"  # noqa: TID251
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -401,11 +390,6 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size or (unit == "m" and seconds >= size):
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
-
-
-def counted(count: int, noun: str) -> str:
-    """Format a count with its noun: `1 page`, `2 pages`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shortened(text: str, length: int) -> str:

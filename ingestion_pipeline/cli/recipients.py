@@ -183,7 +183,8 @@ def list_() -> None:
             "pending": row["pending"],
             "sent": row["sent"],
             "failed": row["failed"],
-            "paused": _pause(row["not_before"], now),
+            # Until then a failing endpoint is paused.
+            "paused": distance(row["not_before"], now) if row["not_before"] and row["not_before"] > now else "-",
             "address": row["address"],
             "last error": row["last_error"],
         },
@@ -191,11 +192,6 @@ def list_() -> None:
         numbers={"follows", "pending", "sent", "failed"},
         flexible={"address", "last error"},
     )
-
-
-def _pause(until: datetime | None, now: datetime) -> str:
-    """Return until when a failing endpoint is paused; `-` if it is not."""
-    return distance(until, now) if until is not None and until > now else "-"
 
 
 @recipients.command()

@@ -1,7 +1,10 @@
-"""`ingest run`: process sources now, to the end."""
+"""`ingest run`: process sources now, to the end; and how commands run Dagster jobs: with progress, without a log."""
 
+import logging
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -9,19 +12,50 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.jobs import running_jobs
-from ingestion_pipeline.cli.output import cell, counted, echo, is_json, json_option, print_json, print_table
+from ingestion_pipeline.cli.output import cell, echo, is_json, json_option, print_json, print_table, progress, shortened
 from ingestion_pipeline.cli.session import environment, opened, variables_set, verbose_option
 from ingestion_pipeline.sources.source import QUARANTINED, Kind
+from ingestion_pipeline.terminal import counted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from ingestion_pipeline.engine.system_spec import WorkJob
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources import Source
     from ingestion_pipeline.store import Store
 
 LONGEST_WAIT_SECONDS = 60.0  # for a retry or a host's delay; what waits longer is reported instead
+LOG_LEVEL = "INGESTION_LOG_LEVEL"
+LONGEST_ERROR = 500
+
+
+@contextmanager
+def running_jobs(*, is_verbose: bool, lists_jobs: bool = False) -> Generator[Callable[..., bool]]:
+    """Yield what runs a job, of a partition if one is named, and returns whether it succeeded.
+
+    Only errors are logged, unless it `is_verbose` or the environment sets a level: the report states what warnings
+    would repeat. Without a terminal `lists_jobs` prints the names on stderr instead of a progress bar.
+    """
+    from ingestion_pipeline import defs
+    from ingestion_pipeline.orchestration.runs import run_job
+
+    def run(name: str, partition_key: str | None = None) -> bool:
+        advance(name)
+        if lists_jobs and not sys.stderr.isatty():
+            echo(f"{name} ...", is_error=True)
+        has_succeeded, errors = run_job(defs, name, partition_key=partition_key)
+        for error in errors:
+            echo(f"{name} failed: {shortened(error, LONGEST_ERROR)}", is_error=True)
+        return has_succeeded
+
+    level = logging.getLogger("ingestion_pipeline").level
+    is_quiet = not is_verbose and not environment().get(LOG_LEVEL)
+    with variables_set({LOG_LEVEL: "ERROR"} if is_quiet else {}), progress() as advance:
+        try:
+            yield run
+        finally:
+            logging.getLogger("ingestion_pipeline").setLevel(level)
 
 
 @click.command()
@@ -113,7 +147,7 @@ def processed(
             raise UnknownSource(source_id)
         declared(connection, [source_id], now=since, retries=True)
     jobs = _draining_jobs(source.kind)
-    if "detect_recipes" in jobs:
+    if source.kind is Kind.CATALOG:
         run_job("detect_recipes")
     run_job(f"ingest_{source.kind}", source_id)
     _drain(store, settings, run_job, jobs, source_id, until)
@@ -140,27 +174,29 @@ def _is_held_back(connection: "Connection", source: "Source") -> bool:
     return is_dataset_held or (source.last_outcome or "").startswith(QUARANTINED)
 
 
-def _draining_jobs(kind: Kind) -> list[str]:
+def _draining_jobs(kind: Kind) -> "list[WorkJob]":
     """Return the jobs that drain the tasks of the kind, in the order in which work passes through them."""
     from ingestion_pipeline.registry import systems
 
     specs = [spec for system in systems() for spec in system.work]
-    return [spec.job.name for spec in specs if spec.kind == kind.value and spec.job is not None]
+    return [spec.job for spec in specs if spec.kind == kind.value and spec.job is not None]
 
 
 def _drain(
     store: "Store",
     settings: "Settings",
     run_job: Callable[..., bool],
-    jobs: Sequence[str],
+    jobs: "Sequence[WorkJob]",
     source_id: str,
     until: float,
 ) -> None:
     """Run the draining jobs until no task of the source waits that is due soon."""
     while time.monotonic() < until:
         for job in jobs:
-            if _has_work(store, settings, job):
-                run_job(job)
+            with store.read() as connection:
+                has_work = bool(job.pending(connection, settings, store.clock.now(connection)))
+            if has_work:
+                run_job(job.name)
         if source_id.partition(":")[0] == Kind.CATALOG.value:
             run_job("complete_extractions")
         with store.read() as connection:
@@ -172,14 +208,6 @@ def _drain(
         if wait > LONGEST_WAIT_SECONDS or time.monotonic() + wait > until:
             return
         time.sleep(max(wait, 0.0))
-
-
-def _has_work(store: "Store", settings: "Settings", job: str) -> bool:
-    from ingestion_pipeline.registry import systems
-
-    works = {spec.job.name: spec.job for system in systems() for spec in system.work if spec.job is not None}
-    with store.read() as connection:
-        return bool(works[job].pending(connection, settings, store.clock.now(connection)))
 
 
 def _waiting(connection: "Connection", source_id: str) -> tuple[int, datetime | None]:

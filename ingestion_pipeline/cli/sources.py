@@ -111,30 +111,17 @@ def list_(*, kind: str | None) -> None:
     print_json(facts)
 
 
+_FACTS = (
+    *("id", "kind", "url", "name", "platform", "config", "ignores_robots", "series", "company", "max_delay_seconds"),
+    *("origin", "host", "tier_pinned", "status_reason", "last_changed_at", "accepts_drop", "created_at", "tracking_id"),
+)
+
+
 def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
     """Return a source's declaration and status under stable keys."""
-    source = watched.source
-    declared = {
-        "id": source.id,
-        "kind": source.kind,
-        "url": source.url,
-        "name": source.name,
-        "platform": source.platform,
-        "config": dict(source.config),
-        "ignores_robots": source.ignores_robots,
-        "series": source.series_id,
-        "company": source.company_id,
-        "max_delay_seconds": source.max_delay_seconds,
-        "origin": source.origin,
-        "host": source.host,
-        "tier_pinned": source.tier_pinned,
-        "status_reason": source.status_reason,
-        "last_changed_at": source.last_changed_at,
-        "accepts_drop": source.accepts_drop,
-        "created_at": source.created_at,
-        "tracking_id": source.tracking_id,
-    }
-    return declared | status_row(watched, now=now, max_attempts=max_attempts)
+    source, columns = watched.source, {"series": "series_id", "company": "company_id"}
+    declared = {name: getattr(source, columns.get(name, name)) for name in _FACTS}
+    return declared | {"config": dict(source.config)} | status_row(watched, now=now, max_attempts=max_attempts)
 
 
 def _print_sources(kind: Kind | None) -> None:

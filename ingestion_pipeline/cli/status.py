@@ -188,20 +188,11 @@ def status_row(watched: "Watched", *, now: datetime, max_attempts: int) -> dict[
     """Return a source's status under stable keys."""
     from ingestion_pipeline.sources.status import reason
 
-    source = watched.source
-    return {
-        "id": source.id,
-        "kind": source.kind,
-        "tier": source.tier,
-        "status": source.status,
-        "why": reason(source, watched.poll, now=now, max_attempts=max_attempts),
-        "last_outcome": source.last_outcome,
-        "last_checked_at": source.last_checked_at,
-        "last_success_at": source.last_success_at,
-        "next_check_at": watched.next_check_at,
-        "failure_count": source.failure_count,
-        "record_count": source.record_count,
-    }
+    source, why = watched.source, reason(watched.source, watched.poll, now=now, max_attempts=max_attempts)
+    names = ("id", "kind", "tier", "status", "why", "last_outcome", "last_checked_at", "last_success_at")
+    names += ("next_check_at", "failure_count", "record_count")
+    own = {"why": why, "next_check_at": watched.next_check_at}
+    return {name: own[name] if name in own else getattr(source, name) for name in names}
 
 
 def _print_sources(rows: list[dict[str, Any]], now: datetime) -> None:

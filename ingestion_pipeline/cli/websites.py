@@ -169,16 +169,12 @@ def _print_report_visibility(report: AnalysisReport) -> None:
 
 def _print_history(history: Sequence[RankedDay]) -> None:
     echo("")
-    rows = [
-        [day.day, _percent(day.visibility), day.score, day.cost_usd, _shares(day.by_provider)]
-        for day in reversed(history[-DAYS_SHOWN:])
-    ]
+    rows: list[list[object]] = []
+    for day in reversed(history[-DAYS_SHOWN:]):
+        shares = (f"{name} {_percent(ranking['visibility'])}" for name, ranking in day.by_provider.items())
+        rows.append([day.day, _percent(day.visibility), day.score, day.cost_usd, ", ".join(shares)])
     headings = ("day", "visible", "score", "cost USD", "by provider")
     print_table(headings, rows, numbers=headings[1:4], flexible={"by provider"})
-
-
-def _shares(by_provider: Mapping[str, Mapping[str, Any]]) -> str:
-    return ", ".join(f"{name} {_percent(ranking['visibility'])}" for name, ranking in by_provider.items())
 
 
 def _percent(share: float | None) -> str | None:

@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select
 
 from ingestion_pipeline.companies.matching.listed_job import Text
-from ingestion_pipeline.companies.reports import explained
 from ingestion_pipeline.engine.lineage import (
     BEFORE,
     ExplainedTable,
@@ -26,6 +25,8 @@ from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.reading.evidence.locating import QUOTED, locate
 from ingestion_pipeline.store import tables
 
+_EVALUATION = ("decision", "evaluated_at", "filter_result", "match_result", "quality")
+
 
 def _listing(connection: Connection, content: ContentStore, row: RowMapping) -> Lineage:
     links = tables.listing_sources
@@ -42,7 +43,7 @@ def _listing(connection: Connection, content: ContentStore, row: RowMapping) -> 
     lineage = values_in_body(connection, content, name, facts, origin, anchors, values)
     if row["detail_snapshot_id"] is not None:
         lineage = _with_detail(connection, content, lineage, row["detail_snapshot_id"], anchors)
-    return replace(lineage, evaluation=dict(explained(connection, row["id"])))
+    return replace(lineage, evaluation={name: row[name] for name in _EVALUATION})
 
 
 def _with_detail(

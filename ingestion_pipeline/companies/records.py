@@ -197,15 +197,12 @@ def _complete(
 
 def company(connection: Connection, company_id: str) -> RowMapping | None:
     """Return the company's record; None if there is none."""
-    query = select(companies).where(companies.c.id == company_id)
-    return connection.execute(query).mappings().one_or_none()
+    return connection.execute(select(companies).where(companies.c.id == company_id)).mappings().one_or_none()
 
 
 def _by_website(connection: Connection, key: str | None) -> RowMapping | None:
-    if key is None:
-        return None
     query = select(companies).where(companies.c.website_key == key)
-    return connection.execute(query).mappings().one_or_none()
+    return None if key is None else connection.execute(query).mappings().one_or_none()
 
 
 def _key_or_none(website: str | None) -> str | None:

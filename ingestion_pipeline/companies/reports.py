@@ -56,12 +56,6 @@ class CompanyReport:
     tasks: Sequence[Mapping[str, Any]]
     cost_usd: Decimal
 
-    @property
-    def facts_by_method(self) -> Counter[str]:
-        """Return the number of facts by extraction method."""
-        evidence: dict[str, dict[str, Any]] = self.row["evidence"] or {}
-        return Counter(str(fact["method"]) for fact in evidence.values())
-
 
 def sources_in_progress(connection: Connection, source_ids: Collection[str], *, now: datetime) -> list[str]:
     """Return those of these sources whose company a worker is analysing now."""
@@ -108,36 +102,22 @@ def analysed_since(
 
 
 def _company_report(connection: Connection, row: RowMapping) -> CompanyReport:
+    refused = select(audit_log.c.at, audit_log.c.detail).where(
+        audit_log.c.subject == lineage_of(row["tracking_id"]), audit_log.c.action == REFUSED
+    )
+    names = ("id", "kind", "url", "status", "attempts", "stage", "error")
+    newest = select(*(tasks.c[name] for name in names)).where(
+        tasks.c.source_id == row["source_id"], tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY])
+    )
+    cost = select(func.sum(model_calls.c.cost_usd)).where(
+        model_calls.c.source_id == row["source_id"], model_calls.c.call_site == CALL_SITE
+    )
     return CompanyReport(
         row=dict(row),
-        refusals=_refusals(connection, row["tracking_id"]),
-        tasks=_tasks(connection, row["source_id"]),
-        cost_usd=_cost(connection, row["source_id"]),
+        refusals=[{"at": at, **detail} for at, detail in connection.execute(refused.order_by(audit_log.c.at))],
+        tasks=[dict(task) for task in connection.execute(newest.order_by(tasks.c.id.desc()).limit(20)).mappings()],
+        cost_usd=connection.execute(cost).scalar_one() or Decimal(0),
     )
-
-
-def _refusals(connection: Connection, tracking_id: str) -> list[dict[str, Any]]:
-    """Return what the spawn guard refused to the company's lineage, oldest first."""
-    query = select(audit_log.c.at, audit_log.c.detail).where(
-        audit_log.c.subject == lineage_of(tracking_id), audit_log.c.action == REFUSED
-    )
-    return [{"at": at, **detail} for at, detail in connection.execute(query.order_by(audit_log.c.at))]
-
-
-def _tasks(connection: Connection, source_id: str | None) -> list[dict[str, Any]]:
-    names = ("id", "kind", "url", "status", "attempts", "stage", "error")
-    query = select(*(tasks.c[name] for name in names)).where(
-        tasks.c.source_id == source_id, tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY])
-    )
-    rows = connection.execute(query.order_by(tasks.c.id.desc()).limit(20)).mappings()
-    return [dict(row) for row in rows]
-
-
-def _cost(connection: Connection, source_id: str | None) -> Decimal:
-    query = select(func.sum(model_calls.c.cost_usd)).where(
-        model_calls.c.source_id == source_id, model_calls.c.call_site == CALL_SITE
-    )
-    return connection.execute(query).scalar_one() or Decimal(0)
 
 
 SHOWN_LISTINGS = 10
@@ -432,17 +412,6 @@ def list_matches(connection: Connection, *, source_id: str | None = None, limit:
     return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
 
 
-def explained(connection: Connection, listing_id: int) -> RowMapping:
-    """Return a listing's evaluation; raise LookupError if there is no such listing."""
-    names = ("decision", "evaluated_at", "filter_result", "match_result", "quality")
-    query = select(*(job_listings.c[name] for name in names))
-    result = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
-    row = result.one_or_none()
-    if row is None:
-        raise LookupError(f"there is no listing {listing_id}; `ingest listings list` shows which there are")
-    return row
-
-
 MATCH_COLUMNS = ("score", "priority", "title", "company", "location", "reason", "url")
 
 
@@ -450,10 +419,12 @@ def company_event(report: CompanyReport) -> AssetEvent:
     """Return the event of the company with its facts and score."""
     row, quality = report.row, report.row["quality"]
     points: Mapping[str, int] = row["score_parts"] or {}
+    evidence: dict[str, dict[str, Any]] = row["evidence"] or {}
+    methods = Counter(str(fact["method"]) for fact in evidence.values())
     metadata: dict[str, EventValue] = {
         "boards": Markdown(_board_table(row["boards"] or [])),
         "details": details_table(
-            {f"facts by {method}": count for method, count in report.facts_by_method.items()}
+            {f"facts by {method}": count for method, count in methods.items()}
             | {f"points for {part.replace('_', ' ')}": count for part, count in points.items()}
         ),
         "outcome": str(quality.get("level")),

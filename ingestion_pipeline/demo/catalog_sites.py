@@ -133,7 +133,7 @@ MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
 FOOTER = "Harbour College, on the quay"
 
 
-def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
+def college(state: DemoState, path: str, query: Query) -> DemoContent:
     """Return what Harbour College serves at a path."""
     if path == "/robots.txt":
         return plain(200, f"User-agent: *\nDisallow: {ARCHIVE_PATH}")
@@ -156,7 +156,7 @@ def _course_at(state: DemoState, path: str) -> DemoContent:
     return _course_page(course)
 
 
-def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
+def annex(_state: DemoState, path: str, _query: Query) -> DemoContent:
     """Return what the Annex serves: a crawl delay of half a second, and two bad pages."""
     match path:
         case "/robots.txt":
@@ -173,7 +173,7 @@ def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> 
             return plain(404, "Not Found")
 
 
-def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
+def members(_state: DemoState, path: str, _query: Query) -> DemoContent:
     """Return a login form, whatever is requested."""
     if path == "/robots.txt":
         return plain(404, "Not Found")
@@ -185,16 +185,15 @@ def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
     if number not in map(str, range(1, len(starts) + 1)):
         return plain(404, "Not Found")
     start = starts[int(number) - 1]
-    rows = [_row(course) for course in listed[start : start + COURSES_ON_A_PAGE]]
+    rows = [
+        f'<li class="course"><a href="{course.path}?utm_source=list">{escape(f"{course.code}: {course.title}")}</a>'
+        "</li>"
+        for course in listed[start : start + COURSES_ON_A_PAGE]
+    ]
     if int(number) == len(starts):
         rows.append(f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>')
     pages = " ".join(f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts)))
     return _html("Courses, Harbour College", f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>")
-
-
-def _row(course: Course) -> str:
-    title = escape(f"{course.code}: {course.title}")
-    return f'<li class="course"><a href="{course.path}?utm_source=list">{title}</a></li>'
 
 
 def _course_page(course: Course) -> DemoContent:

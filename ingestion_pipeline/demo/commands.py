@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import click
 
 from ingestion_pipeline.cli.installation import with_dagster_home
-from ingestion_pipeline.cli.jobs import running_jobs
 from ingestion_pipeline.cli.output import (
     CommandRefused,
     Interrupted,
@@ -26,6 +25,7 @@ from ingestion_pipeline.cli.output import (
     print_json,
     print_result,
 )
+from ingestion_pipeline.cli.run import running_jobs
 from ingestion_pipeline.cli.session import environment, opened, reading, variables_set
 from ingestion_pipeline.sources.source import BUNDLED, Kind, SourceStatus
 

@@ -233,9 +233,10 @@ def _weekly(series: str, ends_at: datetime) -> list[DemoChapter]:
 
 
 def _lighthouse_uploads_of(chapter: DemoChapter) -> list[DemoUpload]:
-    if chapter.number == EXTERNAL_NUMBER:
-        return [_external_upload(chapter)]
     uploads = [_upload(LIGHTHOUSE_ID, chapter)]
+    if chapter.number == EXTERNAL_NUMBER:  # on its publisher's site: no group, no pages, an external URL
+        address = f"https://publisher.demo.test/lighthouse/{chapter.number}"
+        return [replace(uploads[0], group=None, external_url=address)]
     if chapter.published_at <= SECOND_GROUP_ENDS_AT:
         uploads.append(_upload(LIGHTHOUSE_ID, chapter, language="es", group=NORTHERN, late=DAY))
         if len(chapter.title) % 2 == 0:  # any fixed choice of about half the numbers will do
@@ -248,18 +249,6 @@ def _upload(
 ) -> DemoUpload:
     return DemoUpload(
         manga_id=manga_id, chapter=chapter, language=language, group=group, uploaded_at=chapter.published_at + late
-    )
-
-
-def _external_upload(chapter: DemoChapter) -> DemoUpload:
-    """Return a release on its publisher's site: no group, no pages, an external URL."""
-    return DemoUpload(
-        manga_id=LIGHTHOUSE_ID,
-        chapter=chapter,
-        language="en",
-        group=None,
-        uploaded_at=chapter.published_at,
-        external_url=f"https://publisher.demo.test/lighthouse/{chapter.number}",
     )
 
 

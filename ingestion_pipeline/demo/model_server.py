@@ -8,7 +8,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,8 +43,6 @@ CHARS_PER_TOKEN = 4
 MAX_QUESTION_BYTES = 20_000_000
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
 FILES, BATCHES = "/v1/files", "/v1/batches"
-# Features that a server may lack: an endpoint, or a response format.
-ABILITIES = frozenset({"responses", "json_schema", "json_object", "batches"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +77,6 @@ class ModelRequest:
         turns = cast("Sequence[Mapping[str, Any]]", self.body.get("input", self.body.get("messages")))
         texts = [str(self.body.get("instructions", "")), *(str(turn["content"]) for turn in turns)]
         return "\n".join(text for text in texts if text)
-
-    @property
-    def needs(self) -> str | None:
-        """Return the ability that the request requires."""
-        if self.path == RESPONSES:
-            return "responses"
-        kind = self.form.get("type")
-        return str(kind) if kind in ABILITIES else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +131,11 @@ def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = Non
 
 
 class ScriptedModel:
-    """A server for a `with` block on `port` (0: any free one); abilities in `without` get `refusal_status`."""
+    """A server for a `with` block on `port` (0: any free one)."""
 
-    def __init__(
-        self, script: Script, *, port: int = 0, without: Collection[str] = (), refusal_status: int = 400
-    ) -> None:
+    def __init__(self, script: Script, *, port: int = 0) -> None:
         self.port = port
         self._script = script
-        self._without = frozenset(without)
-        self._refusal_status = refusal_status
         self._requests: list[ModelRequest] = []
         self.batches = ScriptedBatches(self)
         self._lock = threading.Lock()
@@ -175,20 +161,11 @@ class ScriptedModel:
     ) -> None:
         self._running.close()
 
-    def has(self, ability: str) -> bool:
-        """Return whether the server has the ability."""
-        return ability not in self._without
-
     def reply(self, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:
         """Return status, headers and body for a request."""
         with self._lock:
             self._requests.append(request)
-        if request.needs not in self._without:
-            return _sent(self._script(request), request)
-        if request.needs == "responses":
-            return _sent(Fail(status=404, message="Not Found"), request)
-        message = "response_format.type: Input should be 'text' or 'json_object'"
-        return _sent(Fail(status=self._refusal_status, message=message), request)
+        return _sent(self._script(request), request)
 
 
 class ScriptedBatches:
@@ -199,6 +176,7 @@ class ScriptedBatches:
     """
 
     def __init__(self, model: ScriptedModel) -> None:
+        self.is_offered = True
         self.polls_needed = 1
         self.before_answer: Callable[[], object] = lambda: None
         self.requests = 0
@@ -375,7 +353,7 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
         self._send_batches(lambda batches: batches.delete(self.path.split("/")[3]))
 
     def _send_batches(self, answer: Callable[[ScriptedBatches], Mapping[str, Any] | bytes | None]) -> None:
-        is_known = self.path.startswith((FILES, BATCHES)) and self._model.has("batches")
+        is_known = self.path.startswith((FILES, BATCHES)) and self._model.batches.is_offered
         self._model.batches.before_answer()
         self._model.batches.requests += 1
         body = answer(self._model.batches) if is_known else None

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import ColumnElement, Connection, Select, and_, distinct, exists, func, select
 
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
-from ingestion_pipeline.cli.output import counted, echo, page_width, print_records, shortened
+from ingestion_pipeline.cli.output import echo, page_width, print_records, shortened
 from ingestion_pipeline.companies.records import ListingDecision, ListingStatus
 from ingestion_pipeline.companies.reports import list_matches, match_report
 from ingestion_pipeline.demo.site import Inbox
@@ -43,6 +43,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline.tasks.queue import REFUSED
+from ingestion_pipeline.terminal import counted
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.websites.analysis_reports import ALL, latest_reports, visibility_rows
 
@@ -320,19 +321,11 @@ def analyses(connection: Connection, source_ids: Sequence[str]) -> dict[str, lis
         }
         for report in reports
     ]
+    names = ("provider", "prompts", "answers", "visible", "rank", "score", "competitors", "failure")
+    fields = {"visible": "visibility", "rank": "mean_rank"}
     visibility: list[Row] = [
-        {
-            "source": report.source_id,
-            "business": str(report.info.get("name")),
-            "provider": row.provider,
-            "prompts": row.prompts,
-            "answers": row.answers,
-            "visible": row.visibility,
-            "rank": row.mean_rank,
-            "score": row.score,
-            "competitors": row.competitors,
-            "failure": row.failure,
-        }
+        {"source": report.source_id, "business": str(report.info.get("name"))}
+        | {name: getattr(row, fields.get(name, name)) for name in names}
         for report in reports
         for row in visibility_rows(report)
     ]

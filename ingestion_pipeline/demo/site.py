@@ -36,6 +36,7 @@ from ingestion_pipeline.demo.content import (
     DemoState,
     DemoStateError,
     LoopbackHandler,
+    Query,
     clockmaker_chapters,
     plain,
     read_state,
@@ -146,7 +147,7 @@ ROWS_ON_A_PAGE = 10
 AGO = ("yesterday", "3 days ago", "1 week ago")
 
 
-def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> DemoContent:
+def clockmaker_list(state: DemoState, query: Query) -> DemoContent:
     """Return The Clockmaker's Map, newest first, ten rows a page; 404 past the end."""
     rows = _rows(clockmaker_chapters(state))
     number = query.get("page", ["1"])[-1]
@@ -186,7 +187,6 @@ PAGES: dict[tuple[str, str], Callable[[DemoState], DemoContent]] = {
     (content.BROKEN_HOST, "/ghost.xml"): content.error_page,
 }
 CLOCKMAKER_ADDRESS = (LISTS_HOST, "/clockmaker")
-Query = Mapping[str, Sequence[str]]
 MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
 
 

@@ -487,7 +487,7 @@ def control(context: dg.OpExecutionContext, config: Control, run_context: RunCon
     """Run the action, or fail with the reason; nothing is half-done."""
     with whole_run(run_context, run_id=context.run_id, job=context.job_name):
         try:
-            outcome = run_action(run_context, **config.model_dump())
+            outcome = run_action(run_context, **config.model_dump()).message
         except (LookupError, ValueError) as error:
             raise dg.Failure(f"nothing was changed: {error}", allow_retries=False) from error
     context.log.info("%s", outcome)

@@ -19,7 +19,7 @@ from ingestion_pipeline.demo.model_server import (
     demo_model,
 )
 from ingestion_pipeline.reading.llm.question import AnswerSchema
-from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER, by_page, in_turn
+from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER, by_page, in_turn, lacking
 
 FORM = {"type": "json_schema", "name": "course", "strict": True, "schema": COURSE.schema}
 QUESTION = {
@@ -97,7 +97,7 @@ def test_replies_come_in_turn_and_the_last_one_repeats() -> None:
 )
 def test_an_unsupported_feature_is_refused_as_by_real_servers(path: str, body: Any, status: int) -> None:
     lacks = ["responses", "json_schema"]
-    with ScriptedModel(in_turn(Say(text="{}")), without=lacks, refusal_status=500) as model:
+    with ScriptedModel(lacking(in_turn(Say(text="{}")), *lacks, status=500)) as model:
         assert post(model, path, body)[0] == status
 
 

@@ -134,7 +134,8 @@ def test_an_answer_that_breaks_the_schema_is_corrected_at_once(store: Store, set
 def test_a_server_without_batches_is_asked_at_once_and_not_offered_another(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
-    with ScriptedModel(in_turn(a_reply()), without={"batches"}) as model:
+    with ScriptedModel(in_turn(a_reply())) as model:
+        model.batches.is_offered = False
         with_batches = settings_with_model(model.base_url, settings, **AT_ONCE)
         wait_for(store, with_batches)
         run_batches(store, with_batches)

@@ -34,7 +34,13 @@ from ingestion_pipeline.websites.provider_pool import (
     provider_key,
     providers_for,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import HeldReply, held_by_scope, in_turn, model_call_rows
+from ingestion_pipeline_tests.reading.llm.model_questions import (
+    HeldReply,
+    held_by_scope,
+    in_turn,
+    lacking,
+    model_call_rows,
+)
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
@@ -134,7 +140,7 @@ def test_an_answer_is_stored_though_its_caller_is_cancelled_before_a_thread_is_f
 
 
 def test_a_prompt_is_sent_as_a_plain_user_message(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("x"), without=["responses"]) as server:
+    with ScriptedModel(lacking(always_text("x"), "responses")) as server:
         ask_providers(
             store, settings_with_providers(settings, {"one": server.base_url}), ("one", "Who?"), ("one", "And?")
         )
@@ -148,7 +154,7 @@ def test_a_prompt_is_sent_as_a_plain_user_message(store: Store, settings: Settin
 
 
 def test_a_missing_endpoint_is_remembered_for_the_next_run(store: Store, settings: Settings) -> None:
-    with ScriptedModel(always_text("x"), without=["responses"]) as server:
+    with ScriptedModel(lacking(always_text("x"), "responses")) as server:
         provider_settings = settings_with_providers(settings, {"one": server.base_url})
         ask_providers(store, provider_settings, ("one", "Who?"))
         ask_providers(store, provider_settings, ("one", "Who?"))

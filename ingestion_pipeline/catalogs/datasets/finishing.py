@@ -119,14 +119,8 @@ def _cost(lines: Sequence[CostLine], saved: int) -> dict[str, Any]:
         "usd": _dollars(sum((line.cost_usd for line in lines), Decimal(0))),
         "open_usd": _dollars(sum((line.open_usd for line in lines), Decimal(0))),
         "by_call_site": [
-            {
-                "call_site": line.call_site,
-                "model": line.model,
-                "calls": line.calls,
-                "input_tokens": line.input_tokens,
-                "output_tokens": line.output_tokens,
-                "usd": _dollars(line.cost_usd),
-            }
+            {name: getattr(line, name) for name in ("call_site", "model", "calls", "input_tokens", "output_tokens")}
+            | {"usd": _dollars(line.cost_usd)}
             for line in lines
         ],
     }
@@ -335,8 +329,7 @@ def _ended(connection: Connection, row: Row[Any], finish: FinishReason, *, setti
 
 def failed_finishes(connection: Connection, extraction_ids: Collection[int]) -> dict[int, FinishReason]:
     """Return the finishes of those extractions that cannot become complete any more."""
-    failures = root_failures(connection, extraction_ids)
-    return {id_: failed_finish(kind, failure) for id_, (kind, failure) in failures.items()}
+    return {id_: failed_finish(*failed) for id_, failed in root_failures(connection, extraction_ids).items()}
 
 
 def failed_finish(kind: str, failure: Mapping[str, Any]) -> FinishReason:
@@ -399,23 +392,19 @@ def _update_source(
         poll_results.fail_crawl(connection, failed_crawl, now=now, settings=settings, random=random)
         return
     new, failed, left = counts
+    records = ended.page_count - failed - left  # of a crawl without a dataset its pages
+    if ended.dataset is not None:
+        records = None if ended.is_held_back else ended.dataset.items  # None: unchanged
     poll_results.complete_crawl(
         connection,
         ended.source_id,
         outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed"
         + (f", {left} left" if left else "")
         + (f"; version {ended.dataset.version} is quarantined" if ended.dataset and ended.is_held_back else ""),
-        records=_published_records(ended, fetched=ended.page_count - failed - left),
+        records=records,
         has_news=new > 0,
         now=now,
     )
-
-
-def _published_records(ended: Ended, *, fetched: int) -> int | None:
-    """Return the number of published records: of a crawl without a dataset its pages; None if it is unchanged."""
-    if ended.dataset is None:
-        return fetched
-    return None if ended.is_held_back else ended.dataset.items
 
 
 def _page_counts(connection: Connection, extraction_id: int) -> Row[int, int, int]:
@@ -507,14 +496,9 @@ def _dataset_lines(extraction_id: int, dataset: FinishedDataset) -> Iterator[str
 
 
 def _dataset_facts(dataset: FinishedDataset) -> dict[str, Any]:
-    return {
-        "id": dataset.id,
-        "version": dataset.version,
+    return {name: getattr(dataset, name) for name in ("id", "version", "items", "flagged", "is_confirmed")} | {
         "status": dataset.status.value,
-        "items": dataset.items,
-        "flagged": dataset.flagged,
         "findings": [dict(finding) for finding in dataset.findings],
-        "is_confirmed": dataset.is_confirmed,
         "kept": dataset.kept_items,
     }
 

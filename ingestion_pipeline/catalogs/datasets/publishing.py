@@ -230,7 +230,12 @@ def finish_dataset(
     if base is not None and own is None and _still_holds(connection, extraction.id, base):
         finished = _confirm(connection, base, now=now)
     else:
-        id_ = _create(connection, extraction, now=now) if own is None else own.id
+        if own is None:  # a dataset for what is left of the base, with the base's reader hash
+            base_hash = select(datasets.c.reader_hash).where(datasets.c.id == extraction.base_dataset_id)
+            reader_hash = func.coalesce(base_hash.scalar_subquery(), NEVER_READ)
+            id_ = create_dataset(connection, extraction, reader_hash, now=now)
+        else:
+            id_ = own.id
         if base is not None:
             copy_carried(connection, extraction.id, from_id=base, to_id=id_, now=now)
         finished = _publish_or_quarantine(connection, id_, extraction, settings=settings, now=now)
@@ -329,12 +334,6 @@ def _confirm(connection: Connection, base_id: int, *, now: datetime) -> Finished
         flagged=row.flagged_count,
         is_confirmed=True,
     )
-
-
-def _create(connection: Connection, extraction: Row[Any], *, now: datetime) -> int:
-    """Create a dataset for what is left of the base, with the base's reader hash."""
-    reader_hash = select(datasets.c.reader_hash).where(datasets.c.id == extraction.base_dataset_id)
-    return create_dataset(connection, extraction, func.coalesce(reader_hash.scalar_subquery(), NEVER_READ), now=now)
 
 
 def _mark_repeats(connection: Connection, dataset_id: int) -> None:

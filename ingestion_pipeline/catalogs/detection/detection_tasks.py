@@ -19,7 +19,7 @@ from ingestion_pipeline.catalogs.recipes.detected_recipes import (
     MESSAGE_LENGTH,
     RecipeStatus,
     detected_recipes,
-    ensure_all,
+    ensure_detection,
     fingerprint,
     is_by_hand,
     mark_recipes,
@@ -46,8 +46,8 @@ from ingestion_pipeline.pages.visits.page import NewPage, PageVisit, Renderer
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.llm import ModelClient, open_model
 from ingestion_pipeline.reading.text.plain_text import decode
-from ingestion_pipeline.sources import Source
-from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import lock_polls, make_due
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import lock_rows
@@ -301,7 +301,8 @@ async def run_detection(
 
     def queue_detections() -> None:
         with ctx.store.begin() as connection:
-            ensure_all(connection, now=ctx.store.clock.now(connection))
+            catalogs = list_sources(connection, kind=Kind.CATALOG)
+            ensure_detection(connection, catalogs, now=ctx.store.clock.now(connection))
 
     await asyncio.to_thread(queue_detections)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))

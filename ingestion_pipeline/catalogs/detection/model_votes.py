@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
+from ingestion_pipeline.catalogs.extraction.model_methods import object_schema
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern, matched_links
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
 from ingestion_pipeline.reading.llm import (
@@ -36,14 +37,12 @@ _DIGITS = re.compile(r"[0-9]+")
 Choice = TypeVar("Choice", bound=Hashable)
 
 
-def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-PAGE_TYPE = AnswerSchema(name="page_type", schema=_object(page_type={"type": "string", "enum": [*_KINDS, UNKNOWN]}))
+PAGE_TYPE = AnswerSchema(
+    name="page_type", schema=object_schema(page_type={"type": "string", "enum": [*_KINDS, UNKNOWN]})
+)
 PAGINATION = AnswerSchema(
     name="pagination",
-    schema=_object(
+    schema=object_schema(
         second_page_url={"type": ["string", "null"]},
         counts={"type": "string", "enum": ["page_num", "offset", "none"]},
         first_number={"type": ["integer", "null"]},
@@ -53,7 +52,7 @@ PAGINATION = AnswerSchema(
 )
 LINKS = AnswerSchema(
     name="links",
-    schema=_object(pattern={"type": ["string", "null"]}, examples={"type": "array", "items": {"type": "string"}}),
+    schema=object_schema(pattern={"type": ["string", "null"]}, examples={"type": "array", "items": {"type": "string"}}),
 )
 _PAGE_TYPE_PROMPT = """\
 The page belongs to a catalogue of records of the type: {entity}. Say what the page is for.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from importlib import import_module, resources
+from importlib import resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -35,7 +35,7 @@ from ingestion_pipeline.reading.html.links import (
     linked_page,
 )
 from ingestion_pipeline.reading.html.markdown import to_markdown
-from ingestion_pipeline.reading.text.plain_text import clean_text
+from ingestion_pipeline.reading.text.plain_text import clean_text, re2_pattern
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -601,16 +601,14 @@ def platforms() -> tuple[CatalogPlatform, ...]:
 def platform_of(page: PageAnalysis) -> CatalogPlatform | None:
     """Return the first platform whose marks the page or its URL has."""
     for platform in platforms():
-        if any(_compiled(mark).search(page.html) for mark in platform.marks):
-            return platform
-        if any(_compiled(mark).search(page.url) for mark in platform.urls):
+        if _searches(platform.marks, page.html) or _searches(platform.urls, page.url):
             return platform
     return None
 
 
 def school_ids(platform: CatalogPlatform, html: str) -> tuple[str, ...]:
     """Return the school ids that the page may mean, the most certain first."""
-    matches = (match[1] for text in platform.school_ids for match in _compiled(text).finditer(html))
+    matches = (match[1] for text in platform.school_ids for match in re2_pattern(f"(?i){text}").finditer(html))
     return tuple(dict.fromkeys(matches))
 
 
@@ -628,19 +626,13 @@ def platform_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) 
             continue
         pattern = text.replace("{own}", _literal(address))
         matching = tuple(
-            anchor
-            for anchor in anchors
-            if urlsplit(anchor.url).netloc in hosts and _compiled(pattern).search(anchor.url)
+            anchor for anchor in anchors if urlsplit(anchor.url).netloc in hosts and _searches([pattern], anchor.url)
         )
         if matching:
             clusters.append(Cluster(pattern=pattern, anchors=matching))
     return clusters
 
 
-@lru_cache(maxsize=200)
-def _compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 has no annotations
-    re2: Any = import_module("re2")  # pages are searched: no page may make that slow
-    options = re2.Options()
-    options.case_sensitive = False
-    options.log_errors = False
-    return re2.compile(pattern, options)
+def _searches(patterns: Sequence[str], text: str) -> bool:
+    """Return whether one of the patterns occurs in the text, in whatever case; no page can make that slow."""
+    return any(re2_pattern(f"(?i){pattern}").search(text) for pattern in patterns)

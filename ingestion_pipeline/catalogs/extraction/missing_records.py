@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.pipeline import is_json
 from ingestion_pipeline.catalogs.extraction.record import PageContent
-from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, snapshot_columns_of, stored_content
+from ingestion_pipeline.catalogs.extraction.tasks import SNAPSHOT_COLUMNS, ReadWork, stored_content
 from ingestion_pipeline.catalogs.extraction_states import published_dataset
 from ingestion_pipeline.catalogs.recipes.next_pages import identity
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
@@ -36,6 +36,7 @@ from ingestion_pipeline.reading.html.links import failure_notice
 from ingestion_pipeline.store.tables import crawl_steps, data_items, datasets, extractions, pages, snapshots
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline.terminal import counted
 
 MAX_SIBLINGS = 3  # besides the page's own earlier version
 MAX_NAMED = 50  # records of the page whose names are searched for
@@ -96,8 +97,7 @@ def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | N
     reason = unlike_siblings(page, earlier)
     if reason is None and earlier.last_code == RECORDS_MISSING_ONCE:
         return None
-    records = "1 record" if earlier.count == 1 else f"{earlier.count} records"
-    message = f"{page.url} had {records} and now has none: "
+    message = f"{page.url} had {counted(earlier.count, 'record')} and now has none: "
     if reason is not None:
         return Permanent(f"{message}{reason}; its records are kept", code=RECORDS_MISSING)
     message += "it looks like its siblings; its records are kept until the next crawl confirms it"
@@ -244,7 +244,7 @@ def _explored(connection: Connection, work: ReadWork, content: ContentStore) -> 
     if not rows or rows[0].key != work.key:
         return []
     with suppress(WorkError):  # a stored object was deleted
-        return [stored_content(content, url=row.url, **snapshot_columns_of(row)) for row in rows]
+        return [stored_content(content, row) for row in rows]
     return []
 
 
@@ -301,5 +301,5 @@ def _siblings(connection: Connection, work: ReadWork, content: ContentStore) -> 
         )
         for row in connection.execute(query):
             with suppress(WorkError):  # deleted from the store: use the others
-                siblings.append(stored_content(content, url=row.url, **snapshot_columns_of(row)))
+                siblings.append(stored_content(content, row))
     return siblings

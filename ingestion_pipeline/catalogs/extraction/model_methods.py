@@ -145,7 +145,8 @@ def presence_question(kind: EntityType, page: PageText) -> Question:
             instructions=_QUESTIONS["present"].format(about=kind.about or f"A {_words(kind.name)} is wanted."),
         ),
         schema=AnswerSchema(
-            name="presence", schema=_object({"has_list": {"type": "boolean"}, "heading": {"type": ["string", "null"]}})
+            name="presence",
+            schema=object_schema(has_list={"type": "boolean"}, heading={"type": ["string", "null"]}),
         ),
         page=page,
         extractor_version=_extractor_version(kind),
@@ -165,11 +166,11 @@ def answer_schema(kind: EntityType) -> AnswerSchema:
             record[f"{field.name}{EVIDENCE}"] = {"type": ["string", "null"]}
     answer: dict[str, Any] = {
         "records_on_page": {"type": ["integer", "null"]},
-        "records": {"type": "array", "items": _object(record)},
+        "records": {"type": "array", "items": object_schema(**record)},
     }
     if kind.explores:
         answer["explore"] = {"type": "array", "items": {"type": "string"}}
-    return AnswerSchema(name=kind.name, schema=_object(answer))
+    return AnswerSchema(name=kind.name, schema=object_schema(**answer))
 
 
 def read_answer(kind: EntityType, data: Mapping[str, object]) -> ReadAnswer:
@@ -203,7 +204,8 @@ def _value(value: object) -> FieldValue | None:
     return Decimal(str(value)) if isinstance(value, int | float) else str(value)
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the strict JSON schema of an object with these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 

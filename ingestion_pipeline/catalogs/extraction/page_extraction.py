@@ -62,7 +62,6 @@ from ingestion_pipeline.catalogs.extraction.tasks import (
     ReadWork,
     content_missing,
     load_claimed_pages,
-    snapshot_columns_of,
     stored_content,
 )
 from ingestion_pipeline.catalogs.extraction_states import lock_extractions
@@ -396,8 +395,7 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
         if is_open and earlier.by_model:
             raise no_model_error(config.kind, self._clock.now())
         if not reading.records and (earlier.count or earlier.explored):
-            store = self._ctx.content
-            page = await in_parser_thread(stored_content, store, url=work.url, **snapshot_columns_of(work))
+            page = await in_parser_thread(stored_content, self._ctx.content, work)
             find = missing_records if earlier.count else missing_links
             failure = await in_parser_thread(find, page, earlier)
             if failure is not None:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, select, update
+from sqlalchemy import Connection, Row, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, PageContent
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, LearnedSelectors
+from ingestion_pipeline.catalogs.extraction_states import update_extraction_tasks
 from ingestion_pipeline.catalogs.frontier import extraction_step
 from ingestion_pipeline.catalogs.recipes.next_pages import content_of
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, ExtractionKind, PageStatus
@@ -20,7 +21,6 @@ from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import OverBudget
 from ingestion_pipeline.store.tables import (
-    FRONTIER,
     crawl_steps,
     extractions,
     learned_selectors,
@@ -77,37 +77,25 @@ class ReadWork:
 
     def content(self, store: ContentStore) -> PageContent:
         """Return the stored page, or the selected part of it; see `stored_content`."""
-        page = stored_content(store, url=self.url, **snapshot_columns_of(self))
+        page = stored_content(store, self)
         return page if self.content_selector is None else restrict_to_selector(page, self.content_selector)
 
 
-def stored_content(
-    store: ContentStore,
-    *,
-    url: str,
-    final_url: str | None,
-    body_hash: str | None,
-    text_hash: str | None,
-    content_type: str | None,
-) -> PageContent:
-    """Return the stored page.
+def stored_content(store: ContentStore, page: ReadWork | Row[Any]) -> PageContent:
+    """Return the stored page of the work, or of a row with its URL and the columns of its snapshot.
 
     Raises:
         Permanent: the content is gone from the store; a retry does not restore it.
     """
-    if body_hash is None:
-        raise content_missing(url, "its snapshot was deleted")
+    if page.body_hash is None:
+        raise content_missing(page.url, "its snapshot was deleted")
     try:
-        body, *text = store.get_together([body_hash, *filter(None, [text_hash])])
+        body, *text = store.get_together([page.body_hash, *filter(None, [page.text_hash])])
     except Transient as error:
-        raise content_missing(url, str(error)) from error
-    document = Document.of(body, content_type, url=final_url or url)
-    return PageContent(document=document, text=text[0].decode() if text else document.html, content_type=content_type)
-
-
-def snapshot_columns_of(page: object) -> dict[str, Any]:
-    """Return the snapshot columns of a row or of work, by name."""
-    return {name: getattr(page, name) for name in SNAPSHOT_COLUMNS}
+        raise content_missing(page.url, str(error)) from error
+    document = Document.of(body, page.content_type, url=page.final_url or page.url)
+    stored_text = text[0].decode() if text else document.html
+    return PageContent(document=document, text=stored_text, content_type=page.content_type)
 
 
 def content_missing(url: str, reason: str) -> Permanent:
@@ -230,20 +218,12 @@ def wake_for_models(ctx: RunContext) -> int:
         return 0
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        waiting = (
-            select(tasks.c.id)
-            .where(
-                FRONTIER,
-                tasks.c.kind == EXTRACT_PAGE,
-                tasks.c.status == TaskStatus.PENDING.value,
-                tasks.c.error_code == NO_MODEL,
-                tasks.c.not_before > now,
-            )
-            .with_for_update(skip_locked=True)  # locked rows are being processed
-            .cte("waiting")
+        is_waiting = and_(tasks.c.status == TaskStatus.PENDING.value, tasks.c.error_code == NO_MODEL)
+        due = {"not_before": now}
+        # Locked rows are being processed.
+        return update_extraction_tasks(
+            connection, tasks.c.kind == EXTRACT_PAGE, is_waiting, tasks.c.not_before > now, values=due, skip_locked=True
         )
-        is_waiting = tasks.c.id.in_(select(waiting.c.id))
-        return connection.execute(update(tasks).where(is_waiting).values(not_before=now)).rowcount
 
 
 def restrict_to_selector(page: PageContent, selector: str) -> PageContent:

@@ -22,10 +22,8 @@ from typing import Any
 from sqlalchemy import Connection, case, literal, null, select, update
 
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
-from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.store.statements import insert_into, lock_rows, row_source
 from ingestion_pipeline.store.tables import recipes
-from ingestion_pipeline.tasks.claims import is_any_claimable
 from ingestion_pipeline.tasks.errors import ErrorClass
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask
@@ -102,14 +100,12 @@ def ready_recipes(
         ]
         if ensure_detection(connection, retryable, now=now, again=True):
             detections = detected_recipes(connection, [source.id for source in others])
-        ready |= {source.id: _usable(source, detections.get(source.id)) for source in others}
+        for source in others:
+            detected = detections.get(source.id)
+            is_usable = detected is not None and detected.detected_for == fingerprint(source)
+            recipe = detected.recipe if detected is not None and is_usable else None
+            ready[source.id] = recipe or f"not crawled: {state_of(detected)}"
     return ready
-
-
-def _usable(source: Source, recipe: DetectedRecipe | None) -> Mapping[str, Any] | str:
-    if recipe is not None and recipe.recipe and recipe.detected_for == fingerprint(source):
-        return recipe.recipe
-    return f"not crawled: {state_of(recipe)}"
 
 
 _DETECTION_STATES = {
@@ -179,11 +175,6 @@ def ensure_detection(
     return [source.id for source in chosen]
 
 
-def ensure_all(connection: Connection, *, now: datetime) -> list[str]:
-    """Queue a detection for every catalogue without a recipe; return their ids."""
-    return ensure_detection(connection, list_sources(connection, kind=Kind.CATALOG), now=now)
-
-
 def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) -> None:
     """Set their rows to waiting; drop a recipe detected for another URL or configuration."""
     columns = {name: recipes.c[name].type for name in ("source_id", "detected_for")}
@@ -213,11 +204,6 @@ def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) ->
             },
         )
     )
-
-
-def has_waiting_detection(connection: Connection, *, now: datetime) -> bool:
-    """Whether a detection can be claimed."""
-    return is_any_claimable(connection, DETECT, now=now)
 
 
 def mark_recipes(

@@ -35,11 +35,11 @@ from ingestion_pipeline.reading.structured.organizations import (
     listed,
     stated_description,
     stated_head_count,
-    stated_industry,
     stated_legal_name,
     stated_name,
     stated_places,
     stated_seat,
+    stated_text,
 )
 from ingestion_pipeline.reading.text.plain_text import phrases_of, without_repeated_blocks
 from ingestion_pipeline.tasks.errors import Resource, Transient
@@ -370,7 +370,7 @@ def _values(organization: Thing) -> Iterator[tuple[str, str | int]]:
     values: dict[str, str | int | None] = {
         "size": stated_head_count(organization),
         "headquarters": stated_seat(organization),
-        "industry": stated_industry(organization),
+        "industry": stated_text(organization.get("industry")),
         "founded": founding_year(organization),
     }
     yield from ((name, value) for name, value in values.items() if value is not None)

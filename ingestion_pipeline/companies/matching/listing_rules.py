@@ -80,13 +80,7 @@ class FilterResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as it is stored."""
-        return {
-            "passed": self.passed,
-            "strikes": self.strikes,
-            "threshold": self.threshold,
-            "rejected_by": self.rejected_by,
-            "items": [asdict(item) for item in self.items],
-        }
+        return asdict(self) | {"rejected_by": self.rejected_by, "items": [asdict(item) for item in self.items]}
 
 
 def filter_listing(listing: ListedJob, profile: Profile, limits: Filter, *, at: datetime) -> FilterResult:
@@ -332,16 +326,12 @@ class MatchResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as it is stored with the listing."""
-        return {
-            "score": self.score,
+        names = ("score", "rank_score", "threshold", "is_match", "reason")
+        return {name: getattr(self, name) for name in names} | {
             "base_score": self.base.score,
-            "rank_score": self.rank_score,
             "method": self.base.method,
             "model": self.base.model,
-            "threshold": self.threshold,
-            "is_match": self.is_match,
             "priority": self.priority.value,
-            "reason": self.reason,
             "adjustments": [asdict(adjustment) for adjustment in self.adjustments],
             "skills_matched": [skill.name for skill in self.base.matched],
             "skills_missing": [skill.name for skill in self.base.missing],
@@ -416,12 +406,11 @@ def adjustments(listing: ListedJob, profile: Profile, settings: Match, *, at: da
 
 def _freshness(listing: ListedJob, at: datetime) -> Adjustment:
     age = listing.age_days(at)
-    if age is None:
-        return Adjustment(name="freshness", points=UNKNOWN_AGE, reason="no date of posting")
-    if age < 0:
-        return Adjustment(name="freshness", points=0, reason="posted in the future")
-    points = next((points for days, points in FRESHNESS if age <= days), OLDEST)
-    return Adjustment(name="freshness", points=points, reason=f"posted {age:.1f} days ago")
+    points, reason = UNKNOWN_AGE, "no date of posting"
+    if age is not None:
+        points = 0 if age < 0 else next((points for days, points in FRESHNESS if age <= days), OLDEST)
+        reason = "posted in the future" if age < 0 else f"posted {age:.1f} days ago"
+    return Adjustment(name="freshness", points=points, reason=reason)
 
 
 def match_result(

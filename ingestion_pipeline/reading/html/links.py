@@ -416,7 +416,6 @@ class FeedLink:
 
     url: str
     title: str | None
-    media_type: str
 
 
 def title_of(tree: LexborHTMLParser) -> str | None:
@@ -481,11 +480,9 @@ def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
     base = base_of(tree, url)
     feeds: dict[str, FeedLink] = {}
     for node in tree.css("link[rel~='alternate' i][type][href]"):
-        media_type = _media_type(node)
         address = linked_page(base, node.attrs.get("href"))
-        if media_type in _FEED_TYPES and address:
-            title = clean_text(node.attrs.get("title"))
-            feeds.setdefault(address, FeedLink(url=address, title=title, media_type=media_type))
+        if _media_type(node) in _FEED_TYPES and address:
+            feeds.setdefault(address, FeedLink(url=address, title=clean_text(node.attrs.get("title"))))
     return list(feeds.values())
 
 

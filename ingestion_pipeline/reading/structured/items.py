@@ -368,12 +368,10 @@ class HtmlPage:
 
     def described(self) -> str:
         """Return the page's title and text, for people who expected another page."""
-        title, heading = (self._first_text(css) for css in ("title", "h1"))
+        texts = ((clean_text(_visible_text(node)) for node in self.tree.css(css)) for css in ("title", "h1"))
+        title, heading = (next(filter(None, those), None) for those in texts)
         headed = f", headed {heading[:100]!r}" if heading else ""
         return f"its title: {(title or 'none')[:200]!r}{headed}, links: {len(self.tree.css('a[href]'))}"
-
-    def _first_text(self, css: str) -> str | None:
-        return next(filter(None, (clean_text(_visible_text(node)) for node in self.tree.css(css))), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

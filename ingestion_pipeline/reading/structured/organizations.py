@@ -229,11 +229,6 @@ def stated_description(thing: Thing) -> str | None:
     return description if isinstance(description, str) and description.strip() else None
 
 
-def stated_industry(thing: Thing) -> str | None:
-    """Return its industry in words."""
-    return stated_text(thing.get("industry"))
-
-
 def trade_of(thing: Thing) -> str | None:
     """Return its trade, if its type names one: `RealEstateAgent` is "Real Estate Agent"."""
     types = types_of(thing) & _TRADE_TYPES
@@ -434,7 +429,7 @@ class _Gathered:
         self.take("legal_name", stated_legal_name(thing), place)
         self.take("description", _description(stated_description(thing)), place)
         self.take("location", stated_seat(thing), place)
-        self.take("industry", stated_industry(thing) or trade_of(thing), place)
+        self.take("industry", stated_text(thing.get("industry")) or trade_of(thing), place)
         keywords = thing.get("keywords")
         stated = stated_keywords(keywords) if isinstance(keywords, str) else _texts(keywords)
         self.take_keywords(_texts(thing.get("knowsAbout")) or stated, place)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Row, select
 
-from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, Script, blank
+from ingestion_pipeline.demo.model_server import RESPONSES, Fail, ModelRequest, Reply, Say, Script, blank
 from ingestion_pipeline.reading.llm import (
     Answer,
     AnswerSchema,
@@ -191,5 +191,18 @@ def by_page(answers: Mapping[str, Mapping[str, Any]]) -> Script:
     def reply(request: ModelRequest) -> Reply:
         matching = next((answer for key, answer in answers.items() if key in request.text), None)
         return Say(text=json.dumps(blank(request.schema) if matching is None else matching))
+
+    return reply
+
+
+def lacking(script: Script, *abilities: str, status: int = 400) -> Script:
+    """Return the script of a server that lacks an endpoint (`responses`) or formats of answers (`json_schema`)."""
+
+    def reply(request: ModelRequest) -> Reply:
+        if request.path == RESPONSES and "responses" in abilities:
+            return Fail(status=404, message="Not Found")
+        if request.path != RESPONSES and request.form.get("type") in abilities:
+            return Fail(status=status, message="response_format.type: Input should be 'text' or 'json_object'")
+        return script(request)
 
     return reply

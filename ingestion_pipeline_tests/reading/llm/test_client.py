@@ -23,6 +23,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_reply,
     ask,
     in_turn,
+    lacking,
     model_call_rows,
     settings_with_model,
 )
@@ -327,7 +328,7 @@ def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(sto
         async with ModelClient(store, model_settings) as client:
             return await asyncio.gather(*(client.ask(question, BILLING) for question in questions))
 
-    with ScriptedModel(in_turn(a_reply(VALID_ANSWER | {"url": None})), without=["responses"]) as model:
+    with ScriptedModel(lacking(in_turn(a_reply(VALID_ANSWER | {"url": None})), "responses")) as model:
         answers = asyncio.run(ask_all(settings_with_model(model.base_url, settings)))
 
     assert {type(answer) for answer in answers} == {Answered}

@@ -25,6 +25,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_reply,
     ask,
     in_turn,
+    lacking,
     model_call_rows,
     settings_with_model,
 )
@@ -52,7 +53,7 @@ def formats(store: Store) -> list[str]:
 def test_a_server_is_asked_in_the_best_format_it_supports(
     store: Store, settings: Settings, without: Collection[str], tried: list[str], status: int
 ) -> None:
-    with ScriptedModel(in_turn(a_reply()), without=without, refusal_status=status) as model:
+    with ScriptedModel(lacking(in_turn(a_reply()), *without, status=status)) as model:
         model_settings = settings_with_model(model.base_url, settings)
         answer = ask(store, model_settings)
         # Another client is another run: it starts with the format this one ended with.
@@ -68,7 +69,7 @@ def test_an_unsupported_format_is_stored_with_its_reason_and_expires(
     store: Store, settings: Settings, clock: FixedClock
 ) -> None:
     lacks = ["responses", "json_schema"]
-    with ScriptedModel(in_turn(a_reply()), without=lacks, refusal_status=500) as model:
+    with ScriptedModel(lacking(in_turn(a_reply()), *lacks, status=500)) as model:
         model_settings = settings_with_model(model.base_url, settings)
         ask(store, model_settings)
         [row] = rows(store, model_endpoints)
@@ -84,7 +85,7 @@ def test_without_structured_output_the_schema_is_in_the_prompt_and_json_is_taken
     store: Store, settings: Settings
 ) -> None:
     lacks = ["responses", "json_schema", "json_object"]
-    with ScriptedModel(in_turn(Say(text=f"Sure:\n{a_reply().text}\nThat is all.")), without=lacks) as model:
+    with ScriptedModel(lacking(in_turn(Say(text=f"Sure:\n{a_reply().text}\nThat is all.")), *lacks)) as model:
         answer = ask(store, settings_with_model(model.base_url, settings))
 
     assert isinstance(answer, Answered)
