@@ -1,5 +1,6 @@
 """Composition root for runs and commands: build the run context, fetcher, renderer and channels."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
 from datetime import datetime
@@ -14,6 +15,7 @@ from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_br
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Guard, local_resolver, no_network, running_server, system_resolver
+from ingestion_pipeline.pages.http.identity import load_identity
 from ingestion_pipeline.pages.http.request import Secrets
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.registry import create_tables, deferred_systems, polled_systems
@@ -81,8 +83,23 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     secrets = Secrets(
         allowed=settings.allowed_secrets, read=lambda name: secret_variable(name).get_secret_value() or None
     )
-    responses = stored_responses(settings) if settings.shadow else None
-    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets, responses=responses)
+    return HttpFetcher(
+        settings.user_agent,
+        limits,
+        _guard(settings),
+        secrets=secrets,
+        responses=stored_responses(settings) if settings.shadow else None,
+        signer=_signer(settings),
+    )
+
+
+def _signer(settings: Settings) -> Callable[[str], Mapping[str, str]] | None:
+    """Return what signs requests; None unless a key was created and the setting names its directory."""
+    identity = load_identity(settings.home) if settings.identity.agent_url else None
+    if identity is None:
+        return None
+    agent_url = settings.identity.agent_url
+    return lambda url: identity.signature_headers(url, agent_url=agent_url, at=time.time())
 
 
 def renderer_if_any(

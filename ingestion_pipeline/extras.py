@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "apprise": "notify",
+    "cryptography": "identity",
     "dagster_webserver": "ui",
     "deltalake": "lake",
     "dlt": "dlt",

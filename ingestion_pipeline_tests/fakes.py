@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from ingestion_pipeline.pages.http.guard import Endpoint
+from ingestion_pipeline.pages.politeness.rights import TDMREP_PATH
 
 LOOPBACK = "127.0.0.1"
 
@@ -95,7 +96,7 @@ class FakeWeb:
 
     A route is a path (`/jobs`, any host) or a URL without scheme (`a.test/jobs`, that host only).
     A list of answers is served one by one, the last one for ever; `routes` may change at any time.
-    Requests for /robots.txt are recorded apart, since fetchers send them on their own.
+    Requests for /robots.txt and tdmrep.json are recorded apart, since fetchers send them on their own.
     It runs inside `with` or `async with`; any name reaches it by `FakeResolver` and `web.endpoint`.
     """
 
@@ -179,8 +180,8 @@ class FakeWeb:
         request = _parsed(await reader.readuntil(b"\r\n\r\n"))
         if length := int(request.headers.get("content-length", "0")):
             request = replace(request, body=await reader.readexactly(length))
-        is_robots = request.path == "/robots.txt"
-        (self.robots_requests if is_robots else self.requests).append(request)
+        is_of_site = request.path in {"/robots.txt", TDMREP_PATH}
+        (self.robots_requests if is_of_site else self.requests).append(request)
         while not self.gate.pass_one():  # noqa: ASYNC110 - it is opened by another thread
             await asyncio.sleep(0.02)
         answer = self._choose_answer(request)

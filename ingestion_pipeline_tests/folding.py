@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import Boolean, Connection, Date, Table, select
 from sqlalchemy.types import JSON
 
-from ingestion_pipeline.catalogs.datasets.item_changes import item_row_key
 from ingestion_pipeline.exports.change_history import RECORDED
 from ingestion_pipeline.exports.export_request import newest_published
 from ingestion_pipeline.reading.evidence.grounding import PROVED
+from ingestion_pipeline.store.changes import item_row_key
 from ingestion_pipeline.store.history import recorded_columns
 from ingestion_pipeline.store.tables import changes, data_items, datasets
 from ingestion_pipeline.store.types import ExactDecimal, UtcDateTime

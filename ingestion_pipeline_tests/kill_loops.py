@@ -91,8 +91,9 @@ from ingestion_pipeline_tests.polling_runs import (
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child, stop_outside_a_transaction
 from ingestion_pipeline_tests.websites.website_runs import SMALL_PAGE, a_website, provider_settings
 
-# No live worker loses its claims on a busy machine; those of a dead one are freed at once.
-LEASES = {"work__lease_seconds": "5", "hosts__lease_seconds": "5"}
+# No live worker loses its claims on a busy machine, nor gives up a question: three quarters of a lease is its limit.
+# What a dead one held is freed at once.
+LEASES = {"work__lease_seconds": "60", "hosts__lease_seconds": "60"}
 WORKERS = 2
 
 
@@ -131,6 +132,7 @@ class Workload:
     settings: ClassVar[Mapping[str, str]] = {}
     kinds: Sequence[str] = ()
     spec = ""  # the name of its work in the registry
+    is_batched = False  # its questions are sent in batches
     reply_seconds = 0.1  # of the model, so that kills hit running requests
     size = 24
     soak_size = 240
@@ -280,6 +282,7 @@ class BatchedExtraction(Extraction):
     """The same pages, by batches of a model; between its answers the provider has to be polled."""
 
     kinds = (EXTRACT_PAGE, MODEL_BATCH)
+    is_batched = True
     settings: ClassVar[Mapping[str, str]] = {
         **Extraction.settings,
         "models__batch": "auto",

@@ -38,10 +38,14 @@ def scene_of(kind: str, url: str, folder: Path, size: int) -> Iterator[Scene]:
 
         def reply(request: ModelRequest) -> Reply:
             time.sleep(workload.reply_seconds)
-            wait_until(web.gate.pass_one, seconds=PATIENCE_SECONDS)
+            if not workload.is_batched:
+                wait_until(web.gate.pass_one, seconds=PATIENCE_SECONDS)
             return workload.reply(request)
 
         with ScriptedModel(reply) as model:
+            if workload.is_batched:
+                model.batches.polls_needed = 20
+                model.batches.before_answer = lambda: wait_until(web.gate.pass_one, seconds=PATIENCE_SECONDS)
             changes = {**LEASES, **workload.settings_for(model.base_url, folder)}
             job = WorkerJob(url=url, home=folder / "home", port=web.port, changes=changes)
             yield Scene(store=store, web=web, model=model, job=job, size=size)

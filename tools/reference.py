@@ -145,6 +145,7 @@ TABLES = {
     "dead_letters": "Failed work with payload, error and stack.",
     "export_cursors": "Where the last incremental export ended.",
     "extractions": "One run through a catalogue, from its root page to its dataset.",
+    "change_follows": "Which recipient follows which changes of rows.",
     "follows": "Which recipient follows which series.",
     "freshness_days": "How late each source with a freshness objective was on each day.",
     "hosts": "Leases, request spacing and robots.txt rules of each host.",

@@ -17,6 +17,7 @@ from ingestion_pipeline.catalogs.datasets.publishing import (
 from ingestion_pipeline.catalogs.extraction.source_selectors import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.extraction_control import requeue_dead_letter
 from ingestion_pipeline.catalogs.extraction_states import start_extractions
+from ingestion_pipeline.catalogs.golden import worse_golden_sets
 from ingestion_pipeline.catalogs.lineage import EXPLAINED
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
@@ -166,6 +167,14 @@ SYSTEM = system_spec.SystemSpec(
             description="No newest dataset has more than a fifth of unproved items.",
             cure="`ingest explain` shows the page behind an item; `ingest extractions rerun ID` reads it again",
             find=lambda connection, _settings, _now: checks.unproved(connection, flagged_share=FLAGGED_SHARE),
+        ),
+        system_spec.AssetCheck(
+            asset="datasets",
+            name="golden_sets_read",
+            description="Every golden set reads as well as its floor with the current reader, prompts and models.",
+            cure="`ingest golden score` shows which fields; undo the change, or accept new rows by `ingest golden add`",
+            find=lambda _connection, settings, _now: worse_golden_sets(settings),
+            holds_back=True,
         ),
     ),
     sweeps={

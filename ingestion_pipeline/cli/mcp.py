@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -40,9 +40,10 @@ _LINEAGE = (
 
 @click.command()
 def mcp() -> None:
-    """Serve the stored data to an assistant, over standard input and output, without writing anything.
+    """Serve the stored data to an assistant, read-only.
 
-    The tools are rows, row, explain, changes_since, health and why_not_polled.
+    It speaks the Model Context Protocol over standard input and output. The tools are rows, row,
+    explain, changes_since, health and why_not_polled.
     """
     from mcp.server.mcpserver import MCPServer
     from mcp.types import ToolAnnotations
@@ -81,8 +82,8 @@ def rows(name: str, source_id: str | None = None, limit: int = 20, as_of: str | 
         request = ExportRequest(name=name, source_id=source_id, as_of=moment)
         if moment is None and not request.is_items:
             request = replace(request, newest=_most(limit))
-        found = _exported(request, settings, now, limit)
-    return _answer(found, export=name, as_of=as_of)
+        selected = _exported(request, settings, now, limit)
+    return _answer(selected, export=name, as_of=as_of)
 
 
 def row(name: str) -> dict[str, Any]:
@@ -96,11 +97,11 @@ def row(name: str) -> dict[str, Any]:
     published = TABLES[table]
     kind = published.table.c.id.type.python_type
     with _opened() as (_, connection, _now):
-        found = row_of(connection, published.table, kind(number))
-    if found is None:
+        selected = row_of(connection, published.table, kind(number))
+    if selected is None:
         raise UnknownRow(f"there is no row {name}")
     names = {column.name for column in published.export_columns()}
-    return _answer([{key: value for key, value in found.items() if key in names}], row=name)
+    return _answer([{key: value for key, value in selected.items() if key in names}], row=name)
 
 
 def explain(name: str) -> dict[str, Any]:
@@ -126,8 +127,8 @@ def changes_since(
     with _opened() as (_, connection, _now):
         check_name(table)
         of = ChangeFilter(since=_moment(since), table=table, source_id=source_id, cause=cause)
-        found = list(islice(changes_of(connection, of), _most(limit)))
-    return _answer(found, since=since, table=table, is_complete=len(found) < _most(limit))
+        selected = list(islice(changes_of(connection, of), _most(limit)))
+    return _answer(selected, since=since, table=table, is_complete=len(selected) < _most(limit))
 
 
 def health(source_id: str | None = None, limit: int = 50) -> dict[str, Any]:
@@ -137,8 +138,8 @@ def health(source_id: str | None = None, limit: int = 50) -> dict[str, Any]:
     with _opened() as (settings, connection, now):
         ids = None if source_id is None else [_known(connection, source_id)]
         statuses = source_statuses(connection, settings, now=now, ids=ids)
-        found = [as_row(each) for each in reported(connection, statuses[: _most(limit)], settings, now=now)]
-    return _answer(found, at=now, sources=len(statuses))
+        selected = [as_row(each) for each in reported(connection, statuses[: _most(limit)], settings, now=now)]
+    return _answer(selected, at=now, sources=len(statuses))
 
 
 def why_not_polled(source_id: str) -> dict[str, Any]:
@@ -181,8 +182,8 @@ def _exported(request: Any, settings: "Settings", now: datetime, limit: int) -> 
     request = replace(request, entities=entity_folder(settings))
     with opened() as (_, store), open_export_rows(store, request, batch_rows=_most(limit)) as (columns, _, batches):
         names = [column.name for column in columns]
-        found = islice((each for batch in batches for each in batch), _most(limit))
-        return [dict(zip(names, values, strict=True)) for values in found]
+        selected = islice((each for batch in batches for each in batch), _most(limit))
+        return [dict(zip(names, values, strict=True)) for values in selected]
 
 
 def _known(connection: "Connection", source_id: str) -> str:
@@ -199,12 +200,14 @@ def _most(limit: int) -> int:
     return max(1, min(limit, MOST_ROWS))
 
 
-def _answer(found: Sequence[Mapping[str, Any]], **facts: object) -> dict[str, Any]:
+def _answer(selected: Sequence[Mapping[str, Any]], **facts: object) -> dict[str, Any]:
     """Return the rows as strangers' data, and their lineage as evidence, in the same order."""
-    lineage = [{key: each[key] for key in ("id", "item_id", *_LINEAGE) if each.get(key) is not None} for each in found]
+    lineage = [
+        {key: each[key] for key in ("id", "item_id", *_LINEAGE) if each.get(key) is not None} for each in selected
+    ]
     return {
-        "evidence": _clean({**facts, "rows": len(found), "lineage": lineage}),
-        "untrusted_data": _clean([{k: v for k, v in each.items() if k not in _LINEAGE} for each in found]),
+        "evidence": _clean({**facts, "rows": len(selected), "lineage": lineage}),
+        "untrusted_data": _clean([{k: v for k, v in each.items() if k not in _LINEAGE} for each in selected]),
     }
 
 
@@ -213,12 +216,14 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - what JSON has
     from ingestion_pipeline.urls import without_secrets
 
     if isinstance(value, Mapping):
-        return {str(key): _clean(inner) for key, inner in value.items() if key not in _SECRET}
+        fields = cast("Mapping[str, Any]", value)
+        return {str(key): _clean(inner) for key, inner in fields.items() if key not in _SECRET}
     if isinstance(value, str):
         seen = _UNSEEN.sub("", without_secrets(value) if value.startswith(("http://", "https://")) else value)
         return seen if len(seen) <= MOST_CHARS else f"{seen[:MOST_CHARS]}… ({len(seen)} characters)"
     if isinstance(value, list | tuple):
-        return [_clean(inner) for inner in value]
+        values = cast("Sequence[Any]", value)
+        return [_clean(inner) for inner in values]
     if isinstance(value, Decimal | datetime):
         return str(value) if isinstance(value, Decimal) else value.isoformat()
     return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -29,7 +29,7 @@ from ingestion_pipeline.cli.output import (
     progress,
     shortened,
 )
-from ingestion_pipeline.cli.session import MomentType, environment, known_source, opened, reading
+from ingestion_pipeline.cli.session import CAUSES, MomentType, environment, known_source, opened, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,15 +43,6 @@ STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
 TABLE_FORMATS = ("delta", "iceberg")  # and these with exports.lake.TableFormat
 DBT_SOURCES = "dbt-sources"  # not a table, but the sources.yml of a dbt project
-CAUSES = (  # a test compares them with store.changes.Cause
-    "first_sync",
-    "source_changed",
-    "reader_changed",
-    "model_changed",
-    "profile_changed",
-    "operator",
-    "retention",
-)
 READERS = {
     "csv": "pandas.read_csv({path})",
     "jsonl": "pandas.read_json({path}, lines=True)",
@@ -97,26 +88,27 @@ def export(
     columns: bool,
     **selection: Any,  # noqa: ANN401 - the fields of an ExportRequest
 ) -> None:
-    """Write rows to a file, CSV, JSON lines or Parquet, or keep a table of Delta Lake or Iceberg up to date.
+    """Write rows to a file, or keep a copy up to date.
 
-    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
-    companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
-    website_rankings, website_answers), an entity type (course, learning_program, competency,
-    credential, or one of your own), data_items for the items of all types, or dbt-sources for the
-    sources.yml of a dbt project. Items are those of
-    the newest published dataset of each source, each once, and of their values those that are
-    proved. A file of the same name is replaced when the new one is whole.
+    Files are CSV, JSON lines or Parquet; copies are tables of Delta Lake or Iceberg. NAME is a table
+    (sources, series, chapters, chapter_sources, extractions, pages, datasets, companies,
+    job_listings, listing_sources, job_matches, businesses, website_analyses, website_rankings,
+    website_answers), an entity type (course, learning_program, competency, credential, or one of
+    your own), data_items for the items of all types, or dbt-sources for the sources.yml of a dbt
+    project. Items are those of the newest published dataset of each source, each once, and of their
+    values those that are proved. A file of the same name is replaced when the new one is whole.
     """
     from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
     from ingestion_pipeline.exports.export_request import ExportRequest
     from ingestion_pipeline.settings import load_settings
 
-    entities = entity_folder(load_settings(environment()))
+    settings = load_settings(environment())
     if selection["name"] == DBT_SOURCES:
-        _write_dbt_sources(entities, out)
+        _write_dbt_sources(entity_folder(settings), out)
         return
     since = cursor.replace(tzinfo=UTC) if cursor is not None else None
-    request = ExportRequest(entities=entities, since=since, **selection)
+    honours_rights = settings.rights.honour
+    request = ExportRequest(entities=entity_folder(settings), since=since, honours_rights=honours_rights, **selection)
     request.check()
     has_changes = since_last or cursor is not None
     if columns:
@@ -377,7 +369,9 @@ def _print_lineage(lineage: Lineage) -> None:
         mark = "" if hop.is_known else "unknown: "
         echo(f"-> {hop.name}: {mark}{hop.message}{f' ({hop_facts})' if hop_facts else ''}")
     for change in lineage.history:
+        bodies = change["snapshots"] or [change["snapshot_id"]]
         by = f"{change['cause']} {cell(change['source_id'])}, run {cell(change['run_id'])}"
+        by += f", snapshots {', '.join(map(str, bodies))}" if any(bodies) else ""
         echo(f"{cell(change['occurred_at'])} {change['op']} ({by}): {difference(change)}")
     if lineage.evaluation is not None:
         print_evaluation(lineage.evaluation)

@@ -356,6 +356,8 @@ def _cause(item: BatchItem) -> Cause:
     source = item.source
     if source.synced_at is None:
         return Cause.FIRST_SYNC
+    if item.parser_version == source.parser_version:
+        return Cause.SOURCE_CHANGED  # also where the same list lacks a record for the second time
     bodies = (bytes.fromhex(page.content_hash) for page in item.pages)
     if hash_of_bodies(bodies, parser_version=source.parser_version or "") == source.content_hash:
         return Cause.READER_CHANGED

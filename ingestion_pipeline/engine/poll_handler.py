@@ -386,6 +386,7 @@ def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageR
             status_code=page.status_code,
             etag=page.etag,
             last_modified=page.last_modified,
+            rights=page.rights or None,
         )
         for name, page in zip(names, pages, strict=True)
     )

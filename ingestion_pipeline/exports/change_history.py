@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, Table, or_, select
 
-from ingestion_pipeline.catalogs.datasets.item_changes import item_row_key
-from ingestion_pipeline.catalogs.extraction.entity_type import entity_types
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type, entity_types
+from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.registry import systems
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.changes import recording_of
+from ingestion_pipeline.store.changes import item_row_key, recording_of
 from ingestion_pipeline.store.history import history_of, history_of_items, recorded_columns
 from ingestion_pipeline.store.tables import changes, data_items, datasets, ingestions
 
@@ -28,6 +28,10 @@ class UntrackedTable(ValueError):
 
     def __init__(self, name: str, names: list[str]) -> None:
         super().__init__(f"changes of {name!r} are not recorded; there are those of: {', '.join(names)}")
+
+
+class UnknownField(ValueError):
+    """A field that no row of the table has."""
 
 
 class TooOld(ValueError):
@@ -59,6 +63,18 @@ def check_name(name: str | None, entities: Path | None = None) -> None:
     """Raise UntrackedTable if no changes are recorded under that name."""
     if name is not None and name not in (names := recorded_names(entities)):
         raise UntrackedTable(name, names)
+
+
+def check_field(name: str, field: str | None, settings: Settings) -> None:
+    """Raise UntrackedTable or UnknownField if no changes of that are recorded."""
+    entities = entity_folder(settings)
+    check_name(name, entities)
+    if name in RECORDED:
+        fields = [str(column.name) for column in recorded_columns(RECORDED[name])]
+    else:
+        fields = [each.name for each in entity_type(name, folder=entities).fields]
+    if field is not None and field not in fields:
+        raise UnknownField(f"{name} has no field {field!r}; there are: {', '.join(fields)}")
 
 
 def changes_of(connection: Connection, of: ChangeFilter) -> Iterator[dict[str, Any]]:

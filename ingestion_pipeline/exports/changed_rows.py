@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
-from ingestion_pipeline.catalogs.datasets.item_changes import SEPARATOR, item_row_key
 from ingestion_pipeline.engine.system_spec import ExportColumn
 from ingestion_pipeline.exports.change_history import RECORDED
 from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, NothingPublished, table_columns
@@ -19,6 +18,7 @@ from ingestion_pipeline.exports.exported_items import item_columns
 from ingestion_pipeline.exports.exporting import BATCH_ROWS, open_export_rows, watermark
 from ingestion_pipeline.exports.formats import Batches, Row
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.changes import SEPARATOR, item_row_key
 from ingestion_pipeline.store.tables import changes
 
 ITEM_KEY = ("source_id", "item_key")
@@ -97,20 +97,24 @@ def _deleted(
     if not request.is_items and request.name not in RECORDED:
         return
     query = _gone(request.name, since).execution_options(yield_per=batch_rows)
-    for keys in connection.execute(query).scalars().partitions():
+    names = key_of(request)
+    for batch in connection.execute(query).partitions():
         if request.is_items:
-            yield [tuple(key.split(SEPARATOR, 1)) for key in keys]
+            yield [tuple(row.row_key.split(SEPARATOR, 1)) for row in batch]
         else:
-            kind = TABLES[request.name].table.c.id.type.python_type
-            yield [(kind(key),) for key in keys]
+            yield [tuple(row.before[name] for name in names) for row in batch]
 
 
-def _gone(name: str, since: datetime) -> Select[str]:
-    """Select the keys whose last change is that they were deleted."""
+def _gone(name: str, since: datetime) -> Select[Any, Any]:
+    """Select the keys whose last change is that they were deleted, with what was there."""
     last = (
         select(func.max(changes.c.id).label("id"))
         .where(changes.c.table_name == name, changes.c.occurred_at >= since)
         .group_by(changes.c.row_key)
         .subquery()
     )
-    return select(changes.c.row_key).join(last, last.c.id == changes.c.id).where(changes.c.op == "delete")
+    return (
+        select(changes.c.row_key, changes.c.before)
+        .join(last, last.c.id == changes.c.id)
+        .where(changes.c.op == "delete")
+    )

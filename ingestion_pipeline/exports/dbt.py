@@ -29,7 +29,7 @@ def dbt_sources(entities: Path | None = None) -> str:
     tables = [_table(request, contracts.get(request.name)) for request in requests]
     source = {
         "name": SOURCE,
-        "description": "Structured data from the web, kept fresh by ingestion_pipeline.",
+        "description": "Structured data from the web, table fresh by ingestion_pipeline.",
         "schema": _SCHEMA,
         "tables": tables,
     }
@@ -50,8 +50,8 @@ def _table(request: ExportRequest, contract: Contract | None) -> dict[str, Any]:
         for column in describe_columns(request)
     ]
     described = [{name: value for name, value in column.items() if value} for column in columns]
-    kept = {"name": request.name, "columns": described}
-    return kept | _freshness(request, contract)
+    table = {"name": request.name, "columns": described}
+    return table | _freshness(request, contract)
 
 
 def _tests(rules: Sequence[ContractRule], *, is_key: bool) -> Iterator[Any]:

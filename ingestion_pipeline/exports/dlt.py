@@ -48,7 +48,7 @@ def dlt_source(names: Sequence[str] | None = None) -> Any:  # noqa: ANN401 - a D
     def ingestion_pipeline() -> Any:  # noqa: ANN401
         for request in requests:
             key = key_of(request)
-            hints = {
+            hints: dict[str, Any] = {
                 str(column.name): _TYPES[column.holds] | {"nullable": column.name not in key}
                 for column in columns_of(request)
             }

@@ -102,7 +102,7 @@ def rows_versions(connection: Connection, name: str, source_ids: Collection[str]
     return _versions(connection, statement, source_ids)
 
 
-def published_items() -> Select[Any]:
+def published_items() -> Select[Any, Any, Any]:
     """Select source, key and values of the published items, by source and key."""
     return (
         select(datasets.c.source_id.label("source"), data_items.c.item_key, data_items.c.data)
@@ -175,8 +175,9 @@ class ExportRequest:
     Items are those of the newest published dataset of each source, or of one source; `version` or
     `dataset_id` selects another, whatever its state. `entities` is the folder of your own schema
     files. `since` limits to what was written from then on: rows of a table, or whole datasets that
-    were published. `newest` limits to so many rows of a table, the last written first. `as_of` gives the rows that
-    there were at that moment, by the record of changes.
+    were published. With `honours_rights` items of pages that reserve their text are left out. `newest` limits
+    to so many rows of a table, the last written first. `as_of` gives the rows that there were at that moment, by the
+    record of changes.
     """
 
     name: str
@@ -185,6 +186,7 @@ class ExportRequest:
     dataset_id: int | None = None
     evidence: bool = False
     with_flagged: bool = False
+    honours_rights: bool = True
     entities: Path | None = None
     since: datetime | None = None
     newest: int | None = None
@@ -220,7 +222,13 @@ def request_for(
     settings: Settings, name: str, *, source_id: str | None = None, evidence: bool = False
 ) -> ExportRequest:
     """Return the request for these rows, with the entity types of the settings' folder."""
-    return ExportRequest(name=name, source_id=source_id, evidence=evidence, entities=entity_folder(settings))
+    return ExportRequest(
+        name=name,
+        source_id=source_id,
+        evidence=evidence,
+        entities=entity_folder(settings),
+        honours_rights=settings.rights.honour,
+    )
 
 
 def known_names(entities: Path | None = None) -> list[str]:

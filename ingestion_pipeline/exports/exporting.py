@@ -16,8 +16,12 @@ from pathlib import Path
 from sqlalchemy import Connection, select, text
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, entity_types
+<<<<<<< HEAD
 from ingestion_pipeline.engine.system_spec import ExportColumn
 from ingestion_pipeline.exports.change_history import RECORDED, check_name, rows_as_of
+=======
+from ingestion_pipeline.engine.system_spec import ColumnType, ExportColumn
+>>>>>>> f24
 from ingestion_pipeline.exports.export_request import (
     ITEMS,
     PUBLISHED,
@@ -177,6 +181,7 @@ def export_published(
     source_ids: Sequence[str] = (),
     evidence: bool = False,
     entities: Path | None = None,
+    honours_rights: bool = True,
 ) -> list[ExportResult]:
     """Write one file per newest published dataset, of these sources or of all.
 
@@ -189,7 +194,11 @@ def export_published(
     exported: list[ExportResult] = []
     for dataset in datasets:
         newest = ExportRequest(
-            name=dataset.entity_type, source_id=dataset.source_id, evidence=evidence, entities=entities
+            name=dataset.entity_type,
+            source_id=dataset.source_id,
+            evidence=evidence,
+            entities=entities,
+            honours_rights=honours_rights,
         )
         request = replace(newest, version=dataset.version)
         exported.append(export(store, request, form, folder / file_name(newest, form)))
@@ -228,7 +237,7 @@ class ColumnDescription:
     """A column, the type of its values, and what they mean."""
 
     name: str
-    holds: str
+    holds: ColumnType
     meaning: str
 
 
@@ -243,9 +252,7 @@ def describe_columns(request: ExportRequest) -> list[ColumnDescription]:
         columns = item_columns(request, [_dataset_of_type(name) for name in names])
         fields = {column.name: column for name in names for column in kinds[name].fields}
         means = {column.name: _describe_item_column(column.name, fields) for column in columns}
-    return [
-        ColumnDescription(name=column.name, holds=column.holds.value, meaning=means[column.name]) for column in columns
-    ]
+    return [ColumnDescription(name=column.name, holds=column.holds, meaning=means[column.name]) for column in columns]
 
 
 def _dataset_of_type(kind: str) -> Dataset:

@@ -229,6 +229,7 @@ def frame(
         dataset_id=dataset,
         evidence=evidence,
         with_flagged=with_flagged,
+        honours_rights=settings.rights.honour,
     )
     request.check()  # before a database is opened
     with closing(open_store(settings.store_url)) as store:

@@ -175,9 +175,11 @@ class _IcebergTable:
 
         records: list[Mapping[str, Any]] = keys.to_pylist()
         if len(key) == 1:
-            condition: Any = In(key[0], {record[key[0]] for record in records})
+            is_one: Any = In
+            condition: Any = is_one(key[0], {record[key[0]] for record in records})
         else:
-            each = [And(*(EqualTo(name, record[name]) for name in key)) for record in records]
+            is_equal: Any = EqualTo
+            each: list[Any] = [And(*(is_equal(name, record[name]) for name in key)) for record in records]
             condition = each[0] if len(each) == 1 else Or(*each)
         self._catalog().load_table(self._name).delete(condition)
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, func, insert, inspect, select
+from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, exists, func, insert, inspect, select
 
 from ingestion_pipeline.exports.export_request import ITEMS, NO_NEWS, TABLES, published_items
 from ingestion_pipeline.operations.freshness import MONTH
@@ -25,11 +25,13 @@ from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.database import open_read_only
-from ingestion_pipeline.store.tables import model_answers, model_calls, sources
+from ingestion_pipeline.store.statements import audit
+from ingestion_pipeline.store.tables import audit_log, model_answers, model_calls, sources
 from ingestion_pipeline.store.tables import settings as stored_settings
 from ingestion_pipeline.store.types import UtcDateTime
 
 UNSENT = "unsent"  # reading/llm/ledger.py
+COPIED = "shadow.copied"  # in the audit log
 ROWS_AT_ONCE = 1_000
 SOURCES_AT_ONCE = 200
 EXAMPLES = 10  # of each table
@@ -58,9 +60,10 @@ def shadowing(settings: Settings) -> Settings:
 
 
 def copy_declarations(store: Store, settings: Settings) -> None:
-    """Copy what decides how sources are read from the shadowed installation, while the store has no sources."""
+    """Copy what decides how sources are read from the shadowed installation, once."""
+    was_copied = exists().where(audit_log.c.action == COPIED, audit_log.c.subject == settings.shadow_home)
     with store.read() as connection:
-        if connection.execute(select(func.count()).select_from(sources)).scalar():
+        if connection.execute(select(was_copied)).scalar():
             return
     production = open_read_only(settings.shadowed_url)
     try:
@@ -68,17 +71,21 @@ def copy_declarations(store: Store, settings: Settings) -> None:
             _copy(origin, target, stored_settings, model_answers)
             ids = _copy_sources(origin, target, settings, store)
             _copy(origin, target, *(table for system in systems() for table in system.learned), only=ids)
-            declared(target, ids, now=store.clock.now(target))
+            now = store.clock.now(target)
+            declared(target, ids, now=now)
+            detail = {"sources": len(ids)}
+            audit(target, actor="system", action=COPIED, subject=settings.shadow_home, now=now, detail=detail)
     finally:
         production.close()
 
 
 def _copy_sources(origin: Connection, target: Connection, settings: Settings, store: Store) -> list[str]:
-    """Register the sources that are polled, due now; return their ids."""
+    """Register the sources that are polled and not declared here, due now; return their ids."""
     check = definition_check(settings.sources)
     polled = list_sources(origin, sources.c.status.in_([SourceStatus.ACTIVE.value, SourceStatus.OPEN.value]))
     definitions = [definition_of(declaration(source), check=check)[0] for source in polled]
-    good = [definition for definition in definitions if definition is not None]
+    own = set(target.execute(select(sources.c.id)).scalars())
+    good = [definition for definition in definitions if definition is not None and definition.id not in own]
     register(target, good, now=store.clock.now(target))
     return [definition.id for definition in good]
 

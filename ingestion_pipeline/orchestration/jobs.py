@@ -393,12 +393,24 @@ def _written(ctx: RunContext, config: Export, form: Format) -> Iterator[ExportRe
     for name in config.names or everything:
         if name == ITEMS and not config.since_last:
             yield from export_published(
-                ctx.store, folder, form, source_ids=config.sources, evidence=config.evidence, entities=entities
+                ctx.store,
+                folder,
+                form,
+                source_ids=config.sources,
+                evidence=config.evidence,
+                entities=entities,
+                honours_rights=ctx.settings.rights.honour,
             )
             continue
         for source_id in config.sources or [None]:
             evidence = config.evidence and name not in TABLES
-            request = ExportRequest(name=name, source_id=source_id, evidence=evidence, entities=entities)
+            request = ExportRequest(
+                name=name,
+                source_id=source_id,
+                evidence=evidence,
+                entities=entities,
+                honours_rights=ctx.settings.rights.honour,
+            )
             exported = export_all_or_changes(ctx.store, request, form, folder, since_last=config.since_last)
             if exported is not None:
                 yield exported

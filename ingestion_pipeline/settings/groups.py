@@ -74,6 +74,27 @@ class Fetch(Group):
         return timedelta(seconds=self.blocked_wait_seconds)
 
 
+class Identity(Group):
+    """How sites recognise our requests."""
+
+    agent_url: str = Field(
+        default="",
+        pattern=r"^(https://[^\s\"\\@/]+)?$",
+        description="https address of the site that serves the directory of `ingest identity`; if set, and a key was"
+        " created, requests are signed (Web Bot Auth)",
+    )
+
+
+class Rights(Group):
+    """What sites say about the use of their text by machines."""
+
+    honour: bool = Field(
+        default=True,
+        description="send no text to a model and export none whose use is reserved (TDMRep, noai, noml), nor send text"
+        " whose Content-Signal refuses it as input of a model",
+    )
+
+
 class Snapshots(Group):
     """What is stored of a fetched page, and when it is fetched again."""
 

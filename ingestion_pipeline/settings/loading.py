@@ -75,6 +75,8 @@ class Settings(Group):
     hosts: groups.Hosts = groups.Hosts()
     crawl: groups.Crawl = groups.Crawl()
     fetch: groups.Fetch = groups.Fetch()
+    rights: groups.Rights = groups.Rights()
+    identity: groups.Identity = groups.Identity()
     snapshots: groups.Snapshots = groups.Snapshots()
     rendering: groups.Rendering = groups.Rendering()
     extraction: groups.Extraction = groups.Extraction()

@@ -72,7 +72,7 @@ class Recording:
 
 
 def recorded(origins: Mapping[str, str], *, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the `info` of a table whose changes are recorded; its primary key is `id`.
+    """Return the `info` of a table whose changes are recorded, from its creation on.
 
     `origins` has the columns that `set_origins` names rows by, each with a prefix. Columns `without` a record are
     those that are filled in after the row was written, or tell nothing of it.
@@ -198,12 +198,27 @@ def create_triggers(connection: Connection, tables: Iterable[Table]) -> None:
         if (recording := recording_of(table)) is None:
             continue
         columns = {column["name"]: column["type"] for column in inspect(connection).get_columns(table.name)}
-        for statement in (_postgresql if is_postgresql else _sqlite)(table.name, recording, columns):
+        for statement in (_postgresql if is_postgresql else _sqlite)(table, recording, columns):
             connection.exec_driver_sql(statement)
 
 
-def _postgresql(name: str, recording: Recording, columns: Mapping[str, Any]) -> list[str]:
+SEPARATOR = "/"  # in a `row_key`, between the columns of a key, or the source and the key of an item
+
+
+def item_row_key(source_id: str, item_key: str) -> str:
+    """Return the `row_key` that the changes of an item have."""
+    return f"{source_id}{SEPARATOR}{item_key}"
+
+
+def row_key(table: Table, row: str) -> str:
+    """Return the SQL of the `row_key` of a row: its primary key as text, a slash between its columns."""
+    return f" || '{SEPARATOR}' || ".join(f"CAST({row}.{column.name} AS TEXT)" for column in table.primary_key.columns)
+
+
+def _postgresql(table: Table, recording: Recording, columns: Mapping[str, Any]) -> list[str]:
     """Return a function and the triggers that call it once for all rows of a statement."""
+    name, keys = table.name, ", ".join(column.name for column in table.primary_key.columns)
+    pairs = f"new_rows AS r JOIN old_rows AS p USING ({keys})"
     source_id = (
         "COALESCE(o.origin ->> 'source_id', r.source_id)" if "source_id" in columns else "o.origin ->> 'source_id'"
     )
@@ -212,7 +227,7 @@ def _postgresql(name: str, recording: Recording, columns: Mapping[str, Any]) -> 
     by_key = ", ".join(f"origins -> ({key})" for key in recording.keys_of("r"))
     origin = f"CROSS JOIN LATERAL (SELECT COALESCE({by_key}, otherwise) AS origin OFFSET 0) AS o"
     complete = f"""UPDATE changes SET after = {earlier} FROM old_rows AS p
-            WHERE row_key = p.id::text AND table_name = '{name}' AND op = 'insert' AND after IS NULL;"""
+            WHERE row_key = {row_key(table, "p")} AND table_name = '{name}' AND op = 'insert' AND after IS NULL;"""
     differing = f"""CROSS JOIN LATERAL (
                 SELECT jsonb_object_agg(f.key, d.earlier -> f.key) AS before, jsonb_object_agg(f.key, f.value) AS after
                 FROM (SELECT {row} AS document, {earlier} AS earlier OFFSET 0) AS d, jsonb_each(d.document) AS f
@@ -221,7 +236,7 @@ def _postgresql(name: str, recording: Recording, columns: Mapping[str, Any]) -> 
 
     def record(op: str, before: str, after: str, rows: str) -> str:
         return f"""INSERT INTO changes ({_COLUMNS})
-            SELECT '{name}', r.id, {source_id}, '{op}', {before}, {after}, o.origin ->> 'cause',
+            SELECT '{name}', {row_key(table, "r")}, {source_id}, '{op}', {before}, {after}, o.origin ->> 'cause',
                 (o.origin ->> 'ingestion_id')::bigint, o.origin ->> 'run_id', moment
             FROM {rows}"""
 
@@ -241,7 +256,7 @@ BEGIN
         {record("insert", "NULL", inserted, f"new_rows AS r {origin}")};
     ELSIF TG_OP = 'UPDATE' THEN
         {complete}
-        {record("update", "d.before", "d.after", f"new_rows AS r JOIN old_rows AS p USING (id) {differing} {origin}")}
+        {record("update", "d.before", "d.after", f"{pairs} {differing} {origin}")}
             WHERE d.after IS NOT NULL;
     ELSE
         {complete}
@@ -262,8 +277,9 @@ END $$"""
     return [function, *triggers]
 
 
-def _sqlite(name: str, recording: Recording, columns: Mapping[str, Any]) -> list[str]:
+def _sqlite(table: Table, recording: Recording, columns: Mapping[str, Any]) -> list[str]:
     """Return the triggers, which SQLite calls for each row."""
+    name = table.name
     kinds = {column: kind for column, kind in columns.items() if column not in recording.without}
     differs = " OR ".join(f"OLD.{column} IS NOT NEW.{column}" for column in kinds)
     differing = " UNION ALL ".join(
@@ -272,7 +288,7 @@ def _sqlite(name: str, recording: Recording, columns: Mapping[str, Any]) -> list
         for column, kind in kinds.items()
     )
     complete = (
-        f"UPDATE changes SET after = {row_as_json('OLD', kinds)} WHERE row_key = CAST(OLD.id AS TEXT)"
+        f"UPDATE changes SET after = {row_as_json('OLD', kinds)} WHERE row_key = {row_key(table, 'OLD')}"
         f" AND table_name = '{name}' AND op = 'insert' AND after IS NULL;"
     )
 
@@ -284,8 +300,8 @@ def _sqlite(name: str, recording: Recording, columns: Mapping[str, Any]) -> list
         if "source_id" in kinds:
             source_id = f"COALESCE({source_id}, {row}.source_id)"
         return (
-            f"INSERT INTO changes ({_COLUMNS}) SELECT '{name}', {row}.id, {source_id}, '{op}', {before}, {after},"
-            f" {cause}, {ingestion_id}, {run_id}, COALESCE({at}, {_SQLITE_NOW})"
+            f"INSERT INTO changes ({_COLUMNS}) SELECT '{name}', {row_key(table, row)}, {source_id}, '{op}', {before},"
+            f" {after}, {cause}, {ingestion_id}, {run_id}, COALESCE({at}, {_SQLITE_NOW})"
         )
 
     is_first = f"change_origin('cause', {', '.join(recording.keys_of('NEW'))}) = '{Cause.FIRST_SYNC}'"

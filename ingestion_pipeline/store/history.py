@@ -5,17 +5,30 @@ A version is what the insert of a row says with the updates up to it. The insert
 as nothing has changed the row since: then the row itself is its only version.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby, takewhile
 from typing import Any
 
-from sqlalchemy import JSON, Column, Connection, Table, bindparam, delete, inspect, select, tuple_, update
+from sqlalchemy import (
+    JSON,
+    Column,
+    ColumnClause,
+    Connection,
+    RowMapping,
+    Table,
+    bindparam,
+    delete,
+    inspect,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy import column as named
 from sqlalchemy import table as table_named
 from sqlalchemy.sql.selectable import TableClause
 
-from ingestion_pipeline.store.changes import Recording, recording_of, row_as_json
+from ingestion_pipeline.store.changes import Recording, recording_of, row_as_json, row_key
 from ingestion_pipeline.store.tables import changes
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
@@ -61,7 +74,7 @@ def compact(connection: Connection, *, before: datetime, limit: int = COMPACTED_
     merged: list[dict[str, Any]] = []
     removed: list[int] = []
     for _, of_row in groupby(sorted(connection.execute(query).mappings(), key=_row_of), key=_row_of):
-        # Up to the first that is kept, in the order of the record: an older one after it may follow from it.
+        # Up to the first that stays, in the order of the record: an older one after it may follow from it.
         oldest = list(takewhile(lambda change: change["occurred_at"] < before, of_row))
         first, values = _merged(oldest)
         removed += [change["id"] for change in oldest if change["id"] != first]
@@ -74,11 +87,11 @@ def compact(connection: Connection, *, before: datetime, limit: int = COMPACTED_
     return len(removed)
 
 
-def _row_of(change: Mapping[str, Any]) -> tuple[str, str]:
+def _row_of(change: RowMapping) -> tuple[str, str]:
     return change["table_name"], change["row_key"]
 
 
-def _merged(of_row: Sequence[Mapping[str, Any]]) -> tuple[int | None, dict[str, Any] | None]:
+def _merged(of_row: Sequence[RowMapping]) -> tuple[int | None, dict[str, Any] | None]:
     """Return the insert that is left, and what it says then; None if the row was deleted at last."""
     first: int | None = None
     values: dict[str, Any] | None = None
@@ -93,7 +106,7 @@ def _merged(of_row: Sequence[Mapping[str, Any]]) -> tuple[int | None, dict[str, 
     return first, values
 
 
-def _validity() -> list[object]:
+def _validity() -> list[ColumnClause[Any]]:
     return [named("valid_from", UtcDateTime), named("valid_to", UtcDateTime)]
 
 
@@ -118,21 +131,24 @@ def create_items_view(connection: Connection, tables: Iterable[Table]) -> None:
 def _view(connection: Connection, table: Table, recording: Recording) -> str:
     name, dialect = table.name, connection.dialect.name
     kinds = {column["name"]: column["type"] for column in inspect(connection).get_columns(name)}
-    kept = {column: kind for column, kind in kinds.items() if column not in recording.without}
+    recorded_kinds = {column: kind for column, kind in kinds.items() if column not in recording.without}
     if dialect == "postgresql":
         whole = "to_jsonb(t)"
-        fields = ", ".join(f"r.{column}" for column in kept)
+        fields = ", ".join(f"r.{column}" for column in recorded_kinds)
         rows = f"versions AS v CROSS JOIN LATERAL jsonb_populate_record(NULL::{name}, v.document) AS r"
     else:
-        whole = row_as_json("t", kept)
+        whole = row_as_json("t", recorded_kinds)
         parts = (
             f"v.document {'->' if isinstance(kind, JSON) else '->>'} '{column}' AS {column}"
-            for column, kind in kept.items()
+            for column, kind in recorded_kinds.items()
         )
         fields, rows = ", ".join(parts), "versions AS v"
-    row = f"(SELECT {whole} FROM {name} AS t WHERE CAST(t.id AS TEXT) = c.row_key)"
-    if dialect == "postgresql" or str(kinds["id"]) != "VARCHAR(120)":
-        row = f"(SELECT {whole} FROM {name} AS t WHERE t.id = CAST(c.row_key AS {kinds['id']}))"
+    key = row_key(table, "t")
+    if [column.name for column in table.primary_key.columns] == ["id"]:  # by its index
+        is_row = f"t.id = CAST(c.row_key AS {kinds['id']})"
+    else:
+        is_row = f"{key} = c.row_key"
+    row = f"(SELECT {whole} FROM {name} AS t WHERE {is_row})"
     versions = _versions(dialect, f"c.table_name = '{name}'", row)
     return (
         f"CREATE VIEW {history_name(name)} AS {versions} SELECT v.id AS change_id, {fields}, v.cause,"

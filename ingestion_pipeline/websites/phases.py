@@ -225,7 +225,9 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
             if not isinstance(answer, NewPage):
                 raise Transient(f"{url} has no content", code="empty_body")
             html = await asyncio.to_thread(decode, answer.body, answer.content_type)
-            return FetchedPage(url=answer.final_url, html=html, links=answer.links)
+            return FetchedPage(
+                url=answer.final_url, html=html, links=answer.links, may_ask_models=answer.may_ask_models
+            )
 
         return visit
 
@@ -376,11 +378,11 @@ def _cause(connection: Connection, item: ClaimedPhase, result: PhaseResult) -> C
     is_before = (website_analyses.c.source_id == item.source.id) & (website_analyses.c.id < item.analysis_id)
     last = select(func.max(website_analyses.c.id)).where(is_before).scalar_subquery()
     names = (website_answers.c.provider, website_answers.c.model, website_answers.c.model_version)
-    asked = [
+    models = [
         set(connection.execute(select(*names).where(website_answers.c.analysis_id == id_)).all())
         for id_ in (item.analysis_id, last)
     ]
-    return Cause.MODEL_CHANGED if all(asked) and asked[0] != asked[1] else Cause.SOURCE_CHANGED
+    return Cause.MODEL_CHANGED if all(models) and models[0] != models[1] else Cause.SOURCE_CHANGED
 
 
 def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *, now: datetime) -> EndedTask:

@@ -4,10 +4,19 @@ The courses' titles and descriptions are real ones; codes, labels, facts and chr
 are the layouts at hand while the rules were written, `SCORED_ONLY` those that were only scored.
 """
 
+import json
 import random
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+
+from ingestion_pipeline_tests.catalogs.course_pages import read_courses
+
+MIN_WORDS = 12  # of a description
+SIZES = (4, 8, 15)  # courses of a page
+SEEDS = range(6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,26 +319,112 @@ def questions_between(courses: Sequence[Course], rng: random.Random) -> str:
     )
 
 
+def timeline(courses: Sequence[Course], rng: random.Random) -> str:
+    items = "".join(
+        f"<li><time>{rng.randint(1, 28)} Sept</time><h4><a href='#'>{escape(course.title)}</a></h4><p class='teaser'>"
+        f"{escape(course.text)}</p><span class='lvl'>{rng.choice(('Beginners', 'All levels'))}</span></li>"
+        for course in courses
+    )
+    return f"<ol class='timeline'>{items}</ol>"
+
+
+def code_in_brackets(courses: Sequence[Course], rng: random.Random) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(course.title)} [{course.code}]</td><td>{escape(course.text)}</td>"
+        f"<td>{rng.choice((3, 5))} ECTS</td></tr>"
+        for course in courses
+    )
+    return f"<table><tr><th>Module</th><th>Content</th><th>Load</th></tr>{rows}</table>"
+
+
+def code_under_title(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<h3>{escape(course.title)}</h3><h5>{course.code}</h5><p>{escape(course.text)}</p><p>Staff:"
+        f" {rng.choice(('M. Hill', 'N. Moor'))}</p>"
+        for course in courses
+    )
+
+
+def fields_with_labels(courses: Sequence[Course], rng: random.Random) -> str:
+    def field(label: str, value: str) -> str:
+        return f"<div class='f'><div class='f-l'>{label}</div><div class='f-v'>{value}</div></div>"
+
+    return "".join(
+        f"<div class='views-row'>{field('Title', escape(course.title))}{field('Course ID', course.code or '')}"
+        f"{field('Topic', 'Nature and the environment of the north')}{field('Units', str(rng.choice((2, 3))))}"
+        f"{field('Description', escape(course.text))}{field('Restriction(s)', _restrictions(rng))}</div>"
+        for course in courses
+    )
+
+
+def commas(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<p class='h'><strong>{course.code}, {escape(course.title)}, {rng.choice((3, 4))} credits</strong></p>"
+        f"<p class='b'>{escape(course.text)}</p>"
+        for course in courses
+    )
+
+
+def by_semester(courses: Sequence[Course], rng: random.Random) -> str:
+    items = [f"<li><strong>{escape(course.title)}:</strong> {escape(course.text)}</li>" for course in courses]
+    half = len(items) // 2 + rng.randint(0, 1)
+    return f"<h2>Semester 1</h2><ul>{''.join(items[:half])}</ul><h2>Semester 2</h2><ul>{''.join(items[half:])}</ul>"
+
+
+def figures(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<figure><img src='/i.png' alt=''><figcaption><h5>{escape(course.title)}</h5><small>Beginner \u00b7"
+        f" {rng.randint(4, 20)} lessons</small><div>{escape(course.text)}</div><button>Add to cart</button>"
+        "</figcaption></figure>"
+        for course in courses
+    )
+
+
+def several_definitions(courses: Sequence[Course], rng: random.Random) -> str:
+    body = "".join(
+        f"<dt>{escape(course.title)}</dt><dd>Code: {course.code}</dd><dd>Restriction(s): {_restrictions(rng)}</dd>"
+        f"<dd>{escape(course.text)}</dd>"
+        for course in courses
+    )
+    return f"<dl>{body}</dl>"
+
+
+def spans(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<div class='c'><span class='c1'>{course.code}</span><span class='c2'>{escape(course.title)}</span><span"
+        f" class='c3'>{rng.choice((3, 4))} cr.</span><p>{escape(course.text)}</p></div>"
+        for course in courses
+    )
+
+
+def two_columns(courses: Sequence[Course], rng: random.Random) -> str:
+    return "".join(
+        f"<div class='grid'><aside class='info'><p>{rng.choice(('Online', 'In person'))}</p><p>{rng.randint(1, 9)} days"
+        f"</p></aside><div class='main'><a href='#'>{escape(course.title)}</a><p>{escape(course.text)}</p></div></div>"
+        for course in courses
+    )
+
+
 WITH_CODES: dict[str, Layout] = {
     layout.__name__: layout
     for layout in (
         *(cards, facts_first, topic_labels, accordion, list_items, linked_rows, labelled_blocks, plain_paragraphs),
-        code_below,
+        *(code_below, departments, rows_below, facts_after, handbook, one_paragraph, two_paragraphs),
     )
 }
 WITHOUT_CODES: dict[str, Layout] = {
     layout.__name__: layout
     for layout in (
         *(evening_classes, modules_in_a_table, bold_titles, definitions_without_codes, grid_with_links),
-        details_elements,
+        *(details_elements, badges_above, generated_classes, numbered_sections, questions_between),
     )
 }
 SCORED_ONLY: dict[str, Layout] = {
     layout.__name__: layout
-    for layout in (departments, rows_below, facts_after, handbook, one_paragraph, two_paragraphs)
+    for layout in (code_in_brackets, code_under_title, fields_with_labels, commas, several_definitions, spans)
 }
 SCORED_ONLY_WITHOUT_CODES: dict[str, Layout] = {
-    layout.__name__: layout for layout in (badges_above, generated_classes, numbered_sections, questions_between)
+    layout.__name__: layout for layout in (timeline, by_semester, figures, two_columns)
 }
 CODES: tuple[Callable[[int], str], ...] = (
     lambda number: f"ENV {100 + number}",
@@ -348,3 +443,59 @@ def page(layout: Layout, courses: Sequence[Course], *, seed: int) -> str:
         f" what we offer in the coming year, with all that you need to choose.</p>{layout(courses, rng)}</div>{below}"
         "</body></html>"
     )
+
+
+def course_texts(file: Path) -> list[tuple[str, str]]:
+    """Return titles and descriptions of real courses, each title once."""
+    rows: Mapping[str, Mapping[str, str]] = json.loads(file.read_text())
+    texts = {row["name"]: " ".join(row["description"].split()) for row in rows.values()}
+    return [(name, text) for name, text in texts.items() if len(text.split()) > MIN_WORDS]
+
+
+def _courses(texts: Sequence[tuple[str, str]], seed: int, *, has_codes: bool) -> list[Course]:
+    code = CODES[seed % len(CODES)]
+    return [
+        Course(code=code(number * 7) if has_codes else None, title=title, text=text)
+        for number, (title, text) in enumerate(random.Random(seed).sample(texts, SIZES[seed % len(SIZES)]))
+    ]
+
+
+def _letters(text: object) -> str:
+    return re.sub("[^a-z0-9]+", "", str(text).lower())
+
+
+@dataclass(slots=True)
+class LayoutScore:
+    """Counts over pages: expected, read and right records, and those whose description is right, too."""
+
+    expected: int = 0
+    read: int = 0
+    right: int = 0
+    described: int = 0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.expected
+
+    @property
+    def precision(self) -> float:
+        return self.right / max(self.read, 1)
+
+    def add(self, layout: Layout, texts: Sequence[tuple[str, str]], *, has_codes: bool) -> None:
+        """Add pages of each number of courses, form of code and chrome."""
+        for seed in SEEDS:
+            truth = {_letters(course.key): course for course in _courses(texts, seed, has_codes=has_codes)}
+            found = {
+                _letters(record["course_id"]): record
+                for record in read_courses(page(layout, list(truth.values()), seed=seed))
+            }
+            hits = truth.keys() & found.keys()
+            self.expected, self.read = self.expected + len(truth), self.read + len(found)
+            self.right += len(hits)
+            self.described += sum(_describes(found[key]["course_description"], truth[key].text) for key in hits)
+
+
+def _describes(text: object, expected: str) -> bool:
+    """Return whether the text is the expected one, but for credits at its end."""
+    own, true = _letters(text), _letters(expected)
+    return own.startswith(true) and len(own) <= len(true) + 10

@@ -141,13 +141,6 @@ def test_pages_are_listed_with_the_reason_for_failure_or_no_data(ingest: Ingest,
     assert "is DOWNLOADED" in ingest.output("extractions", "pages", str(id_), "--status", "DOWNLOADED")
 
 
-@pytest.mark.parametrize("action", ["cancel", "resume", "retry", "rerun", "publish", "accept", "pages"])
-def test_an_unknown_extraction_is_refused_by_its_id(ingest: Ingest, catalog: CatalogHarness, action: str) -> None:
-    message = ingest.refused("extractions", action, "99")
-
-    assert "there is no extraction 99; `ingest extractions list` shows all" in message
-
-
 def test_waiting_pages_are_counted_below_the_table_with_their_reason(ingest: Ingest, catalog: CatalogHarness) -> None:
     catalog.start_extraction({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED", "/c/3": "ERROR"})
     failure = {"class": "resource", "code": "no_model", "message": "no model configured"}

@@ -315,7 +315,7 @@ def test_every_option_has_help_and_every_listing_or_change_has_json() -> None:
         for option in command.params
         if isinstance(option, click.Option) and not option.help
     ]
-    servers_and_documents = {"demo serve", "dev", "metrics", "profile example", "sources schema"}
+    servers_and_documents = {"demo serve", "dev", "feed", "mcp", "metrics", "profile example", "sources schema"}
 
     assert without_help == []
     assert {

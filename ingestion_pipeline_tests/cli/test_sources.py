@@ -64,19 +64,6 @@ def test_a_taken_id_is_refused_with_the_command_that_changes_it(ingest: Ingest) 
     assert ingest.json("sources", "show", "series:solo")["url"] == "https://a.test/feed"
 
 
-def test_an_unknown_source_is_refused_with_the_list_command(ingest: Ingest) -> None:
-    for line in (
-        ("show", "series:nope"),
-        ("update", "series:nope", "--tier", "hot"),
-        ("update", "series:nope", "--accept-drop"),
-        ("enable", "series:nope"),
-        ("disable", "series:nope"),
-        ("remove", "series:nope"),
-    ):
-        message = ingest.refused("sources", *line)
-        assert "'series:nope'; `ingest sources list`" in message
-
-
 def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, home_store: Store) -> None:
     add(ingest)
     with home_store.begin() as connection:

@@ -1,5 +1,6 @@
 """Copies of published rows that are kept up to date: by dlt, in Delta Lake and in Iceberg."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -146,3 +147,24 @@ def test_dlt_loads_into_files_and_a_second_time_nothing(store: Store, tmp_path: 
     assert loaded(pipeline) == {"chapters": 3, "course": 2}
     assert loaded(pipeline) == {}
     assert len(list((tmp_path / "lake" / "web" / "chapters").glob("*.jsonl*"))) == 1
+
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "operating" / "changes.md"
+
+
+def test_the_examples_of_the_docs_load_and_read_copies(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DLT_DATA_DIR", str(tmp_path / "dlt"))
+    load, read = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+
+    loaded: dict[str, Any] = {}
+    exec(load, loaded)
+    with loaded["pipeline"].sql_client() as client:
+        assert client.execute_sql("SELECT count(*) FROM job_listings") == [(0,)]
+        assert client.execute_sql("SELECT count(*) FROM chapters") == [(3,)]
+    export_to_table(store, CHAPTERS, TableFormat.DELTA, Path("lake"))
+    exported: dict[str, Any] = {}
+    exec(read, exported)
+    assert sorted(exported["first"]["key"]) == ["1", "2", "3"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -20,10 +21,8 @@ __all__ = ["store"]  # a fixture
 # dbt's own pins do not resolve beside ours: it has an environment of its own.
 REQUIREMENTS = ("dbt-core==1.10.23", "dbt-duckdb==1.10.1", "duckdb==2.0.0")
 PROJECT = "name: web\nversion: '1.0'\nprofile: web\nvars: {ingestion_schema: web}\n"
-MODEL = """
-select chapters.series_id, count(*) as chapters, max(chapters.number) as latest
-from {{ source('ingestion_pipeline', 'chapters') }} as chapters group by 1
-"""
+PAGE = Path(__file__).parent.parent.parent / "docs" / "operating" / "changes.md"
+[MODEL] = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(), re.S | re.M)
 
 
 def tables() -> dict[str, Any]:

@@ -28,10 +28,6 @@ def open_dead_letters(harness: NoticeHarness) -> list[tuple[str, str, int]]:
         return [(row.payload["recipient"], row.error_code, row.attempts) for row in connection.execute(query)]
 
 
-def dead_letter_ids(harness: NoticeHarness) -> list[int]:
-    return [row.id for row in rows(harness.store, dead_letters)]
-
-
 def recipient_status(harness: NoticeHarness, recipient: str = "ann") -> tuple[int, float | None, str | None]:
     """Return consecutive failures, seconds until the next delivery, and the last error."""
     with harness.store.read() as connection:
@@ -162,7 +158,7 @@ def test_a_message_that_fails_five_times_is_dead_lettered_and_replayed_under_its
 
     harness.web.routes["/ann"] = 200
     with harness.store.begin() as connection:
-        [dead_letter_id] = dead_letter_ids(harness)
+        [dead_letter_id] = [row.id for row in rows(harness.store, dead_letters)]
         assert replay(connection, dead_letter_id, actor="me", now=harness.clock.at) == "queued"
     harness.deliver()
 

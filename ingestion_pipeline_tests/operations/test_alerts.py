@@ -50,12 +50,6 @@ from ingestion_pipeline_tests.processes import FORKSERVER, PATIENCE_SECONDS, Chi
 pytestmark = pytest.mark.both_databases
 
 
-def alert_subjects(store: Store) -> list[str]:
-    with store.read() as connection:
-        query = select(outbox.c.subject_kind, outbox.c.subject_id).order_by(outbox.c.id)
-        return [f"{kind} {subject}" for kind, subject in connection.execute(query)]
-
-
 def with_model_budget(settings: Settings) -> Settings:
     url = settings.database_url
     variables = {"INGESTION_MODEL_BUDGET_MONTH_USD": "10", "INGESTION_DATABASE_URL": url}
@@ -112,7 +106,8 @@ def test_each_share_of_a_monthly_budget_alerts_once(store: Store, settings: Sett
     with store.begin() as connection:
         connection.execute(update(tasks).values(error_code=None, error=None))
     assert spend("2026-04", "3") == [0, 0]
-    assert alert_subjects(store) == ["budget month:2026-03:80", "budget month:2026-03:100"]
+    alerts = [(row.subject_kind, row.subject_id) for row in rows(store, outbox)]
+    assert alerts == [("budget", "month:2026-03:80"), ("budget", "month:2026-03:100")]
 
 
 def test_failures_of_a_job_alert_once_an_hour_with_their_number(store: Store, clock: FixedClock) -> None:

@@ -62,6 +62,10 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
 WEBHOOK = Addressee(id="ann", address="https://hooks.example.com/x", secret=SECRET, failures=0)
 
 
+def a_feed(web: FakeWeb, *, url: str) -> Definition:
+    return Definition(id=SOLO, kind=Kind.SERIES, url=url, platform="rss", series="solo", tier=Tier.HOT)
+
+
 class Homes:
     """A production that has polled a board and a feed, and a shadow of it with an empty store."""
 
@@ -84,8 +88,8 @@ class Homes:
     def declare(self, web: FakeWeb) -> None:
         config = {"items": "jobs", "fields": {"external_id": "id", "title": "title", "url": "url"}, "company": "Acme"}
         hot: dict[str, Any] = {"tier": Tier.HOT}
+        solo = a_feed(web, url=web.url("/old.xml"))
         board = Definition(id=BOARD, kind=Kind.JOB_BOARD, url=web.url("/jobs"), platform="json", config=config, **hot)
-        solo = Definition(id=SOLO, kind=Kind.SERIES, url=web.url("/old.xml"), platform="rss", series="solo", **hot)
         with open_run_context(self.environment(self.production)) as ctx, ctx.store.begin() as connection:
             register(connection, [board, solo], now=ctx.store.clock.now(connection))
 
@@ -216,6 +220,22 @@ def test_a_shadow_counts_what_models_would_cost_and_asks_none(homes: Homes) -> N
     assert _CONNECTIONS == []
     assert report.model_calls == 1
     assert report.model_cost_usd > 0
+
+
+@pytest.mark.slow
+def test_a_source_of_the_shadows_own_files_is_kept_and_the_others_are_copied_once(homes: Homes, web: FakeWeb) -> None:
+    own = a_feed(web, url=web.url("/feed.xml"))
+    before = {**homes.environment(homes.shadow), "INGESTION_SHADOW": "0"}
+    with open_run_context(before) as ctx, ctx.store.begin() as connection:
+        register(connection, [own], now=ctx.store.clock.now(connection))
+
+    seen: list[dict[str, str]] = []
+    for _ in range(2):
+        with open_run_context(homes.environment(homes.shadow)) as ctx, ctx.store.begin() as connection:
+            seen.append({row.id: row.url for row in connection.execute(select(sources.c.id, sources.c.url))})
+            connection.execute(update(sources).where(sources.c.id == BOARD).values(url="https://a.test/"))
+
+    assert seen == [{BOARD: web.url("/jobs"), SOLO: own.url}, {BOARD: "https://a.test/", SOLO: own.url}]
 
 
 @pytest.mark.slow

@@ -57,10 +57,6 @@ DAY = timedelta(days=1)
 SERIES, CATALOG, COMPANY = "series:solo", "catalog:college", "company:acme"
 
 
-def _daily_timestamps(now: datetime, days: int) -> list[float]:
-    return [(now - day * DAY).timestamp() for day in range(days, 0, -1)]
-
-
 def add_chapters(connection: Connection, numbers: list[str | None], *, now: datetime) -> None:
     """Add chapters detected a day apart, the last one today."""
     connection.execute(insert(series).values(id="solo", title="Solo", created_at=now))
@@ -115,7 +111,8 @@ def test_a_report_row_has_every_known_value_and_null_for_unknown_ones(
         ]
         register(connection, definitions, now=now - 60 * DAY)
         connection.execute(update(sources).values(synced_at=now - 2.5 * DAY, last_success_at=now))
-        daily = with_changes(ChangeModel(), [(at, at) for at in _daily_timestamps(now, 9)]).to_json()
+        times = [(now - day * DAY).timestamp() for day in range(9, 0, -1)]
+        daily = with_changes(ChangeModel(), [(at, at) for at in times]).to_json()
         connection.execute(update(sources).where(sources.c.id == SERIES).values(change_model=daily))
         add_chapters(connection, ["1", "2", "2.5", None, "5"], now=now)
         add_pages(connection, "ERROR", "ERROR", now=now - DAY)

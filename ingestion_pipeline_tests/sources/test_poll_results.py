@@ -235,19 +235,6 @@ def test_a_failure_that_is_not_the_sources_fault_is_never_counted(polls: PollHar
     assert polls.dead_letters() == []
 
 
-def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: PollHarness) -> None:
-    task = polls.claim_new(kind=Kind.JOB_BOARD, failure_count=4)
-
-    polls.fail(task, Permanent("410 Gone", code="http_410"))
-
-    row, source = polls.row(), polls.source()
-    assert (source.status, row["status"]) == ("disabled", "SKIPPED")
-    assert "disabled after 5 failed polls" in row["error"]
-    assert "410 Gone" in row["error"]
-    assert source.last_outcome == "failed: 410 Gone"
-    assert polls.audit_actions() == ["source.disabled"]
-
-
 def test_an_error_with_invalid_characters_is_cleaned_and_stored(polls: PollHarness) -> None:
     task = polls.claim_new()
     quoted = "no listing: 'a\0b\ud800' " + "x" * 9_000

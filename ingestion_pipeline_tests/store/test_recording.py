@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Boolean, Connection, Date, Float, Integer, String, Table, delete, insert, select, update
+from sqlalchemy import Boolean, Connection, Date, Float, Integer, String, Table, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import JSON
 
 from ingestion_pipeline.exports.change_history import RECORDED, rows_as_of
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.changes import Cause, Origin, set_origins
 from ingestion_pipeline.store.history import compact
 from ingestion_pipeline.store.tables import changes, metadata
 from ingestion_pipeline.store.types import ExactDecimal, UtcDateTime
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.folding import Rows, check_fold, folded, published
+from ingestion_pipeline_tests.processes import Child
 
 pytestmark = pytest.mark.both_databases
 
@@ -194,3 +195,34 @@ def test_every_table_with_published_data_is_recorded() -> None:
         *("companies", "job_listings", "listing_sources", "job_matches"),
         *("businesses", "website_rankings"),
     }
+
+
+KILLS = 4  # of a writer, each at a random moment
+
+
+def write_for_ever(url: str, seed: int) -> None:
+    """Follow random stories until the process is killed."""
+    random, store = Random(seed), open_store(url)
+    with store.engine.connect() as connection:
+        story = Story(connection, NOON + timedelta(days=seed), has_pasts=False)
+        while True:
+            story.begin(random.choice(list(Cause)))
+            for _ in range(random.randrange(1, 6)):
+                action = random.choice(["insert", "insert", "insert_many", "update", "update", "delete"])
+                story.act(random.choice(TABLES), action, random.randrange(2**16))
+            story.end(is_kept=random.random() < 0.8, compacted=random.random() < 0.1)
+
+
+def test_a_writer_that_is_killed_leaves_a_record_that_gives_the_tables(store: Store, database_url: str) -> None:
+    with store.begin() as connection:
+        register(connection, [a_definition(id=f"series:{name}", series=name) for name in "ab"], now=NOON)
+    random, last = Random(7), 0
+    for kill in range(KILLS):
+        writer = Child(write_for_ever, database_url, kill + 1)
+        goal = last + random.randrange(30, 120)
+        while last < goal:
+            with store.read() as connection:
+                last = connection.execute(select(func.coalesce(func.max(changes.c.id), 0))).scalar_one()
+        writer.kill()
+        with store.begin() as connection:
+            check_fold(connection)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select, update
+from sqlalchemy import select, update
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
@@ -31,6 +31,7 @@ from ingestion_pipeline.tasks.queue import (
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
 from ingestion_pipeline_tests.polling_runs import rows
+from ingestion_pipeline_tests.statements import recorded_statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -278,10 +279,6 @@ def spawn_batch(store: Store, now: datetime, *requests: SpawnRequest, policy: Wo
         return spawn_all(connection, requests, now=now, policy=policy)
 
 
-def task_count(store: Store) -> int:
-    return len(rows(store, tasks))
-
-
 def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, now: datetime) -> None:
     root = a_root(store, now)
 
@@ -290,7 +287,7 @@ def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, n
 
     assert first == SpawnCounts(made=2, existing=1)
     assert second == SpawnCounts(made=1, existing=2)
-    assert task_count(store) == 4
+    assert len(rows(store, tasks)) == 4
 
 
 def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(store: Store, now: datetime) -> None:
@@ -340,13 +337,11 @@ def test_children_that_are_too_deep_are_counted_and_not_spawned(store: Store, no
 @pytest.mark.slow
 def test_1500_children_are_one_statement_and_not_limited_by_the_queue(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    statements: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-
-    counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
+    with recorded_statements(store.engine) as statements:
+        counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
 
     assert counts.made == 1_500 > QUEUE_LIMIT
-    assert len([statement for statement in statements if "tasks" in statement]) == 1
+    assert len([statement for statement, _ in statements if "tasks" in statement]) == 1
 
 
 def next_stage(parent: Task) -> SpawnRequest:

@@ -11,16 +11,9 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, select, text
 
 from ingestion_pipeline.catalogs.states import DatasetStatus
-from ingestion_pipeline.store.changes import Cause
+from ingestion_pipeline.store.changes import Cause, item_row_key
 from ingestion_pipeline.store.tables import datasets, extractions
 from ingestion_pipeline.store.types import UtcDateTime
-
-SEPARATOR = "/"  # in the key of an item, between its source and its own key
-
-
-def item_row_key(source_id: str, item_key: str) -> str:
-    """Return the `row_key` that the changes of an item have."""
-    return f"{source_id}{SEPARATOR}{item_key}"
 
 
 def record_published(connection: Connection, dataset_id: int, *, now: datetime, is_decided: bool) -> None:

@@ -44,7 +44,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
     record_of,
     spans_between,
 )
-from ingestion_pipeline.catalogs.extraction.rules.course_blocks import courses_by_blocks
+from ingestion_pipeline.catalogs.extraction.rules.course_blocks import course_by_title, courses_by_blocks
 from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
     courses_by_labels,
     courses_by_layout,
@@ -239,8 +239,9 @@ def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", by_layout, page.text)
     by_any_sign = courses_by_labels(lines, labels, any_sign=True)
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
-    if max(map(len, (candidates, by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
-        yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", courses_by_blocks(lines, about), page.text)
+    if not candidates and max(map(len, (by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
+        blocks = courses_by_blocks(lines, about) or course_by_title(lines, page.url)
+        yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", blocks, page.text)
 
 
 def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:
@@ -432,12 +433,18 @@ async def read_page(
         Resource: it takes a model, and none is configured, free or affordable for now; as
             `ExtractionOverBudget` it is the extraction's own budget.
         Transient: the page is empty, or a model did not answer in time.
-        Permanent: the page is too large (`refuse_bombs`), or no model gives a usable answer.
+        Permanent: the page is too large (`refuse_bombs`), no model gives a usable answer, or the page takes a model
+            and reserves its text.
     """
     page_reader, reading = await in_parser_thread(_by_rules, config, page)
     if reading is not None:
         return reading
     by_rules = page_reader.by_rules
+    if not page.may_ask_models:
+        if not by_rules.records and not config.can_finish_by_rules:
+            raise Permanent(f"{page.url} reserves its text: no model may read it", code="rights_reserved")
+        note = f"the page reserves its text; the result of the rules is final: {by_rules.reason}"
+        return await in_parser_thread(page_reader.finish, by_rules.records, notes=[note])
     if client is None or not settings.has_model:
         if not by_rules.records and not config.can_finish_by_rules:
             raise no_model_error(config.kind, now)

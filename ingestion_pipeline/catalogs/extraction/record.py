@@ -195,6 +195,7 @@ class PageContent:
     text: str
     content_type: str | None = None
     starts_at: int = 0
+    may_ask_models: bool = True  # as far as its site allows it
 
     @property
     def url(self) -> str:

@@ -15,6 +15,7 @@ from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, Ex
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.pages.politeness.rights import Rights
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import OverBudget
@@ -59,6 +60,7 @@ class ReadWork:
     content_type: str | None
     learned: LearnedSelectors | None = None
     content_selector: str | None = None
+    rights: Rights | None = None
 
     @property
     def host(self) -> None:
@@ -161,6 +163,7 @@ _COLUMNS = (
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
     *(snapshots.c[name] for name in SNAPSHOT_COLUMNS),
+    snapshots.c.rights,
     learned_selectors.c.schema_hash,
     learned_selectors.c.selectors,
     learned_selectors.c.created_at.label("learned_at"),
@@ -201,7 +204,7 @@ def load_claimed_pages(
 def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | Skipped[ReadWork]:
     if row is None:
         return Skipped(task=task, reason="extraction has ended, or page already read")
-    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "kind", "url", "key", "page_type")
+    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "kind", "url", "key", "page_type", "rights")
     selector = None  # a rendered page is restricted already
     if row["rendered_at"] is None:
         selector = extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector

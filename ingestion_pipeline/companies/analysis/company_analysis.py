@@ -46,6 +46,7 @@ from ingestion_pipeline.companies.records import SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.pages.politeness.rights import allows_models
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
@@ -483,7 +484,8 @@ class CompanyCrawl:
             entry = await asyncio.to_thread(self._save_page, target, answer)
             stored = await asyncio.to_thread(self._snapshot_page, int(entry["snapshot"]))
         html = decode(stored.body, stored.content_type)
-        return await asyncio.to_thread(parse_company_page, html, url=stored.url, role=target.role)
+        page = await asyncio.to_thread(parse_company_page, html, url=stored.url, role=target.role)
+        return replace(page, may_ask_models=not self.ctx.settings.rights.honour or allows_models(stored.rights))
 
     async def _visit(self, visit: PageVisit) -> PageAnswer:
         return await self.visitor.visit(

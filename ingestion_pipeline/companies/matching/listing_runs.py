@@ -58,6 +58,7 @@ from ingestion_pipeline.companies.matching.tasks import (
     next_stage,
     open_listings,
 )
+from ingestion_pipeline.companies.places import places_as_dicts
 from ingestion_pipeline.companies.platforms import job_lists, platform
 from ingestion_pipeline.companies.records import JOB, ListingStatus, job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -314,7 +315,7 @@ async def read_detail(
             " a browser, or a board of another platform",
             code="no_description",
         )
-    if client is not None:
+    if client is not None and answer.may_ask_models:
         return await ask_model(client, text, source_id=source.id)
     return {"description": text}
 
@@ -338,6 +339,7 @@ def _stated(answer: NewPage, document: Document, detail: Detail, source: Source,
 def _columns(listing: Listing) -> dict[str, Any]:
     stated = {**listing_as_dict(listing), "company_name": stated_company(listing.company)}
     stated |= {"posted_at": listing.posted_at, "valid_until": listing.valid_until}
+    stated["places"] = places_as_dicts(listing.location, *listing.other_locations) or None
     return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
 
 

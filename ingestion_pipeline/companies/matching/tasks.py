@@ -278,7 +278,7 @@ NEW = "new"
 
 _DECISION = ("id", "company_id", "decision", "rules_hash", "filter_result", "match_result")
 SCRAPED_COLUMNS = (
-    *("company_name", "company_website", "location", "remote", "employment_type", "description", "salary"),
+    *("company_name", "company_website", "location", "places", "remote", "employment_type", "description", "salary"),
     *("posted_at", "valid_until", SNAPSHOT),
 )
 _MATCH_COLUMNS = (

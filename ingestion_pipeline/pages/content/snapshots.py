@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, select, update
 
 from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
+from ingestion_pipeline.pages.politeness.rights import Rights
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, SamePage
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
@@ -37,6 +38,7 @@ class PageRef:
     status_code: int
     etag: str | None
     last_modified: str | None
+    rights: Rights | None = None
 
 
 _IDENTITY = ("url", "url_key", "content_hash")
@@ -45,7 +47,7 @@ _OBJECTS = ("content_hash", *_FORMS)
 # Columns that are attributes of a `NewPage`.
 _AS_FETCHED = (
     *("canonical_url", "content_hash", "served_hash", "content_type", "status_code", "etag", "last_modified"),
-    *("links_hash", "rendering_hash"),
+    *("links_hash", "rendering_hash", "rights"),
 )
 
 
@@ -206,7 +208,7 @@ class SnapshotArchive:
 
     def renew(self, connection: Connection, pages: Collection[SamePage]) -> int:
         """Store the new validators of unchanged pages; return how many differed."""
-        names = ("etag", "last_modified", "served_hash", "rendered_at")
+        names = ("etag", "last_modified", "served_hash", "rendered_at", "rights")
         rows = [
             (page.known_page.snapshot_id, *(getattr(page, name) for name in names))
             for page in pages
@@ -232,6 +234,7 @@ class SnapshotArchive:
             body=self.content.get(row.body_hash),
             content_type=row.content_type,
             is_rendered=row.rendered_at is not None,
+            rights=row.rights,
         )
         if not row.discovered:
             return page

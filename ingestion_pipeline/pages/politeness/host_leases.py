@@ -4,12 +4,13 @@ import asyncio
 import inspect
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.pages.http.fetcher import Check, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Request, Start, status_error
 from ingestion_pipeline.pages.politeness import hosts
+from ingestion_pipeline.pages.politeness.rights import MAX_TDMREP_BYTES, TDMREP_PATH, site_rights, tdm_rules
 from ingestion_pipeline.pages.politeness.robots import (
     MAX_BYTES,
     MAX_REDIRECTS,
@@ -145,7 +147,9 @@ class HostRobots:
         rate_limiter: hosts.RateLimiter,
         redirect_leases: RedirectLeases,
         longest_delay_seconds: float,
+        reads_tdm: bool = False,
     ) -> None:
+        self._reads_tdm = reads_tdm
         self._agent = fetcher.user_agent
         self._fetcher = fetcher
         self._rate_limiter = rate_limiter
@@ -183,6 +187,15 @@ class HostRobots:
         """
         for cached_rules in self._rules.values():
             self._check(url, self._fresh(origin_of(url)) or cached_rules)
+
+    def rights(self, url: str) -> dict[str, str]:
+        """Return what the site's files say about the use of the page by machines."""
+        rules = self._rules.get(origin_of(url))
+        if rules is None:
+            return {}
+        parts = urlsplit(url)
+        path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+        return site_rights(path, signal=rules.robots.group(self._agent).signal, tdm=rules.tdm)
 
     def take_changes(self, host: str) -> tuple[dict[str, Any], float | None] | None:
         """Return the rules and delay to store in the host's row; None if they are stored."""
@@ -226,11 +239,25 @@ class HostRobots:
                     raise refusal  # pauses the host that answered, also for sources that ignore its rules
         except WorkError as error:
             rules = rules or self._rules_after(error)
+        if self._reads_tdm and not rules.is_closed:
+            rules = replace(rules, tdm=await self._fetch_tdm(origin))
         # Rules that expire during the crawl delay they ask for would never admit a page.
         pause = timedelta(seconds=2 * self._delay_seconds(rules))
         return replace(rules, expires_at=max(rules.expires_at, self._clock.now() + pause))
 
-    async def _request_file(self, origin: str, until: AsyncExitStack) -> Start:
+    async def _fetch_tdm(self, origin: str) -> Sequence[Sequence[str]]:
+        """Return the rules of the site's tdmrep.json; none of a file that cannot be read."""
+        try:
+            async with AsyncExitStack() as until:
+                start = await self._request_file(origin, until, path=TDMREP_PATH, max_bytes=MAX_TDMREP_BYTES)
+        except WorkError as error:
+            log.debug("tdmrep.json not read origin=%s: %s", origin, error)
+            return ()
+        return tdm_rules(start.body) if start.status_code == 200 else ()  # noqa: PLR2004
+
+    async def _request_file(
+        self, origin: str, until: AsyncExitStack, *, path: str = "/robots.txt", max_bytes: int = MAX_BYTES
+    ) -> Start:
         async def follow(url: str) -> None:
             """Wait until the redirect's host may be requested: a hop is one more request."""
             if host_of(url) == host_of(origin):
@@ -241,7 +268,7 @@ class HostRobots:
 
         await self._wait(origin, until)
         return await self._fetcher.fetch_start(
-            f"{origin}/robots.txt", max_bytes=MAX_BYTES, max_redirects=MAX_REDIRECTS, check_redirect=follow
+            f"{origin}{path}", max_bytes=max_bytes, max_redirects=MAX_REDIRECTS, check_redirect=follow
         )
 
     async def _wait(self, url: str, until: AsyncExitStack) -> None:
@@ -392,6 +419,7 @@ class LeasedHosts:
             rate_limiter=rate_limiter,
             redirect_leases=redirect_leases,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
+            reads_tdm=settings.rights.honour and settings.has_model,
         )
         slots = asyncio.Semaphore(pace.burst)
         return HostLease(rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots)

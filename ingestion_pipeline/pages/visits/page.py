@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Discriminator, Field, Strict, StringConstraints, Tag
 
 from ingestion_pipeline.pages.http.request import Fetched, Request
+from ingestion_pipeline.pages.politeness.rights import Rights
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import title_of
 from ingestion_pipeline.reading.text.plain_text import clean_text
@@ -136,6 +137,7 @@ class CrawledPage:
     content_type: str | None
     links: Sequence[str] | None = None
     is_rendered: bool = False
+    rights: Rights | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,7 @@ class KnownPage:
     rendered_at: datetime | None = None
     links_hash: str | None = None
     rendering_hash: str | None = None
+    rights: Rights | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +206,7 @@ class SamePage:
     last_modified: str | None
     served_hash: str | None = None
     rendered_at: datetime | None = None
+    rights: Rights | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +234,8 @@ class NewPage:
     screenshot: bytes | None = None
     discovered: tuple[str, ...] = ()
     rendering_hash: str | None = None
+    rights: Rights | None = None  # what it and its site say about its use by machines
+    may_ask_models: bool = True
 
     @property
     def links_hash(self) -> str:

@@ -47,6 +47,7 @@ from ingestion_pipeline.store.tables.series_and_notices import (
     GIVEN_UP,
     UNHANDLED,
     UNSENT,
+    change_follows,
     chapter_sources,
     chapters,
     follows,

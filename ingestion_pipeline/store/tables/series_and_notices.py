@@ -139,6 +139,20 @@ follows = Table(
     Index(None, "series_id"),
 )
 
+change_follows = Table(
+    "change_follows",
+    metadata,
+    Column("id", Id, primary_key=True),
+    required("recipient_id", String(120), "the follower", references="recipients.id"),
+    required("table_name", String(60), "table whose changes are followed, or type of items"),
+    optional("field", Text, "the field whose updates are followed; null: any change of a row"),
+    optional("source_id", String(120), "the source whose changes are followed; null: any"),
+    optional("cause", String(20), "the cause of the changes that are followed; null: any but a first sync"),
+    required("notified_until", UtcDateTime, "changes up to this moment are notices, UTC"),
+    required("created_at", UtcDateTime, "since when it is followed, UTC; earlier changes are not notified"),
+    Index(None, "recipient_id"),
+)
+
 notices = Table(
     "notices",
     metadata,

@@ -321,6 +321,7 @@ snapshots = Table(
     optional("screenshot_hash", String(64), "object in the content store: the screenshot"),
     optional("failure", String(40), "why it could not be read; null: it is good"),
     optional("run_id", String(64), "the run that last fetched it"),
+    optional("rights", Json, "what it says about its use by machines, by where; null: nothing"),
     Index("uq_snapshots_url_key_content_hash", "url_key", "content_hash", unique=True),
     Index(None, "source_id", "fetched_at"),
     Index(None, "content_hash"),

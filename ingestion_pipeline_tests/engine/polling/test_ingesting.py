@@ -293,20 +293,6 @@ def test_a_withdrawn_chapter_is_confirmed_by_a_second_feed_of_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_quarantined_feed_does_not_cancel_a_pending_withdrawal(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
-    """After the empty feed the old one once came back as unchanged, and chapter 3 stayed."""
-    add_polled_sources(ctx, web, clock, a_source(config={"complete": True}))
-    for body in (a_feed(1, 2), a_feed(), a_feed(1, 2)):
-        web.routes["/solo"] = body
-        poll(ctx, web)
-        clock.advance(days=1)
-
-    assert numbers(store, available=False) == [3]
-
-
-@pytest.mark.slow
 def test_a_feed_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
     ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
 from ingestion_pipeline.catalogs.extraction.rules.course_building import (
+    Parts,
     credit_fields,
     credit_quotes,
     is_fact_row,
@@ -19,7 +21,10 @@ from ingestion_pipeline.catalogs.extraction.rules.course_building import (
     label_of,
     labelled_text,
     length_in_words,
+    own_lines,
+    part_text,
     read_parts,
+    upwards,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     PHRASES,
@@ -40,6 +45,8 @@ MIN_SHARE = 0.75  # of the blocks that have a title and a text, or a code
 MIN_TEXT_WORDS = 8
 MIN_STATED_SHARE = 0.5  # of the blocks that state credits, where nothing above them names courses
 MAX_TITLE_WORDS = 16
+MIN_FACTS = 2  # labelled ones of a page about one course
+MAX_LINES_OF_COURSE = 150
 
 _LISTED = re.compile(r"[0-9]{1,3}[.)] (?=\S)")
 _REST: Form = ("rest",)  # the place of the text after a title in the same line
@@ -66,6 +73,42 @@ def courses_by_blocks(lines: Sequence[Line], about: str) -> list[CandidateRecord
         if score > best_score:
             best, best_score = courses, score
     return best
+
+
+def course_by_title(lines: Sequence[Line], url: str | None) -> list[CandidateRecord]:
+    """Return the one course without a code that a page is about; none if that is not evident.
+
+    A folder of its address names courses, it has one heading of the first level, labelled facts and a text below it.
+    """
+    folders = urlsplit(url or "").path.strip("/").split("/")[:-1]
+    titles = [place for place, line in enumerate(lines) if line.is_heading and _is_first_level(line)]
+    if len(titles) != 1 or not any(_NAMES_COURSES.fullmatch(folder.replace("-", " ")) for folder in folders):
+        return []
+    title, below = lines[titles[0]].text, lines[titles[0] + 1 : titles[0] + 1 + MAX_LINES_OF_COURSE]
+    facts = [line for line in below if label_of(labelled_text(line))[0] not in {None, CoursePart.UNNAMED}]
+    parts = read_parts(part_text(line) for line in own_lines([[lines[titles[0]], *below]])[1:])
+    text = parts.text() or ""
+    if len(facts) < MIN_FACTS or names_section(title) or not is_title(title) or not is_prose(text):
+        return []
+    return [_record(title, title, text, parts)]
+
+
+def _is_first_level(line: Line) -> bool:
+    return any(node.tag == "h1" for node in upwards(line.node))
+
+
+def _record(code: str, title: str, text: str, parts: Parts) -> CandidateRecord:
+    return CandidateRecord(
+        fields={
+            "course_id": code,
+            "course_name": title,
+            "course_description": text,
+            "course_prerequisites": parts.required_before(),
+            **credit_fields(parts.credits),
+        },
+        quotes=credit_quotes(parts.credits),
+        confidence=BLOCK_CONFIDENCE,
+    )
 
 
 def _may_start(line: Line) -> bool:
@@ -177,15 +220,4 @@ def _course(block: Block, described: Form, coded: tuple[str, str] | None) -> Can
             body.append(labelled_text(line))
     if not texts:
         return None
-    parts = read_parts(body)
-    return CandidateRecord(
-        fields={
-            "course_id": code,
-            "course_name": title,
-            "course_description": " ".join(texts),
-            "course_prerequisites": parts.required_before(),
-            **credit_fields(parts.credits),
-        },
-        quotes=credit_quotes(parts.credits),
-        confidence=BLOCK_CONFIDENCE,
-    )
+    return _record(code, title, " ".join(texts), read_parts(body))

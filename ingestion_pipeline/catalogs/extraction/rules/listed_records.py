@@ -30,6 +30,7 @@ MIN_RECORDS = 2
 MAX_LINES = 20_000
 MAX_TITLE_CHARACTERS = 400
 MIN_SHARE = 0.5  # of the records that have a column
+MIN_ALIKE = 0.5  # how far the titles of a list without dates are like the examples
 MIN_USUAL_SHARE = 0.7  # of the records that have a column which chrome between them lacks
 UNDATED_WEIGHT, ABOVE_WEIGHT = 0.2, 0.5  # of a list without dates, and of one with dates only above its records
 MAX_DATE_CHARACTERS = 30
@@ -116,8 +117,8 @@ def _fields_of_entry(rule: Repeated, entry: FeedEntry) -> dict[str, FieldValue |
 
 @lru_cache(maxsize=20_000)
 def _day(text: str, *, month_first: bool | None) -> tuple[date, str] | None:
-    first = first_date(text[:MAX_TITLE_CHARACTERS], month_first=month_first)
-    return (first[0], text[slice(*first[1])]) if first else None
+    stated = first_date(text[:MAX_TITLE_CHARACTERS], month_first=month_first)
+    return (stated[0], text[slice(*stated[1])]) if stated else None
 
 
 def _days_above(lines: Sequence[Line], *, month_first: bool | None) -> dict[int, tuple[date, str]]:
@@ -169,9 +170,13 @@ def _cut(rule: Repeated, rows: Sequence[_Row]) -> _Cut | None:
     day = _commonest([row.days for row in named], posted) if rule.date else None
     named = _usual_rows(named, day)
     url = _url_column(rule, named, titles[0]) if rule.url else None
-    field_count = 1 + bool(rule.date) + bool(rule.url)
-    complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / field_count for row in named)
+    part_count = 1 + bool(rule.date) + bool(rule.url)
+    complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / part_count for row in named)
     is_undated = sum(bool(row.days) for row in named) < MIN_SHARE * len(named)
+    examples = rule.examples.get(rule.title, ())
+    texts = [row.texts[titles[0]] for row in named if titles[0] in row.texts]
+    if rule.date and is_undated and not (examples and _likeness(examples, texts) >= MIN_ALIKE):
+        return None  # links of a menu
     dated = UNDATED_WEIGHT if rule.date and is_undated else ABOVE_WEIGHT if day == _ABOVE else 1
     return _Cut(rows=named, titles=titles, date=day, url=url, score=complete * best**2 * dated)
 
