@@ -16,12 +16,8 @@ from pathlib import Path
 from sqlalchemy import Connection, select, text
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, entity_types
-<<<<<<< HEAD
-from ingestion_pipeline.engine.system_spec import ExportColumn
-from ingestion_pipeline.exports.change_history import RECORDED, check_name, rows_as_of
-=======
 from ingestion_pipeline.engine.system_spec import ColumnType, ExportColumn
->>>>>>> f24
+from ingestion_pipeline.exports.change_history import RECORDED, check_name, rows_as_of
 from ingestion_pipeline.exports.export_request import (
     ITEMS,
     PUBLISHED,
