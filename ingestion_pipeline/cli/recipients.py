@@ -56,10 +56,8 @@ def change_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _changes_to_follow(
-    series_id: str | None, *, on: str | None, source_id: str | None, cause: str | None
-) -> ChangeFollow | None:
-    """Return the changes that are named; None if a series is."""
+def _subject(series_id: str | None, *, on: str | None, source_id: str | None, cause: str | None) -> ChangeFollow | str:
+    """Return the changes that are named, or the series."""
     from ingestion_pipeline.exports.change_history import check_field
     from ingestion_pipeline.notices.change_follows import ChangeFollow
     from ingestion_pipeline.settings import load_settings
@@ -70,7 +68,7 @@ def _changes_to_follow(
             code="conflicting_options",
         )
     if on is None:
-        return None
+        return series_id or ""
     table, _, field = on.partition(".")
     check_field(table, field or None, load_settings(environment()))
     return ChangeFollow(table_name=table, field=field or None, source_id=source_id, cause=cause)
@@ -255,8 +253,9 @@ def follow(
 
     Mode and language are the recipient's own unless they are given here.
     """
-    if (requested_changes := _changes_to_follow(series_id, **changes)) is not None:
-        _follow_changes(recipient_id, requested_changes)
+    subject = _subject(series_id, **changes)
+    if not isinstance(subject, str):
+        _follow_changes(recipient_id, subject)
         return
     from ingestion_pipeline.notices import subscriptions
     from ingestion_pipeline.sources.declarations import bad_language
@@ -264,7 +263,7 @@ def follow(
 
     _refuse(bad_language(language))
     requested = Follow(
-        series=series_id, mode=Mode(mode) if mode else None, language=language.lower() if language else None
+        series=subject, mode=Mode(mode) if mode else None, language=language.lower() if language else None
     )
     with changing() as (_, connection, now):
         is_new = subscriptions.follow(connection, recipient_id, requested, actor=actor(), now=now)
@@ -282,16 +281,17 @@ def unfollow(*, recipient_id: str, series_id: str | None, **changes: str | None)
     """Stop notifying RECIPIENT of SERIES, or of changes."""
     from ingestion_pipeline.notices import change_follows, subscriptions
 
-    if (requested := _changes_to_follow(series_id, **changes)) is not None:
+    subject = _subject(series_id, **changes)
+    if not isinstance(subject, str):
         with changing() as (_, connection, now):
-            was = change_follows.unfollow_changes(connection, recipient_id, requested, actor=actor(), now=now)
+            was = change_follows.unfollow_changes(connection, recipient_id, subject, actor=actor(), now=now)
         verb = "no longer follows" if was else "did not follow"
-        facts = {"recipient": recipient_id, "on": str(requested), "was_followed": was}
-        print_result(facts, f"{recipient_id} {verb} {requested}")
+        facts = {"recipient": recipient_id, "on": str(subject), "was_followed": was}
+        print_result(facts, f"{recipient_id} {verb} {subject}")
         return
 
     with changing() as (_, connection, now):
-        muted = subscriptions.unfollow(connection, recipient_id, series_id, actor=actor(), now=now)
+        muted = subscriptions.unfollow(connection, recipient_id, subject, actor=actor(), now=now)
     facts = {"recipient": recipient_id, "series": series_id, "muted": muted}
     print_result(facts, f"{recipient_id} no longer follows {series_id}; {muted} pending notices were muted")
 
@@ -317,7 +317,7 @@ def notices_list(*, status: str | None, recipient: str | None) -> None:
             "id": row["id"],
             "recipient": row["recipient"],
             "status": row["status"],
-            "subject": _subject(row["payload"]),
+            "subject": _notice_subject(row["payload"]),
             "sent": row["sent_at"],
             "error": shortened(row["error"] or "", 120),
         },
@@ -329,7 +329,7 @@ def notices_list(*, status: str | None, recipient: str | None) -> None:
         echo(f"(the newest {LISTED}; --status and --recipient show others)")
 
 
-def _subject(payload: dict[str, Any]) -> str:
+def _notice_subject(payload: dict[str, Any]) -> str:
     if "series_title" not in payload:
         return shortened(payload.get("title") or "", 120)
     return f"{payload['series_title']} {payload['number'] or payload['title'] or ''}".strip()

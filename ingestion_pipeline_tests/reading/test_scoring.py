@@ -1,13 +1,14 @@
 """Scores of records by field."""
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from ingestion_pipeline.reading.scoring import Scores, score_records
 
 
-def scored(expected: list[dict[str, object]], found: list[dict[str, object]]) -> Scores:
+def scored(expected: Sequence[Mapping[str, object]], read: Sequence[Mapping[str, object]]) -> Scores:
     scores: Scores = {}
-    score_records(scores, expected, found, key=("id",))
+    score_records(scores, expected, read, key=("id",))
     return scores
 
 

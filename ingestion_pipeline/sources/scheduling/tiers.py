@@ -261,7 +261,7 @@ def _tier_wait(source: Source, tier: Tier, settings: Settings) -> timedelta:
 
 def _within_objective(source: Source, wait: timedelta, settings: Settings) -> timedelta:
     """Return the wait; at most, jitter included, the delay that the source's declaration allows."""
-    longest: int | None = getattr(source, "max_delay_seconds", None)
+    longest = source.max_delay_seconds
     if longest is None:
         return wait
     return min(wait, timedelta(seconds=longest) / (1 + settings.polling.jitter_share))

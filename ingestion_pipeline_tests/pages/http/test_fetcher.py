@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.pages import Answer, Endpoint, Fetched, FetchLimits, Guard, HttpFetcher, Request, Unchanged
-from ingestion_pipeline.pages.http.transport import MAX_HOSTS
+from ingestion_pipeline.pages.http.transport import MAX_HOSTS, Connections
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.fakes import (
     LOOPBACK,
@@ -180,6 +180,7 @@ def test_connections_of_old_hosts_are_closed_and_busy_ones_are_not() -> None:
             await fetcher.fetch(Request(url=f"http://host{number}.test/"), now=NOW)
         go.set()
         assert isinstance(await slow, Fetched)
+        assert isinstance(fetcher._connections, Connections)
         return len(fetcher._connections._transport.sessions)
 
     with FakeWeb({"/": b"", "/slow": wait_to_answer}) as web:
