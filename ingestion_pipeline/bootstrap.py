@@ -1,8 +1,9 @@
 """Composition root for runs and commands: build the run context, fetcher, renderer and channels."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ingestion_pipeline.pages.browser import BrowserRenderer, NoBrowser, find_br
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.http.guard import Guard, local_resolver, no_network, running_server, system_resolver
+from ingestion_pipeline.pages.http.identity import load_identity
 from ingestion_pipeline.pages.http.request import Secrets
 from ingestion_pipeline.pages.visits.page import Renderer
 from ingestion_pipeline.registry import create_tables, deferred_systems, polled_systems
@@ -75,16 +77,29 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
         deadline_seconds=settings.fetch.deadline_seconds,
-        blocked_for=_blocked_for(settings),
+        blocked_for=settings.fetch.blocked_for,
     )
-    secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)
-    responses = stored_responses(settings) if settings.shadow else None
-    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets, responses=responses)
+    # Read when it is sent: the value of a variable that a source's config names.
+    secrets = Secrets(
+        allowed=settings.allowed_secrets, read=lambda name: secret_variable(name).get_secret_value() or None
+    )
+    return HttpFetcher(
+        settings.user_agent,
+        limits,
+        _guard(settings),
+        secrets=secrets,
+        responses=stored_responses(settings) if settings.shadow else None,
+        signer=_signer(settings),
+    )
 
 
-def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
-    """Return the browser renderer; no browser is started before the first page that needs it."""
-    return BrowserRenderer(settings, _guard(settings), clock=clock)
+def _signer(settings: Settings) -> Callable[[str], Mapping[str, str]] | None:
+    """Return what signs requests; None unless a key was created and the setting names its directory."""
+    identity = load_identity(settings.home) if settings.identity.agent_url else None
+    if identity is None:
+        return None
+    agent_url = settings.identity.agent_url
+    return lambda url: identity.signature_headers(url, agent_url=agent_url, at=time.time())
 
 
 def renderer_if_any(
@@ -97,12 +112,12 @@ def renderer_if_any(
         find_browser(settings)
     except NoBrowser:
         return nullcontext()
-    return open_renderer(settings, clock=clock)
+    return BrowserRenderer(settings, _guard(settings), clock=clock)  # starts no browser before it is needed
 
 
 def open_channels(settings: Settings) -> Channels:
     """Return the notification channels; webhooks pass the same address guard as pages."""
-    limits = WebhookLimits(deadline_seconds=settings.fetch.deadline_seconds, blocked_for=_blocked_for(settings))
+    limits = WebhookLimits(deadline_seconds=settings.fetch.deadline_seconds, blocked_for=settings.fetch.blocked_for)
     return Channels(
         WebhookChannel(settings.user_agent, limits, _guard(settings)),
         AppriseChannel(settings.notify_services, deadline_seconds=settings.fetch.deadline_seconds),
@@ -132,12 +147,3 @@ async def closing_responses(responses: "StoredResponses") -> AsyncGenerator[Rend
         yield responses
     finally:
         await responses.aclose()
-
-
-def _secret(name: str) -> str | None:
-    """Return the value of a variable that a source's config names; read when it is sent."""
-    return secret_variable(name).get_secret_value() or None
-
-
-def _blocked_for(settings: Settings) -> timedelta:
-    return timedelta(seconds=settings.fetch.blocked_wait_seconds)

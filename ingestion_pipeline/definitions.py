@@ -41,7 +41,7 @@ def build_definitions(  # noqa: PLR0913 - each has a default
     home of another installation, its snapshots are read instead of the web (INGESTION_SHADOW_HOME). A second mount in
     the same code location needs other prefixes and another `resource_key`.
     """
-    given = {
+    variables = {
         "INGESTION_SOURCES": sources,
         "INGESTION_EXPORTS": exports,
         "INGESTION_DATABASE_URL": database_url,
@@ -54,7 +54,7 @@ def build_definitions(  # noqa: PLR0913 - each has a default
         resource_key=resource_key,
         group=group,
         owners=OWNERS if owners is None else owners,
-        environment={name: str(value) for name, value in given.items() if value is not None},
+        environment={name: str(value) for name, value in variables.items() if value is not None},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # backfill policies, references to code

@@ -22,7 +22,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rg
 TUTORIAL = DOCS / "getting-started.md"
 PATIENCE_SECONDS = 600  # for one command
 FORKED = {".venv/bin/ingest", ".venv/bin/dagster"}
-LANGUAGES = {"sh", "python", "yaml", "json", "toml", "diff", "mermaid", "nginx", "text", "crontab"}
+LANGUAGES = {"sh", "sql", "python", "yaml", "json", "toml", "diff", "mermaid", "nginx", "text", "crontab"}
 
 # Commands of the pages that this module does not run, each with the reason. That make targets exist is checked.
 ROOT_NEEDED = "needs root and systemd; the units are checked by deployment/test_files.py and started by `make soak`"

@@ -175,7 +175,9 @@ class ExportRequest:
     Items are those of the newest published dataset of each source, or of one source; `version` or
     `dataset_id` selects another, whatever its state. `entities` is the folder of your own schema
     files. `since` limits to what was written from then on: rows of a table, or whole datasets that
-    were published. `newest` limits to so many rows of a table, the last written first.
+    were published. With `honours_rights` items of pages that reserve their text are left out. `newest` limits
+    to so many rows of a table, the last written first. `as_of` gives the rows that there were at that moment, by the
+    record of changes.
     """
 
     name: str
@@ -184,9 +186,11 @@ class ExportRequest:
     dataset_id: int | None = None
     evidence: bool = False
     with_flagged: bool = False
+    honours_rights: bool = True
     entities: Path | None = None
     since: datetime | None = None
     newest: int | None = None
+    as_of: datetime | None = None
 
     @property
     def is_items(self) -> bool:
@@ -202,6 +206,8 @@ class ExportRequest:
         if not self.is_items and any(option is not None for option in of_items):
             problem = f"{self.name} has no versions, evidence or flagged rows: only items have"
             raise BadRequest(f"{problem} ({', '.join(item_names(self.entities))})")
+        if self.as_of is not None and any((*of_items, self.since)):
+            raise BadRequest("rows as of a moment have no versions, no evidence and no cursor: leave these out")
         if self.version is not None and self.source_id is None:
             raise BadRequest("a version belongs to a source: name the source too")
         if self.version is not None and self.dataset_id is not None:
@@ -216,7 +222,13 @@ def request_for(
     settings: Settings, name: str, *, source_id: str | None = None, evidence: bool = False
 ) -> ExportRequest:
     """Return the request for these rows, with the entity types of the settings' folder."""
-    return ExportRequest(name=name, source_id=source_id, evidence=evidence, entities=entity_folder(settings))
+    return ExportRequest(
+        name=name,
+        source_id=source_id,
+        evidence=evidence,
+        entities=entity_folder(settings),
+        honours_rights=settings.rights.honour,
+    )
 
 
 def known_names(entities: Path | None = None) -> list[str]:

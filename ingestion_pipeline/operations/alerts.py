@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, exists, func, select, true
+from sqlalchemy import Connection, exists, func, select
 
 from ingestion_pipeline.notices.message import BUDGET, DAEMON_DOWN, RUN_FAILURES, write_notice, write_notices
 from ingestion_pipeline.operations.freshness import (
@@ -23,7 +23,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.declarations import duration_text
 from ingestion_pipeline.sources.source import FRESHNESS_BUDGET, QUARANTINED
 from ingestion_pipeline.sources.status import Alert, HealthState, next_state
-from ingestion_pipeline.store.statements import columns_of, insert_into, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_into, insert_rows
 from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, service_heartbeats, source_health, tasks
 
 
@@ -82,11 +82,7 @@ def write_changes(connection: Connection, changes: Sequence[HealthChange], *, no
         )
         for change in sorted(changes, key=lambda change: change.status.facts.id)
     ]
-    new_rows = row_source(connection, _COLUMNS, rows, "given")
-    # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-    insert = insert_into(connection, source_health).from_select(
-        list(_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
-    )
+    insert = insert_rows(connection, source_health, _COLUMNS, rows, order=["source_id"])
     new = insert.excluded
     statement = insert.on_conflict_do_update(
         index_elements=["source_id"],
@@ -263,9 +259,9 @@ def notify_run_failure(connection: Connection, job: str, *, run_id: str, now: da
     return write_notice(connection, RUN_FAILURES, subject, payload, now=now)
 
 
-def last_heartbeat(connection: Connection, *, name: str = DAEMON) -> datetime | None:
-    """Return the time of the last heartbeat; None if there is none."""
-    query = select(service_heartbeats.c.at).where(service_heartbeats.c.name == name)
+def last_heartbeat(connection: Connection) -> datetime | None:
+    """Return the time of the daemon's last heartbeat; None if there is none."""
+    query = select(service_heartbeats.c.at).where(service_heartbeats.c.name == DAEMON)
     return connection.execute(query).scalar_one_or_none()
 
 

@@ -14,6 +14,7 @@ import dagster as dg
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 
 from ingestion_pipeline.engine.context import MountNames, RunContext
+from ingestion_pipeline.engine.model_batches import is_batch_due
 from ingestion_pipeline.engine.system_spec import REPORTED_EVENTS
 from ingestion_pipeline.notices.queries import is_work_waiting
 from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure, record_heartbeat
@@ -21,7 +22,13 @@ from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.orchestration.assets import JOB_OF_ASSET, WORK_JOBS
 from ingestion_pipeline.orchestration.checks import evaluate_planned_checks
 from ingestion_pipeline.orchestration.exports import own_assets
-from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, TICK_SECONDS, extraction_completion, own_jobs
+from ingestion_pipeline.orchestration.jobs import (
+    MODEL_BATCHES_JOB,
+    NOTICES_SHARD,
+    TICK_SECONDS,
+    extraction_completion,
+    own_jobs,
+)
 from ingestion_pipeline.orchestration.mount import AnyOption, Mount, RunContextParam, asset_key, own_asset, set_name
 from ingestion_pipeline.orchestration.runs import declared, differences, import_sources
 from ingestion_pipeline.registry import ingesting_kinds, kind_specs
@@ -234,6 +241,7 @@ def pending_work(
         )
         is_news_waiting = is_work_waiting(connection, now=now)
         pending = {name: job.pending(connection, run_context.settings, now) for name, job in WORK_JOBS.items()}
+        pending[MODEL_BATCHES_JOB] = is_batch_due(connection, now=now)
     if not (waiting or is_news_waiting or any(pending.values())):
         yield dg.SkipReason(str(held_up or "no retry is due and no claim has expired"))
     names = run_context.names
@@ -364,7 +372,7 @@ def sensors(mount: Mount, jobs: Jobs) -> list[dg.SensorDefinition]:
         _sensor(
             mount,
             pending_work,
-            jobs=[*work, jobs["deliver_notices"], *single],
+            jobs=[*work, jobs["deliver_notices"], jobs[MODEL_BATCHES_JOB], *single],
             minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
             description=(
                 "Claimable work that no schedule covers soon: retries, claims of dead runs, the work of the"

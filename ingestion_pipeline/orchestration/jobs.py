@@ -21,6 +21,7 @@ from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, Un
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.model_batches import run_model_batches
 from ingestion_pipeline.engine.system_spec import preview_table
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
 from ingestion_pipeline.exports.exporting import ExportResult, export_all_or_changes, export_published
@@ -126,6 +127,7 @@ def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
 
 SHOWN_NOTICES = 10
 NOTICES_SHARD = "notices"  # one delivery run at a time
+MODEL_BATCHES_JOB = "settle_model_batches"
 
 
 class MaintainConfig(dg.Config):
@@ -173,7 +175,7 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
 
 def own_jobs() -> set[str]:
     """Return the names of our jobs, without a prefix."""
-    return {*(f"poll_{tier.value}" for tier in Tier), *WORK_JOBS, *STEP_JOBS, *JOB_OF_ASSET.values()}
+    return {*(f"poll_{tier.value}" for tier in Tier), *WORK_JOBS, *STEP_JOBS, MODEL_BATCHES_JOB, *JOB_OF_ASSET.values()}
 
 
 class NewSource(dg.Config):
@@ -277,6 +279,14 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
 async def _deliver(ctx: RunContext, worker: Worker) -> Delivered:
     async with open_channels(ctx.settings) as channels:
         return await run_deliveries(ctx, worker, channels)
+
+
+def settle_batches(context: dg.OpExecutionContext, run_context: RunContextParam) -> None:
+    """Send and settle the batches of questions that are due."""
+    with runs.working(run_context, run_id=context.run_id, job=context.job_name) as worker:
+        counts = asyncio.run(run_model_batches(run_context, worker))
+    runs.end_run(run_context.store, run_id=context.run_id)
+    context.log.info("batches of questions finished %s", key_values(counts))
 
 
 CLASSES = [error_class.value for error_class in ErrorClass]
@@ -383,12 +393,24 @@ def _written(ctx: RunContext, config: Export, form: Format) -> Iterator[ExportRe
     for name in config.names or everything:
         if name == ITEMS and not config.since_last:
             yield from export_published(
-                ctx.store, folder, form, source_ids=config.sources, evidence=config.evidence, entities=entities
+                ctx.store,
+                folder,
+                form,
+                source_ids=config.sources,
+                evidence=config.evidence,
+                entities=entities,
+                honours_rights=ctx.settings.rights.honour,
             )
             continue
         for source_id in config.sources or [None]:
             evidence = config.evidence and name not in TABLES
-            request = ExportRequest(name=name, source_id=source_id, evidence=evidence, entities=entities)
+            request = ExportRequest(
+                name=name,
+                source_id=source_id,
+                evidence=evidence,
+                entities=entities,
+                honours_rights=ctx.settings.rights.honour,
+            )
             exported = export_all_or_changes(ctx.store, request, form, folder, since_last=config.since_last)
             if exported is not None:
                 yield exported
@@ -564,5 +586,11 @@ def job_definitions(mount: Mount) -> dg.Definitions:
         tags={runs.SHARD: mount.names.job(NOTICES_SHARD)},
         description="Turn new chapters into notices and deliver what is due.",
     )
+    settle_model_batches = mount.step_job(
+        MODEL_BATCHES_JOB,
+        settle_batches,
+        run_tags={runs.SHARD: mount.names.job(MODEL_BATCHES_JOB)},
+        description="Send the questions that wait for half the price, and store the answers of their batches.",
+    )
     others = [mount.step_job(name, **options) for name, options in STEP_JOBS.items()]
-    return dg.Definitions(assets=[_notices_asset(mount)], jobs=[deliver_notices, *others])
+    return dg.Definitions(assets=[_notices_asset(mount)], jobs=[deliver_notices, settle_model_batches, *others])

@@ -83,16 +83,32 @@ def as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def expect(message: str) -> WrapValidator:
-    """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
+def refused(message: Callable[[str, object], str]) -> WrapValidator:
+    """Return an annotation that replaces the errors of a type by one message, made from the key and the value."""
 
-    def validate(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    def validate(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
         try:
             return handler(value)
         except ValidationError:
-            raise ValueError(message.replace("{value}", quoted(value))) from None
+            raise ValueError(message(info.field_name or "", value)) from None
 
     return WrapValidator(validate)
+
+
+def expect(message: str) -> WrapValidator:
+    """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
+    return refused(lambda _, value: message.replace("{value}", quoted(value)))
+
+
+def listed(message: str) -> BeforeValidator:
+    """Return an annotation of a list; the message says what is accepted."""
+
+    def validate(value: object) -> list[object]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(message)  # noqa: TRY004 - pydantic's kind of error
+        return list(cast("Sequence[object]", value))
+
+    return BeforeValidator(validate)
 
 
 Flag = Annotated[bool, Strict(), expect("must be true or false, not {value}")]
@@ -236,7 +252,7 @@ def _plain_data(config: object) -> dict[str, Any]:
         json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"must be plain data (text, numbers, lists, mappings): {error}") from None
-    keys, texts = _texts_of(plain)
+    keys, texts = texts_of(plain)
     if any(not isinstance(key, str) for key in keys):
         raise ValueError("its keys must be text; write them in quotes")
     if any(_UNSTORABLE.search(text) for text in [*map(str, keys), *texts]):
@@ -244,7 +260,7 @@ def _plain_data(config: object) -> dict[str, Any]:
     return plain
 
 
-def _texts_of(config: object) -> tuple[list[object], list[str]]:
+def texts_of(config: object) -> tuple[list[object], list[str]]:
     """Return every key and every text in it, at whatever depth."""
     keys: list[object] = []
     texts: list[str] = []
@@ -464,12 +480,6 @@ def _each_once(follows: tuple[FollowEntry, ...]) -> tuple[FollowEntry, ...]:
     return follows
 
 
-def _listed(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return cast("object", value)
-    raise ValueError("must be a list of series ids")
-
-
 _Follow = Annotated[FollowEntry, BeforeValidator(_as_follow, json_schema_input_type=str | FollowEntry)]
 
 
@@ -481,7 +491,7 @@ class RecipientEntry(FileModel):
     mode: _Mode = Mode.IMMEDIATE
     language: Language | None = None
     kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = DEFAULT_KINDS
-    follows: Annotated[tuple[_Follow, ...], BeforeValidator(_listed), AfterValidator(_each_once)] = ()
+    follows: Annotated[tuple[_Follow, ...], listed("must be a list of series ids"), AfterValidator(_each_once)] = ()
 
 
 def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadField]]:

@@ -38,7 +38,7 @@ def boards(installation: Installation) -> Installation:
         )
     )
     texts = {"title": "Engineer", "status": "open", "content_hash": "c", "tracking_id": "t"}
-    values = {**texts, "quality": {}, "first_seen_at": NOON, "changed_at": NOON}
+    values = {**texts, "quality": {}, "first_seen_at": NOON, "first_listed_at": NOON, "changed_at": NOON}
     with installation.open() as ctx, ctx.store.begin() as connection:
         rows = [
             values | {"source_id": id_, "url": f"https://a.test/{n}", "fingerprint": id_} for n, id_ in enumerate(IDS)
