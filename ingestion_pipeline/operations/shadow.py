@@ -208,7 +208,7 @@ def _identity(row: Mapping[str, Any]) -> str:
     return f"{row['source']} {row[name] if name else json.dumps(row, sort_keys=True)}"
 
 
-def _query(connection: Connection, name: str) -> Select[Any]:
+def _query(connection: Connection, name: str) -> Select[*tuple[Any, ...]]:
     """Select what the rows state, those of a row that they belong to as well; the source comes first."""
     if name == ITEMS:
         return published_items()
