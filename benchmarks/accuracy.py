@@ -16,6 +16,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
+from benchmarks import accuracy_labels
 from benchmarks.record_accuracy import Measure, catalogues, list_pages
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.selector_learning import TrainingPage, learn_selectors
@@ -24,7 +25,7 @@ from ingestion_pipeline.reading import decode, to_markdown
 from ingestion_pipeline.reading.html.cleaning import visible_tree
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import following_pages, linked_page, next_page
-from ingestion_pipeline.reading.scoring import Score
+from ingestion_pipeline.reading.scoring import FieldScore
 from ingestion_pipeline.urls import BadUrl, canonical_url, without_session_ids
 
 TRAINING_PAGES = 3
@@ -86,7 +87,7 @@ def scores_of_site(vertical: str, key: str, pages: Pages, seed: int) -> list[flo
         for body, truth in (pages[name] for name in names[:TRAINING_PAGES])
     ]
     learned = learn_selectors(kind, training)
-    hits = {field: Score() for field in fields if any(truth[field] for _, truth in pages.values())}
+    hits = {field: FieldScore() for field in fields if any(truth[field] for _, truth in pages.values())}
     for name in names[TRAINING_PAGES:]:
         body, truth = pages[name]
         values = read(kind, learned, body)
@@ -101,7 +102,7 @@ def read(kind: EntityType, learned: Selectors | None, body: str) -> Mapping[str,
     return records[0].fields if records else {}
 
 
-def count_value(hits: Score, value: object, accepted: Sequence[str]) -> None:
+def count_value(hits: FieldScore, value: object, accepted: Sequence[str]) -> None:
     """Count one value against those that the truth accepts; no accepted one: the page states none."""
     is_right = value is not None and normal(str(value)) in accepted
     hits.right += is_right
@@ -116,7 +117,7 @@ def normal(text: str) -> str:
 
 def pagination(folder: Path) -> Iterator[Measure]:
     """Find the next page and the numbered pages of lists, and none where there is none."""
-    following, numbered, without = Score(), Score(), Score()
+    following, numbered, without = FieldScore(), FieldScore(), FieldScore()
     for labels in json.loads((folder / "labels.json").read_text()):
         if labels["failed"]:
             continue
@@ -191,6 +192,7 @@ MEASURES: Mapping[str, Callable[[Path], Iterator[Measure]]] = {
     "autopager": pagination,
     "court_lists": list_pages,
     "courses": catalogues,
+    **accuracy_labels.MEASURES,
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
 from ingestion_pipeline.catalogs.extraction.pipeline import read_records
 from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.reading.scoring import Score
+from ingestion_pipeline.reading.scoring import FieldScore
 from ingestion_pipeline_tests.catalogs.catalogue_layouts import (
     SCORED_ONLY,
     SCORED_ONLY_WITHOUT_CODES,
@@ -65,7 +65,7 @@ def list_pages(folder: Path) -> Iterator[Measure]:
     A list whose parser took few of its rows, those of one court, counts for recall alone: the others are true, too.
     """
     for part, is_held in (("written with", False), ("only scored", True)):
-        totals = {name: Score() for name in ("name", "date", "url")}
+        totals = {name: FieldScore() for name in ("name", "date", "url")}
         for place, file in enumerate(sorted(folder.glob("*.expected.json"))):
             if (place % 3 == 2) is is_held and (page := scored_list(file)):
                 for name, score in page.items():
@@ -80,7 +80,7 @@ def list_pages(folder: Path) -> Iterator[Measure]:
                 )
 
 
-def scored_list(file: Path) -> dict[str, Score] | None:
+def scored_list(file: Path) -> dict[str, FieldScore] | None:
     """Return the scores of a list; None if it does not show the names that the parser took from elsewhere."""
     truth: Sequence[Mapping[str, Any]] = json.loads(file.read_text())
     document = Document.of(file.with_name(file.name.replace(".expected.json", ".html")).read_bytes(), url=LIST_URL)
@@ -105,7 +105,7 @@ def scored_list(file: Path) -> dict[str, Score] | None:
     return scores
 
 
-def score_values(expected: Sequence[str], found: Sequence[str]) -> Score:
+def score_values(expected: Sequence[str], found: Sequence[str]) -> FieldScore:
     """Count equal values, then those that have the words of a true one: with parties' roles, or shortened."""
     missing, others = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
     right = len(expected) - missing.total()
@@ -114,7 +114,7 @@ def score_values(expected: Sequence[str], found: Sequence[str]) -> Score:
         if alike is not None:
             missing[alike] -= 1
             right += 1
-    return Score(right=right, wrong=len(found) - right, missed=len(expected) - right)
+    return FieldScore(right=right, wrong=len(found) - right, missed=len(expected) - right)
 
 
 def is_alike(value: str, expected: str) -> bool:

@@ -146,6 +146,7 @@ NAMED_SYSTEMS = {
     "bootstrap.py": "the profile of a local server",
     "cli/companies.py": "commands of one system",
     "cli/doctor.py": "profile, boards and pages that need a browser: checked before any run",
+    "cli/evaluation.py": "golden sets are rows of catalogues; models read their pages",
     "cli/extractions.py": "commands of one system",
     "cli/first_look.py": "a first look at an address, by every kind there is",
     "cli/listings.py": "commands of one system",

@@ -44,7 +44,8 @@ def scene_of(kind: str, url: str, folder: Path, size: int) -> Iterator[Scene]:
 
         with ScriptedModel(reply) as model:
             if workload.is_batched:
-                model.batches.may_complete = web.gate.pass_one
+                model.batches.polls_needed = 20
+                model.batches.before_answer = lambda: wait_until(web.gate.pass_one, seconds=PATIENCE_SECONDS)
             changes = {**LEASES, **workload.settings_for(model.base_url, folder)}
             job = WorkerJob(url=url, home=folder / "home", port=web.port, changes=changes)
             yield Scene(store=store, web=web, model=model, job=job, size=size)

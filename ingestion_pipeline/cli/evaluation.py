@@ -43,8 +43,10 @@ class _Floors:
 
 
 @click.command("eval")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--truth", "truth_file", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--truth", "truth_file", required=True, type=click.Path(path_type=Path), help="JSON file with each page's records."
+)
 @click.option("--platform", help="Platform whose reader reads the pages; default: the truth's, else catalog.")
 @click.option("--entity", help="Entity type of a catalogue's records; default: the truth's, else course.")
 @config_option
@@ -63,14 +65,15 @@ def eval_(
     with_model: bool,
     floors: tuple[str, ...],
 ) -> None:
-    """Score a reader on saved pages: precision, recall and F1 of each field, time and cost.
+    """FieldScore a reader on saved pages, field by field.
 
-    The truth is JSON: the file of each page with its records. Exit code 1 below a floor.
+    Prints precision, recall and F1 of each field, time and cost. The truth is JSON: the file of each page with its
+    records. Exit code 1 below a floor.
     """
     least = _Floors.of(floors)
     truth = _loaded(truth_file)
-    given = {"platform": platform, "entity": entity, "config": config, "key": key}
-    truth = truth.model_copy(update={name: value for name, value in given.items() if value})
+    options = {"platform": platform, "entity": entity, "config": config, "key": key}
+    truth = truth.model_copy(update={name: value for name, value in options.items() if value})
     evaluation = _evaluated(truth, folder, with_model=with_model)
     _print_evaluation(evaluation)
     _exit_below(least.below(evaluation))
@@ -78,13 +81,14 @@ def eval_(
 
 @click.group()
 def golden() -> None:
-    """Golden sets: pages of accepted rows that every reader must go on reading rightly."""
+    """Add, list and score golden sets of accepted rows."""
 
 
 @golden.command("add")
 @click.argument("source_id", metavar="SOURCE")
 @click.option("--name", help="Name of the set; default: the source's.")
 @click.option("--pages", "limit", default=5, show_default=True, type=click.IntRange(1, 100), help="Pages to add.")
+@json_option
 def add(*, source_id: str, name: str | None, limit: int) -> None:
     """Add pages of a catalogue's published rows, with their stored bodies, to a golden set."""
     from ingestion_pipeline.catalogs.golden import add_golden_pages, golden_folder
@@ -103,7 +107,11 @@ def add(*, source_id: str, name: str | None, limit: int) -> None:
             message = f"{source_id} has no published rows with stored pages; `ingest extractions list` shows why"
             raise CommandRefused(message, code="no_rows")
         records = sum(len(page.records) for page in truth.pages.values())
-        echo(f"{golden_folder(settings) / chosen}: {len(truth.pages)} pages, {records} records")
+        folder = golden_folder(settings) / chosen
+        if is_json():
+            print_json({"name": chosen, "folder": str(folder), "pages": len(truth.pages), "records": records})
+        else:
+            echo(f"{folder}: {len(truth.pages)} pages, {records} records")
 
 
 @golden.command("list")

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, RowMapping, select, update
 from ingestion_pipeline.companies.job_listing import company_slug
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.declarations import FileModel, expect, model_of, validated
+from ingestion_pipeline.sources.declarations import FileModel, Weight, expect, model_of, validated
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import register
@@ -341,6 +341,7 @@ class _CompanyConfig(FileModel):
 
     boards: Annotated[Any, AfterValidator(_boards.model_validate)] = None
     ignore_robots: Annotated[bool, Strict(), expect(f"{IGNORE_ROBOTS} must be true or false, not {{value}}")] = False
+    weight: Weight = 1.0
 
 
 def check_config(config: Mapping[str, Any]) -> None:

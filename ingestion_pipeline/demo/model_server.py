@@ -4,6 +4,7 @@ The same request gets the same answer, to the byte. Tests use the server for ans
 demand (refusals, cut-offs, garbage, missing features). One provider always answers, one fails on every other question.
 """
 
+import itertools
 import json
 import threading
 import time
@@ -194,16 +195,17 @@ class ScriptedBatches:
     """The files and batches of a server; a batch is answered by the script when it was polled `polls_needed` times.
 
     `submitted` are the batches in the order of their submission, `answered` the ids of the lines of each that were
-    answered: the provider's own count. While a batch may not complete, polls do not answer it.
+    answered: the provider's own count. `before_answer` is called before each request is answered.
     """
 
     def __init__(self, model: ScriptedModel) -> None:
         self.polls_needed = 1
-        self.may_complete: Callable[[], bool] = lambda: True
+        self.before_answer: Callable[[], object] = lambda: None
         self.requests = 0
         self.submitted: dict[str, dict[str, Any]] = {}
         self.answered: dict[str, list[str]] = {}
         self._files: dict[str, bytes] = {}
+        self._numbers = itertools.count(1)
         self._model = model
         self._lock = threading.Lock()
 
@@ -213,7 +215,7 @@ class ScriptedBatches:
             return self._stored(form[form.index(b'{"custom_id"') :].split(b"\r\n--")[0])
 
     def _stored(self, content: bytes) -> dict[str, Any]:
-        file_id = f"file-{len(self._files) + 1}"
+        file_id = f"file-{next(self._numbers)}"
         self._files[file_id] = content
         return {"id": file_id, "object": "file", "bytes": len(content), "purpose": "batch"} | _CREATED
 
@@ -225,9 +227,11 @@ class ScriptedBatches:
         """Delete the file."""
         return {"id": file_id, "object": "file", "deleted": self._files.pop(file_id, None) is not None}
 
-    def submit(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a batch of a stored file."""
+    def submit(self, order: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Start a batch of a stored file; None if there is none."""
         with self._lock:
+            if order["input_file_id"] not in self._files:
+                return None
             batch_id = f"batch_{len(self.submitted) + 1}"
             self.submitted[batch_id] = {
                 **{name: order.get(name) for name in ("endpoint", "input_file_id", "completion_window", "metadata")},
@@ -251,7 +255,7 @@ class ScriptedBatches:
             batch = self.submitted.get(batch_id)
             if batch is not None and batch["status"] == "in_progress":
                 batch["polls"] += 1
-                if batch["polls"] >= self.polls_needed and self.may_complete():
+                if batch["polls"] >= self.polls_needed:
                     self._complete(batch)
             return batch
 
@@ -372,6 +376,7 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
 
     def _send_batches(self, answer: Callable[[ScriptedBatches], Mapping[str, Any] | bytes | None]) -> None:
         is_known = self.path.startswith((FILES, BATCHES)) and self._model.has("batches")
+        self._model.batches.before_answer()
         self._model.batches.requests += 1
         body = answer(self._model.batches) if is_known else None
         if body is None:

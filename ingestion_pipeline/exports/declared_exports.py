@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import yaml
 from pydantic import Field, StringConstraints
@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, request_for
 from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, expect, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, as_mapping, expect, validated
 from ingestion_pipeline.sources.files import compose, construct, located, repeated_keys, unreadable
 
 _Id = Annotated[
@@ -57,8 +57,8 @@ class ExportsFile(FileModel):
     @classmethod
     def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
         """Yield the ids that are declared twice."""
-        entries = values.get("exports")
-        ids = [entry.get("id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+        entries = cast("list[object]", values["exports"]) if isinstance(values.get("exports"), list) else []
+        ids = [as_mapping(entry).get("id") for entry in entries]
         for place, id_ in enumerate(ids):
             if id_ is not None and id_ in ids[:place]:
                 yield BadField(f"exports[{place}].id", f"{id_!r} is declared twice")

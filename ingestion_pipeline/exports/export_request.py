@@ -102,7 +102,7 @@ def rows_versions(connection: Connection, name: str, source_ids: Collection[str]
     return _versions(connection, statement, source_ids)
 
 
-def published_items() -> Select[Any]:
+def published_items() -> Select[Any, Any, Any]:
     """Select source, key and values of the published items, by source and key."""
     return (
         select(datasets.c.source_id.label("source"), data_items.c.item_key, data_items.c.data)

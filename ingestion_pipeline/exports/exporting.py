@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import Connection, select, text
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, entity_types
-from ingestion_pipeline.engine.system_spec import ExportColumn
+from ingestion_pipeline.engine.system_spec import ColumnType, ExportColumn
 from ingestion_pipeline.exports.change_history import RECORDED, check_name, rows_as_of
 from ingestion_pipeline.exports.export_request import (
     ITEMS,
@@ -233,7 +233,7 @@ class ColumnDescription:
     """A column, the type of its values, and what they mean."""
 
     name: str
-    holds: str
+    holds: ColumnType
     meaning: str
 
 
@@ -248,9 +248,7 @@ def describe_columns(request: ExportRequest) -> list[ColumnDescription]:
         columns = item_columns(request, [_dataset_of_type(name) for name in names])
         fields = {column.name: column for name in names for column in kinds[name].fields}
         means = {column.name: _describe_item_column(column.name, fields) for column in columns}
-    return [
-        ColumnDescription(name=column.name, holds=column.holds.value, meaning=means[column.name]) for column in columns
-    ]
+    return [ColumnDescription(name=column.name, holds=column.holds, meaning=means[column.name]) for column in columns]
 
 
 def _dataset_of_type(kind: str) -> Dataset:

@@ -206,7 +206,7 @@ ROWS = 5_000  # the newest rows that are checked; a run's own partitions are che
 ITEMS = 20_000  # the same for items of datasets; each takes some 20 microseconds
 HEALTH = "source_health"
 
-_TYPES = {
+COLUMN_TYPES = {  # as Dagster calls them
     ColumnType.TEXT: "string",
     ColumnType.WHOLE: "integer",
     ColumnType.DECIMAL: "decimal",
@@ -223,7 +223,7 @@ def column_schema(asset: str) -> dg.TableSchema:
     columns = [
         dg.TableColumn(
             column.name,
-            _TYPES[column.holds],
+            COLUMN_TYPES[column.holds],
             description=contract.describe(column.name),
             constraints=dg.TableColumnConstraints(unique=column.name == "id"),
         )
@@ -415,9 +415,9 @@ def health_definitions(mount: Mount) -> dg.Definitions:
         kinds={"sql"},
         deps=[mount.key(parent) for parent in PARENTS[HEALTH]],
         description=(
-            "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
-            " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
-            " `maintenance` starts every five minutes."
+            "The health of every source, the worst first, with the reason. Freshness is a picture; objectives, queues,"
+            " polls, costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which"
+            " the schedule `maintenance` starts every five minutes."
         ),
         metadata={"dagster/column_schema": column_schema("source_health")},
         io_manager_key=mount.io_key,
@@ -580,11 +580,11 @@ def _cells(row: SourceHealthRow) -> tuple[str, ...]:
 
 def objectives_table(objectives: Sequence[Attainment]) -> str:
     """Return the sources with the least error budget as a Markdown table."""
-    lines = ["| source | max delay | fresh in 30 days | error budget left |", "|---|---|---|---|"]
+    lines = ["| source | max delay | fresh in 30 days | objective | error budget left |", "|---|---|---|---|---|"]
     lines += [
         f"| {plain(attained.source_id, limit=120)} | {duration_text(attained.max_delay)}"
-        f" | {100 * attained.share:.2f} % (objective {100 * attained.target:g} %)"
-        f" | {'**spent**' if not attained.budget_left else f'{100 * attained.budget_left:.0f} %'} |"
+        f" | {_whole(f'{100 * attained.share:.2f} %')} | {_whole(f'{100 * attained.target:g} %')}"
+        f" | {'**spent**' if not attained.budget_left else _whole(f'{100 * attained.budget_left:.0f} %')} |"
         for attained in objectives[:SHOWN_SOURCES]
     ]
     return "\n".join(lines)

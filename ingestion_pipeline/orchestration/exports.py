@@ -9,9 +9,10 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.declared_exports import BadExports, DeclaredExport, read_exports
 from ingestion_pipeline.exports.export_request import TABLES, NothingPublished
-from ingestion_pipeline.exports.exporting import ExportResult, describe_columns, export
+from ingestion_pipeline.exports.exporting import describe_columns, export
 from ingestion_pipeline.exports.formats import private_folder
 from ingestion_pipeline.orchestration.assets import KIND_OF_ASSET, MANY
+from ingestion_pipeline.orchestration.checks import COLUMN_TYPES
 from ingestion_pipeline.orchestration.mount import Mount, RunContextParam
 from ingestion_pipeline.orchestration.rows import NOT_EXPORTED, exported_as, on_changed_rows
 from ingestion_pipeline.orchestration.runs import OWN_ASSETS, whole_run
@@ -20,6 +21,7 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.settings.loading import replaced_environment
 
 AUTOMATION_SECONDS = 30
+NOTHING = {"dagster/partition_row_count": 0}  # of a source without published rows
 
 
 def own_assets(settings: Settings) -> set[str]:
@@ -60,15 +62,21 @@ def export_definitions(mount: Mount) -> dg.Definitions:
 def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) -> dg.AssetsDefinition:
     parents = made_from(declared.export)
     columns = [
-        dg.TableColumn(column.name, column.holds, description=column.meaning)
+        dg.TableColumn(column.name, COLUMN_TYPES[column.holds], description=column.meaning)
         for column in describe_columns(declared.request(settings))
     ]
 
     def write(context: dg.AssetExecutionContext, run_context: RunContextParam) -> Generator[dg.MaterializeResult]:
         run = context.run
         with whole_run(run_context, run_id=run.run_id, job=run.job_name):
-            for key in context.partition_keys if context.has_partition_key else [None]:
-                yield from _written(context, run_context, declared, key)
+            if not declared.by_source:
+                metadata = _written(context, run_context, declared, None)
+                yield from [] if metadata is None else [dg.MaterializeResult(metadata=metadata)]
+                return
+            for key in context.partition_keys:  # one event each, with what is added here
+                metadata = _written(context, run_context, declared, key)
+                context.add_asset_metadata(metadata or NOTHING, partition_key=key)
+            yield dg.MaterializeResult()
 
     partitioned: dict[str, Any] = {}
     if declared.by_source:
@@ -78,22 +86,22 @@ def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) ->
                 f"{declared.id}: by_source: rows of {declared.export} are written by several kinds of sources"
             )
         partitioned = {"partitions_def": mount.partitions(kinds.pop()), "backfill_policy": MANY}
-    condition = on_changed_rows()
-    if not declared.by_source:  # a source that was never read does not hold back the others
-        condition = condition.without(~dg.AutomationCondition.any_deps_missing())
+    first = dg.AutomationCondition.initial_evaluation()  # a new export of rows that are there
+    if declared.by_source:
+        first = first & ~dg.AutomationCondition.any_deps_missing()
     return dg.asset(
         key=mount.key(declared.id),
         kinds={declared.format.value, "file"},
         deps=[mount.key(parent) for parent in dict.fromkeys(parents)],
         output_required=False,
-        automation_condition=condition,
+        automation_condition=on_changed_rows(needs_all=declared.by_source) | first,
         code_version=f"{declared.export} {declared.format}" + " evidence" * declared.evidence,
         description=(
-            f"The export of {declared.export} as {declared.format}"
+            f"The export of `{declared.export}` as {declared.format}"
             f"{', a file for each source' if declared.by_source else ''}. Declared in `exports.yaml`."
             " Refreshed by the sensor `exports` when rows have changed."
         ),
-        metadata={"dagster/column_schema": dg.TableSchema(columns=columns), "dagster/table_name": declared.export},
+        metadata={"dagster/column_schema": dg.TableSchema(columns=columns)},
         io_manager_key=mount.io_key,
         **partitioned,
         **mount.attributes("exports"),
@@ -102,18 +110,14 @@ def _export_asset(mount: Mount, settings: Settings, declared: DeclaredExport) ->
 
 def _written(
     context: dg.AssetExecutionContext, ctx: RunContext, declared: DeclaredExport, source_id: str | None
-) -> Generator[dg.MaterializeResult]:
+) -> dict[str, Any] | None:
+    """Write the file and return the metadata of the event; None if there was nothing to write."""
     folder = private_folder(declared.folder or ctx.settings.home / "exports")
     path = folder / declared.file_name(source_id)
     try:
         exported = export(ctx.store, declared.request(ctx.settings, source_id), declared.format, path)
     except NothingPublished as nothing:
         context.log.info("nothing to export: %s; no file written", nothing)
-        return
-    yield dg.MaterializeResult(metadata=_metadata(exported, is_partition=source_id is not None))
-
-
-def _metadata(exported: ExportResult, *, is_partition: bool) -> dict[str, Any]:
-    count = "dagster/partition_row_count" if is_partition else "dagster/row_count"
-    size = exported.path.stat().st_size
-    return {count: exported.rows, "bytes": size, "dagster/uri": exported.path.absolute().as_uri()}
+        return None
+    count = "dagster/row_count" if source_id is None else "dagster/partition_row_count"
+    return {count: exported.rows, "bytes": path.stat().st_size, "dagster/uri": path.absolute().as_uri()}

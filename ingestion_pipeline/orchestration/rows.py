@@ -27,11 +27,16 @@ def exported_as(asset: str) -> str:
     return ITEMS if asset == "datasets" else CONTRACTS[asset].export
 
 
-def on_changed_rows() -> dg.AutomationCondition:
-    """Return the condition of an eager asset that runs only for the partitions whose rows have changed."""
+def on_changed_rows(*, needs_all: bool = True) -> dg.AutomationCondition:
+    """Return the condition of an eager asset that runs only for the partitions whose rows have changed.
+
+    Unless it `needs_all`, a partition upstream that was never read does not hold it back.
+    """
     changed = dg.AutomationCondition.data_version_changed()
     updated = dg.AutomationCondition.any_deps_updated().replace("newly_updated", changed)
-    return dg.AutomationCondition.eager().replace("any_deps_updated", updated).with_label("on_changed_rows")
+    eager = dg.AutomationCondition.eager()
+    eager = eager if needs_all else eager.without(~dg.AutomationCondition.any_deps_missing())
+    return eager.replace("any_deps_updated", updated).with_label("on_changed_rows")
 
 
 class RowsIOManager(dg.IOManager):
@@ -65,7 +70,7 @@ class RowsIOManager(dg.IOManager):
             named = context.asset_key.to_user_string()
             raise dg.Failure(f"{named} has no rows to load: name it in `deps` instead", allow_retries=False)
         # A run without partitions takes all rows, also of sources beyond the limit of partitions.
-        keys = list(context.asset_partition_keys) if context.has_partition_key else [None]
+        keys = list(context.asset_partition_keys) if context.step_context.has_partitions else [None]
         try:
             return self._converted(exported_as(asset), keys, context.dagster_type.typing_type)
         except ImportError as error:

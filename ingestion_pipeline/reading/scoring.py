@@ -10,7 +10,7 @@ RECORD = "record"  # the score of whole records: found, whatever their other fie
 
 
 @dataclass(slots=True)
-class Score:
+class FieldScore:
     """Values read rightly, read wrongly, and not read although stated."""
 
     right: int = 0
@@ -41,27 +41,27 @@ class Score:
         self.missed += expected is not None and not is_right
 
 
-Scores = dict[str, Score]
+Scores = dict[str, FieldScore]
 Values = Mapping[str, Any]
 
 
-def score_records(scores: Scores, expected: Sequence[Values], found: Sequence[Values], *, key: Sequence[str]) -> None:
+def score_records(scores: Scores, expected: Sequence[Values], records: Sequence[Values], *, key: Sequence[str]) -> None:
     """Add the score of each field that the true records name; records with equal values of the key belong together."""
     fields = dict.fromkeys(name for record in expected for name in record)
-    record_score = scores.setdefault(RECORD, Score())
+    record_score = scores.setdefault(RECORD, FieldScore())
     waiting: defaultdict[object, list[Values]] = defaultdict(list)
-    for record in found:
+    for record in records:
         waiting[_key(record, key)].append(record)
     for record in expected:
         same = waiting[_key(record, key)]
         other = same.pop(0) if same else None
         record_score.count(other and RECORD, RECORD)
         for name in record:
-            scores.setdefault(name, Score()).count(other and other.get(name), record[name])
+            scores.setdefault(name, FieldScore()).count(other and other.get(name), record[name])
     for record in (record for same in waiting.values() for record in same):
         record_score.count(RECORD, None)
         for name in fields:
-            scores.setdefault(name, Score()).count(record.get(name), None)
+            scores.setdefault(name, FieldScore()).count(record.get(name), None)
 
 
 def _key(record: Values, key: Sequence[str]) -> tuple[object, ...]:

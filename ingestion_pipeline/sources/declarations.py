@@ -111,6 +111,7 @@ def listed(message: str) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+Weight = Annotated[float, Field(gt=0, le=1_000), expect("must be a number above 0 to 1000, not {value}")]
 Flag = Annotated[bool, Strict(), expect("must be true or false, not {value}")]
 
 

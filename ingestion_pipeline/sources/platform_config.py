@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Field,
     PlainValidator,
     Strict,
     StringConstraints,
@@ -67,6 +68,7 @@ def _stripped(value: object, info: ValidationInfo) -> str:
 _Stripped = Annotated[str, BeforeValidator(_stripped)]
 Text = Annotated[_Stripped | None, AfterValidator(lambda text: text or None)]
 Address = Annotated[_Stripped, AfterValidator(_web_address)]
+Weight = Annotated[float, Field(gt=0, le=1_000), accepted("a number above 0 to 1000")]
 TrueOrFalse = Annotated[bool, Strict(), accepted("true or false")]
 Word = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, to_lower=True, min_length=1)]
 
@@ -100,6 +102,7 @@ class PlatformConfig(ConfigSection):
     url: Address = ""
     api_base: Address = ""
     ignore_robots: TrueOrFalse = False
+    weight: Weight = 1.0
 
     @classmethod
     def of(cls, platform: str, url: str, config: Mapping[str, object]) -> Self:

@@ -232,7 +232,8 @@ def succeed(
         result = poll.result
         newest = result.newest_at or poll.source.last_new_at
         changes = changes_found(poll.source, published=result.published, has_news=result.newest_at is not None, now=now)
-        change_model = with_changes(change_model_from_json(poll.source.change_model), changes)
+        prior_rate = budget.prior_rate(poll.source.kind, poll.source.platform)
+        change_model = with_changes(change_model_from_json(poll.source.change_model), changes, prior_rate=prior_rate)
         state = tiers.after_success(
             poll.source,
             last_new_at=newest,

@@ -88,6 +88,7 @@ class SourceStatus(StrEnum):
 
 QUARANTINED = "quarantined"  # first word of the outcome of a poll whose feed is not accepted
 IGNORE_ROBOTS = "ignore_robots"  # the key of `config` that overrides robots.txt
+WEIGHT = "weight"  # the key of `config` that says how much a change of the source counts
 
 BY_HAND = "row"  # the origin of a source that no file declares
 BUNDLED = "bundled:"  # prefix of the origin of sources whose file is part of this package
@@ -169,6 +170,12 @@ class Source:
     def ignores_robots(self) -> bool:
         """Return whether an operator answers for fetching it against robots.txt."""
         return self.config.get(IGNORE_ROBOTS) is True
+
+    @property
+    def weight(self) -> float:
+        """Return how much a change counts, compared with one of other sources of the kind."""
+        weight = self.config.get(WEIGHT)
+        return float(weight) if isinstance(weight, int | float) and weight > 0 else 1.0
 
 
 # Alerts for operators; `alerts` means all of them.

@@ -128,6 +128,8 @@ class VisibilityRow:
     prompts: int
     answers: int
     visibility: float | None = None
+    low: float | None = None
+    high: float | None = None
     unprompted: float | None = None
     best_rank: int | None = None
     mean_rank: float | None = None
@@ -163,7 +165,9 @@ def _row(provider: str, facts: Mapping[str, Any], prompts: int, failure: str | N
         prompts=prompts,
         competitors=dict(sorted(shares.items(), key=lambda pair: -pair[1])),
         failure=failure,
-        mean_rank=facts.get("mean_rank"),  # old rankings have none
+        mean_rank=facts.get("mean_rank"),  # old rankings have none, nor intervals
+        low=facts.get("low"),
+        high=facts.get("high"),
         **{name: facts[name] for name in taken},
     )
 

@@ -255,7 +255,9 @@ def store_answers(
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["analysis_id", "prompt_index", "provider"],
-            set_={name: excluded[name] for name in (*_FACTS, "status", "mentions", "created_at", "run_id")}
+            set_={
+                name: excluded[name] for name in (*_FACTS, "cited_urls", "status", "mentions", "created_at", "run_id")
+            }
             | {"modified_at": Moment()},
             where=website_answers.c.status == states.AnswerStatus.FAILED.value,
         )
@@ -315,6 +317,7 @@ def answers_of(
             status=states.AnswerStatus(row["status"]),
             is_direct=row["prompt_index"] in direct,
             sentiment=row["mentions"]["sentiment"] if row["mentions"] else None,
+            cited_urls=tuple(row["cited_urls"] or ()),
             **{name: row[name] for name in _FACTS},
         )
         for row in connection.execute(query).mappings()
@@ -329,6 +332,9 @@ def upsert_ranking(
     values: dict[str, Any] = {
         "analysis_id": analysis_id,
         "visibility": ranking.overall.visibility,
+        "visibility_low": ranking.overall.low,
+        "visibility_high": ranking.overall.high,
+        "answers": ranking.overall.answers,
         "score": ranking.overall.score,
         "mentions": ranking.overall.mentions,
         "prompts": len({answer.prompt_index for answer in analysed.answers}),
@@ -353,6 +359,7 @@ def _answer_row(analysis_id: int, answer: states.ProviderAnswer) -> dict[str, An
         "prompt_index": answer.prompt_index,
         "provider": answer.provider,
         "status": answer.status.value,
+        "cited_urls": list(answer.cited_urls) or null(),
         "mentions": null() if answer.sentiment is None else {"sentiment": answer.sentiment},
         **facts,
         **texts,

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, organization_facts
-from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, listed, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Weight, listed, validated
 from ingestion_pipeline.urls import canonical_url, checked_url
 from ingestion_pipeline.websites.mentions import Names
 
@@ -172,6 +172,7 @@ class WebsiteConfigEntry(FileModel):
     business: _BusinessEntry = _BusinessEntry()
     prompts: Annotated[_Texts, AfterValidator(_within_limit)] = ()
     ignore_robots: Flag = Field(default=False, description="read it although its robots.txt forbids it")
+    weight: Weight = Field(default=1.0, description="how much a change of it counts, compared with other websites")
 
 
 class WebsiteConfig(_BusinessEntry):

@@ -20,7 +20,7 @@ from ingestion_pipeline.reading.structured import organizations
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.text.plain_text import without_repeated_blocks
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
-from ingestion_pipeline.urls import BadUrl, domain_label
+from ingestion_pipeline.urls import BadUrl, domain_label, host_of
 from ingestion_pipeline.websites.business import (
     MOST_COMPETITORS,
     MOST_KEYWORDS,
@@ -54,6 +54,10 @@ _STOP_WORDS = frozenset(_WORDS["not_names"].split())
 _MOST_CHARACTERS = 40
 _MAX_TEXT_CHARACTERS = 200_000  # of a page
 INFORMATIVE_PAGES = 3  # read besides the home page, such as about
+PARKED = "parked_domain"
+MOST_PARKED_WORDS = 250  # a page with more words is about something
+_PARKED = re.compile("|".join(_WORDS["parked"]))
+_PARKING_HOSTS = tuple(_WORDS["parking_hosts"].split())
 
 
 def named_competitors(texts: Iterable[str], links: Iterable[str], own: Names, *, most: int) -> tuple[str, ...]:
@@ -443,7 +447,7 @@ async def information(
     rules are applied.
 
     Raises:
-        WorkError: the home page cannot be fetched.
+        WorkError: the home page cannot be fetched, or is a parked domain's.
     """
     try:
         home = home_url(url)
@@ -467,6 +471,8 @@ async def information(
 async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Problem]) -> Sequence[FetchedPage]:
     """Fetch the home page and those of the informative pages that succeed."""
     first = await visit(home)
+    if is_parked(first):
+        raise Permanent(f"{first.url} is a parked domain: nobody's business", code=PARKED)
     pages = [first]
     for link in informative_links(first.links, first.url, most=most):
         try:
@@ -476,6 +482,15 @@ async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Proble
         except WorkError as error:
             problems.append(Problem(where=link, message=error.text, code=error.code))
     return pages
+
+
+def is_parked(page: FetchedPage) -> bool:
+    """Return whether the page is a seller's of domains, or has few words, with which a domain is offered."""
+    host = f".{host_of(page.url)}"
+    if any(host.endswith(f".{seller}") for seller in _PARKING_HOSTS):
+        return True
+    text = " ".join((*page.facts.title_parts, page.facts.text))
+    return len(text.split()) <= MOST_PARKED_WORDS and _PARKED.search(text.lower()) is not None
 
 
 def _configured_business(home: str, config: WebsiteConfig) -> Business:

@@ -10,7 +10,7 @@ The rules, in the order in which they are applied:
    a name of up to three letters is matched only as written or in capitals, a camel-case name that
    is written apart (`You Tube`) only with a capital, a plain word by the rules of `is_meant`.
 4. Possessives and the suffixes that Slavic and Finnic languages add to a name belong to it.
-5. A mention right after words such as "not familiar with" or "avoid" is marked as denied.
+5. A mention right after words such as "not familiar with" or "avoid", or right before "is unknown to me", is denied.
 6. If nothing is found: a word of the same first letter, written with a capital, that differs by
    one typing error (two from ten letters on), and is as similar to the name as the threshold.
    Plain words and names of fewer than six letters are never matched so, nor is a plural or the
@@ -476,6 +476,7 @@ _DENIED = re.compile(
     rf"(?:{'|'.join(FORMS['denials'])})(?:\s+[*_\"“„«]*(?:{'|'.join(FORMS['after_a_denial'].split())})\b){{0,5}}"
     r"[\s*_\"“”„«'\[(]+$"
 )
+_DENIED_AFTER = re.compile(rf"[*_\"”“»'\])]*(?:{'|'.join(FORMS['denials_after'])})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -571,6 +572,7 @@ class _Answer:
         start, end = self._folded.span(*span)
         text = self._folded.text
         is_denied = _DENIED.search(text, max(0, span[0] - _DENIAL), span[0]) and text[span[1] : span[1] + 2] != "'s"
+        is_denied = is_denied or _DENIED_AFTER.match(text, span[1])
         return Mention(
             start=start, end=end, text=self._folded.source[start:end], is_exact=is_exact, is_denied=bool(is_denied)
         )

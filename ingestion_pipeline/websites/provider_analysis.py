@@ -6,6 +6,7 @@ sentiment is determined afterwards. A missing answer counts neither for nor agai
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,21 +32,24 @@ MAX_SCORE = 100
 # A name that is first and repeated in all of seven answers has 105 points, so the cap.
 _RANK_POINTS = {1: 12, 2: 10, 3: 8, 4: 6, 5: 4}
 _MOST_REPETITIONS = 3
+_Z = 1.959964  # of the normal distribution, for 95 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility:
     """How visible one name is in a number of answers.
 
-    `visibility` is the share of answers with a mention; `unprompted` the same of those whose
-    question did not name the business, None if there are none; `score` 0 to 100; ranks 1 to 5, of
-    the answers with a mention.
+    `visibility` is the share of answers with a mention, and from `low` to `high` what it would be among any number of
+    such answers, in 95 of 100 cases; `unprompted` is the share of those whose question did not name the business, None
+    if there are none; `score` 0 to 100; ranks 1 to 5, of the answers with a mention.
     """
 
     answers: int
     mentioned: int
     mentions: int
     visibility: float
+    low: float
+    high: float
     unprompted: float | None
     score: int
     best_rank: int | None
@@ -91,16 +95,29 @@ def visibility_of(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> Visibilit
     unprompted = [bool(mentions) for answer, mentions in pairs if not answer.is_direct]
     mentioned = sum(bool(mentions) for _, mentions in pairs)
     ranks = [mentions.rank for _, mentions in pairs if mentions.rank is not None]
+    low, high = wilson_interval(mentioned, len(pairs))
     return Visibility(
         answers=len(pairs),
         mentioned=mentioned,
         mentions=sum(mentions.count for _, mentions in pairs),
         visibility=_share(mentioned, len(pairs)),
+        low=low,
+        high=high,
         unprompted=_share(sum(unprompted), len(unprompted)) if unprompted else None,
         score=_score(pairs),
         best_rank=min(ranks, default=None),
         mean_rank=round(sum(ranks) / len(ranks), 1) if ranks else None,
     )
+
+
+def wilson_interval(part: int, whole: int) -> tuple[float, float]:
+    """Return the 95 % interval of Wilson's score for a share; all of 0 to 1 without any answer."""
+    if not whole:
+        return 0.0, 1.0
+    share, spread = part / whole, _Z**2 / whole
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / whole + spread / (4 * whole))
+    return round(max(middle - half, 0.0), 4), round(min(middle + half, 1.0), 4)
 
 
 def ranking_of(
@@ -353,6 +370,7 @@ def _answered(failed: ProviderAnswer, reply: Replied) -> ProviderAnswer:
         failed,
         status=AnswerStatus.ANSWERED,
         answer=reply.text,
+        cited_urls=reply.cited_urls,
         model_version=reply.model_version,
         input_tokens=reply.usage.input_tokens,
         output_tokens=reply.usage.output_tokens,

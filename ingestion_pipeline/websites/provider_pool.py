@@ -8,8 +8,10 @@ paused: meanwhile its requests fail at once, with the same reason.
 import asyncio
 import hashlib
 import math
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -43,7 +45,7 @@ from ingestion_pipeline.settings import (
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.urls import host_of, without_credentials
+from ingestion_pipeline.urls import BadUrl, canonical_url, host_of, without_credentials, without_secrets
 
 if TYPE_CHECKING:
     import openai
@@ -88,6 +90,15 @@ def providers_for(providers: Sequence[Provider], url: str) -> tuple[Provider, ..
     return tuple(provider for provider in providers if not provider.host or host.endswith(f".{provider.host}"))
 
 
+def cited_urls(text: str, stated: Iterable[str]) -> tuple[str, ...]:
+    """Return the addresses that the provider states as sources and those in the text, each once, canonical."""
+    urls: dict[str, None] = {}
+    for url in (*stated, *(match[0].rstrip(".,;:!?*_") for match in _URL.finditer(text))):
+        with suppress(BadUrl):
+            urls[without_secrets(canonical_url(url))] = None
+    return tuple(urls)[:MOST_CITED]
+
+
 def provider_key(provider: Provider, settings: Settings, environment: Mapping[str, str] | None = None) -> str:
     """Return the provider's key; the model's own for the default one, empty if none is named."""
     if provider.name == DEFAULT and not provider.key_env:
@@ -99,6 +110,8 @@ _NotSaid = wire.ServerBusy | wire.BadModelRequest | wire.Denied | wire.Unsupport
 
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
+MOST_CITED = 100  # addresses of one answer
+_URL = re.compile(r"https?://[^\s<>()\[\]\"'`|]{1,2000}", re.IGNORECASE)
 ANSWER_TOKENS = 1_024  # an answer is cut there
 ANSWER_BYTES = 1_000_000  # a longer answer is refused
 CLOSING_SECONDS = 0.2  # reserved at the end of the deadline, to write the result
@@ -115,6 +128,7 @@ class Replied:
     model_version: str | None
     usage: Usage
     cost_usd: Decimal | None
+    cited_urls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +326,12 @@ class _Member:
             message = f"{self._base_url}: {answer.refusal or 'the reply is empty'}"
             return NoReply(code=code, message=message, usage=usage, cost_usd=cost)
         return Replied(
-            text=answer.text, model=self._provider.model, model_version=answer.model, usage=usage, cost_usd=cost
+            text=answer.text,
+            model=self._provider.model,
+            model_version=answer.model,
+            usage=usage,
+            cost_usd=cost,
+            cited_urls=cited_urls(answer.text, answer.cited_urls),
         )
 
     def _no_reply(self, outcome: _NotSaid, request: _ProviderRequest) -> NoReply:

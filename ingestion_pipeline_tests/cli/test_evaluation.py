@@ -1,10 +1,12 @@
 """`ingest eval` and `ingest golden`."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.catalogs.golden import load_truth
 from ingestion_pipeline_tests.catalogs.course_pages import course_page
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
@@ -56,6 +58,18 @@ def test_a_feed_is_scored_by_its_platforms_reader(ingest: Ingest, tmp_path: Path
     figures = ingest.json("eval", str(tmp_path), "--truth", str(tmp_path / "truth.json"), "--platform", "greenhouse")
 
     assert figures["f1"] == 1
+
+
+def test_the_truth_of_the_documentation_is_one(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operating" / "accuracy.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    for number, block in enumerate(blocks):
+        (tmp_path / f"{number}.json").write_text(block)
+
+    first, second = (load_truth(tmp_path / f"{number}.json") for number in range(len(blocks)))
+
+    assert [record["course_id"] for record in first.pages["page-1.html"].records] == ["BIO 101", "BIO 102"]
+    assert (second.platform, second.pages["board.json"].url) == ("greenhouse", "https://boards.example/acme")
 
 
 def test_mistakes_are_refused_by_name(ingest: Ingest, pages: Path) -> None:

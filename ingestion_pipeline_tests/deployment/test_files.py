@@ -430,8 +430,9 @@ def test_the_code_server_answers_the_probe_by_its_service(tmp_path: Path) -> Non
     server = subprocess.Popen([Path(sys.executable).with_name("dagster"), *command], cwd=tmp_path)
 
     def is_serving() -> bool:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name))
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=name))
         except RpcError:
             return False
         return answer.status == health_pb2.HealthCheckResponse.SERVING

@@ -64,6 +64,29 @@ def test_an_export_is_written_whole_or_by_source_with_its_place_and_rows(
     assert whole["dagster/row_count"] == len(lines) - 1 > own["dagster/partition_row_count"] > 0
 
 
+@pytest.mark.slow
+def test_a_run_of_several_partitions_writes_the_file_of_each(
+    project: dg.Definitions, installation: Installation, site: DemoSite
+) -> None:
+    installation.add_demo(LIGHTHOUSE, SALT)
+    for key in (LIGHTHOUSE, SALT):
+        assert installation.run_job("ingest_series", tags={PARTITION: key}).success
+    job = project.get_repository_def().get_implicit_job_def_for_assets([dg.AssetKey("chapters_of_source")])
+    assert job is not None
+    several = {"dagster/asset_partition_range_start": LIGHTHOUSE, "dagster/asset_partition_range_end": SALT}
+
+    result = job.get_subset(asset_selection={dg.AssetKey("chapters_of_source")}).execute_in_process(
+        instance=installation.instance, run_config=QUIET, tags=several
+    )
+
+    events = result.asset_materializations_for_node("chapters_of_source")
+    places = {event.partition: event.metadata["dagster/uri"].value for event in events}
+    assert places.keys() == {LIGHTHOUSE, SALT}
+    assert all(str(place).endswith(f"{(key or '').replace(':', '~')}.jsonl") for key, place in places.items())
+    rows = {event.partition: event.metadata["dagster/partition_row_count"].value for event in events}
+    assert rows[LIGHTHOUSE] != rows[SALT]
+
+
 def test_an_export_of_items_that_nobody_published_writes_nothing_and_does_not_fail(
     project: dg.Definitions, installation: Installation
 ) -> None:
@@ -105,7 +128,10 @@ def test_an_export_follows_changed_rows_though_another_source_was_never_read(
             keys.add(None)
         return keys | set(ticked.get_requested_partitions(dg.AssetKey("chapters_of_source"))), ticked.cursor
 
-    _, cursor = requested()
+    assert installation.run_job("ingest_series", tags={PARTITION: LIGHTHOUSE}).success
+    first, cursor = requested()
+    assert first == {None, LIGHTHOUSE}, "what is there when the export is declared"
+    materialize(project, "chapters_of_source", installation.instance, partition_key=LIGHTHOUSE)
     materialize(project, "all_chapters", installation.instance)
     _, cursor = requested(cursor)
 

@@ -16,6 +16,9 @@ from ingestion_pipeline_tests.orchestration.installation import LIGHTHOUSE, PART
 SERIES = dg.DynamicPartitionsDefinition(name="series_sources")
 
 
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
 @cache
 def project() -> dg.RepositoryDefinition:
     """Return our definitions with assets downstream of them."""
@@ -73,6 +76,11 @@ def test_an_asset_takes_the_rows_of_all_partitions_or_of_its_own(installation: I
     arrow = materialize("arrow_chapters", installation.instance)
     polars = materialize("polars_chapters", installation.instance)
 
+    several = materialize(
+        "chapters_of_a_source", installation.instance, tags=dict(zip(RANGE, (SALT, SALT), strict=True))
+    )
+
+    assert several == own
     assert everything == {"rows": len(frame("chapter_sources")), "sources": [LIGHTHOUSE, SALT]}
     assert own == {"sources": [SALT]}
     assert arrow == {"rows": everything["rows"], "type": "Table"}

@@ -55,6 +55,7 @@ ANSWERED = replace(
     status=AnswerStatus.ANSWERED,
     error=None,
     answer="Acme.\0",
+    cited_urls=("https://acme.test/about",),
     cost_usd=Decimal("0.000009"),
     input_tokens=1,
     output_tokens=2,
@@ -196,7 +197,15 @@ def add_analysis(store: Store, status: str, finished_at: datetime | None, name: 
 
 
 def add_ranking(store: Store) -> None:
-    numbers = {"visibility": 1.0, "score": 9, "mentions": 1, "prompts": 1}
+    numbers = {
+        "visibility": 1.0,
+        "visibility_low": 0.2,
+        "visibility_high": 1.0,
+        "answers": 1,
+        "score": 9,
+        "mentions": 1,
+        "prompts": 1,
+    }
     with store.begin() as connection:
         acme = Business(url="https://acme.test", name="Acme")
         business_id = upsert_business(connection, acme, now=OLD)

@@ -15,7 +15,14 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions
-from ingestion_pipeline.websites.provider_analysis import Ranking, mentions_in, ranking_of, relevance, visibility_of
+from ingestion_pipeline.websites.provider_analysis import (
+    Ranking,
+    mentions_in,
+    ranking_of,
+    relevance,
+    visibility_of,
+    wilson_interval,
+)
 from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.pages.page_fetches import failing
@@ -258,6 +265,21 @@ def test_without_answers_there_is_no_visibility() -> None:
     nothing = visibility_of([])
 
     assert (nothing.visibility, nothing.score, nothing.unprompted) == (0.0, 0, None)
+    assert (nothing.answers, nothing.low, nothing.high) == (0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [  # as published for Wilson's score without continuity correction
+        (0, 10, (0.0, 0.2775)),
+        (10, 10, (0.7225, 1.0)),
+        (5, 10, (0.2366, 0.7634)),
+        (1, 7, (0.0257, 0.5131)),
+        (81, 263, (0.2553, 0.3662)),
+    ],
+)
+def test_a_visibility_has_the_interval_of_wilson(part: int, whole: int, expected: tuple[float, float]) -> None:
+    assert wilson_interval(part, whole) == expected
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, Script
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm.ledger import Billing, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.question import Usage
+from ingestion_pipeline.reading.llm.wire import AnswerFormat, ServerReply, read_body
 from ingestion_pipeline.settings import (
     BadSetting,
     Provider,
@@ -56,6 +57,62 @@ def test_an_answer_has_its_model_tokens_and_cost(
     assert server.requests[0].headers["authorization"] == "Bearer sk-one-secret"
     (row,) = model_call_rows(store)
     assert (row.call_site, row.status, row.cost_usd) == ("website_answer", "settled", Decimal("0.000009"))
+
+
+def test_the_addresses_that_an_answer_cites_are_kept(store: Store, settings: Settings) -> None:
+    text = "See [Acme](https://acme.test/a?utm_source=x), https://globex.test/b. And **https://acme.test/a**"
+    (reply,), _ = ask_one(store, settings, always_text(text))
+
+    assert isinstance(reply, Replied)
+    assert reply.cited_urls == ("https://acme.test/a", "https://globex.test/b")
+
+
+@pytest.mark.parametrize(
+    ("answer_format", "body"),
+    [
+        (
+            AnswerFormat.RESPONSES,
+            {
+                "status": "completed",
+                "output": [
+                    {
+                        "type": "message",
+                        "content": [
+                            {
+                                "type": "output_text",
+                                "text": "Acme",
+                                "annotations": [{"type": "url_citation", "url": "https://acme.test/"}],
+                            }
+                        ],
+                    }
+                ],
+            },
+        ),
+        (
+            AnswerFormat.CHAT_PLAIN,
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "content": "Acme",
+                            "annotations": [{"type": "url_citation", "url_citation": {"url": "https://acme.test/"}}],
+                        }
+                    }
+                ]
+            },
+        ),
+        (
+            AnswerFormat.CHAT_PLAIN,
+            {"choices": [{"message": {"content": "Acme"}}], "citations": ["https://acme.test/", "https://acme.test/"]},
+        ),
+    ],
+    ids=["responses", "chat", "list"],
+)
+def test_the_sources_that_a_server_states_are_read(answer_format: AnswerFormat, body: dict[str, object]) -> None:
+    reply = read_body(answer_format, json.dumps(body))
+
+    assert isinstance(reply, ServerReply)
+    assert reply.cited_urls == ("https://acme.test/",)
 
 
 def test_an_answer_is_stored_though_its_caller_is_cancelled_before_a_thread_is_free(

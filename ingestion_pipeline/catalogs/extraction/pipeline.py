@@ -239,7 +239,7 @@ def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", by_layout, page.text)
     by_any_sign = courses_by_labels(lines, labels, any_sign=True)
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
-    if max(map(len, (candidates, by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
+    if not candidates and max(map(len, (by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
         blocks = courses_by_blocks(lines, about) or course_by_title(lines, page.url)
         yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", blocks, page.text)
 

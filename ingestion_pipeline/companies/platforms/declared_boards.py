@@ -36,7 +36,7 @@ HTML_ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
+class DeclaredPlatform:
     """A platform of the file."""
 
     paths: ListingPaths
@@ -63,7 +63,7 @@ class Declaration:
 class DeclaredBoard(PagedApiBoard):
     """A board by its declaration."""
 
-    declaration: ClassVar[Declaration]
+    declaration: ClassVar[DeclaredPlatform]
 
     def default_api(self, url: str) -> str:
         """Return the board's own host if the platform gives each board one; else the platform's."""
@@ -192,7 +192,7 @@ class DeclaredBoard(PagedApiBoard):
         return template.replace("<token>", quote(self.required_token(), safe="")) if "<token>" in template else template
 
 
-def _board(name: str, declared: Declaration) -> type[DeclaredBoard]:
+def _board(name: str, declared: DeclaredPlatform) -> type[DeclaredBoard]:
     is_page = declared.rows is not None or declared.script is not None
     attributes: dict[str, object] = {
         "name": name,
@@ -206,7 +206,7 @@ def _board(name: str, declared: Declaration) -> type[DeclaredBoard]:
     return type(name, (DeclaredBoard,), attributes | ({"accept": HTML_ACCEPT} if is_page else {}))
 
 
-_DECLARED = TypeAdapter(dict[str, Declaration]).validate_python(
+_DECLARED = TypeAdapter(dict[str, DeclaredPlatform]).validate_python(
     packaged_data("ingestion_pipeline.companies.platforms", "declared_boards.yaml")
 )
 DECLARED_PLATFORMS = tuple(

@@ -44,7 +44,7 @@ class StoredResponses:
     ) -> AsyncGenerator[RawAnswer, None]:
         """Yield the stored response to a GET; a POST is not stored by what it asks for."""
         if urlsplit(url).path == "/robots.txt":
-            answer = 404, {}, b""
+            answer: tuple[int, dict[str, str], bytes] = 404, {}, b""
         else:
             answer = await asyncio.to_thread(self._answer, url, is_query=body is not None)
         status, stored_headers, content = answer

@@ -1,6 +1,7 @@
 """Records of list pages by an entity type of the user's: title, date, address and fields by examples."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,24 @@ def test_a_rule_that_names_no_field_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadEntityType, match="heading"):
         entity_type("report", folder=tmp_path)
+
+
+def test_the_type_of_the_documentation_reads_a_list_of_opinions(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "extending.md").read_text()
+    [declared] = re.findall(r"```yaml\n(# sources/entities/opinion.yaml\n.*?)```", text, re.DOTALL)
+    (tmp_path / "opinion.yaml").write_text(declared)
+    rows = "".join(
+        f"<tr><td>03/{day}/2024<td><a href=/o/{day}.pdf>{name} v. State</a><td>{day}-77" for day, name in CASES.items()
+    )
+    kind = entity_type("opinion", folder=tmp_path)
+
+    found = read_records(
+        kind, Document(f"<body><table>{rows}</table></body>", url="https://court.example/list")
+    ).records
+
+    assert [(record.fields["name"], record.fields["date"], record.fields["docket"]) for record in found] == [
+        (f"{name} v. State", f"2024-03-{day}", f"{day}-77") for day, name in CASES.items()
+    ]
+
+
+CASES = {"14": "Ames", "15": "Boyle", "18": "Cruz", "19": "Dunn"}

@@ -224,9 +224,9 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
             pairs.append((course, record))
     pairs = _where_most_are(pairs)
     records = [record for _, record in pairs]
-    accepted = records if is_catalogue(records) else _catalogues_by_form(pairs)
-    is_named_alone = not any(map(states_something, accepted)) and len(accepted) > 1
-    return [] if is_named_alone and _is_exception(lines, [course.lines[0] for course, _ in pairs]) else accepted
+    courses_read = records if is_catalogue(records) else _catalogues_by_form(pairs)
+    is_named_alone = not any(map(states_something, courses_read)) and len(courses_read) > 1
+    return [] if is_named_alone and _is_exception(lines, [course.lines[0] for course, _ in pairs]) else courses_read
 
 
 def _is_exception(lines: Sequence[Line], firsts: Sequence[Line]) -> bool:

@@ -117,8 +117,8 @@ def _fields_of_entry(rule: Repeated, entry: FeedEntry) -> dict[str, FieldValue |
 
 @lru_cache(maxsize=20_000)
 def _day(text: str, *, month_first: bool | None) -> tuple[date, str] | None:
-    first = first_date(text[:MAX_TITLE_CHARACTERS], month_first=month_first)
-    return (first[0], text[slice(*first[1])]) if first else None
+    stated = first_date(text[:MAX_TITLE_CHARACTERS], month_first=month_first)
+    return (stated[0], text[slice(*stated[1])]) if stated else None
 
 
 def _days_above(lines: Sequence[Line], *, month_first: bool | None) -> dict[int, tuple[date, str]]:
@@ -170,8 +170,8 @@ def _cut(rule: Repeated, rows: Sequence[_Row]) -> _Cut | None:
     day = _commonest([row.days for row in named], posted) if rule.date else None
     named = _usual_rows(named, day)
     url = _url_column(rule, named, titles[0]) if rule.url else None
-    field_count = 1 + bool(rule.date) + bool(rule.url)
-    complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / field_count for row in named)
+    part_count = 1 + bool(rule.date) + bool(rule.url)
+    complete = sum((1 + (bool(rule.date) and bool(row.days)) + (url in row.links)) / part_count for row in named)
     is_undated = sum(bool(row.days) for row in named) < MIN_SHARE * len(named)
     examples = rule.examples.get(rule.title, ())
     texts = [row.texts[titles[0]] for row in named if titles[0] in row.texts]

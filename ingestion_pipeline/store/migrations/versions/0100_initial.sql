@@ -388,7 +388,8 @@ CREATE UNIQUE INDEX uq_website_analyses_unfinished ON website_analyses (source_i
 
 CREATE TABLE website_rankings (
     id SERIAL_ID NOT NULL, business_id BIG_ID NOT NULL, day DATE NOT NULL, analysis_id BIG_ID NOT NULL,
-    visibility FLOAT NOT NULL, score INTEGER NOT NULL, mentions INTEGER NOT NULL, prompts INTEGER NOT NULL,
+    visibility FLOAT NOT NULL, visibility_low FLOAT NOT NULL, visibility_high FLOAT NOT NULL,
+    answers INTEGER NOT NULL, score INTEGER NOT NULL, mentions INTEGER NOT NULL, prompts INTEGER NOT NULL,
     by_provider JSON NOT NULL, competitors JSON NOT NULL, cost_usd NUMERIC, created_at UTC_TIME NOT NULL,
     updated_at UTC_TIME NOT NULL, modified_at UTC_TIME,
     CONSTRAINT pk_website_rankings PRIMARY KEY (id),
@@ -432,7 +433,7 @@ CREATE INDEX ix_datasets_extraction_id ON datasets (extraction_id);
 CREATE TABLE website_answers (
     id SERIAL_ID NOT NULL, analysis_id BIG_ID NOT NULL, prompt_index INTEGER NOT NULL, prompt TEXT NOT NULL,
     provider VARCHAR(60) NOT NULL, model TEXT NOT NULL, model_version TEXT, status VARCHAR(10) NOT NULL, answer TEXT,
-    error TEXT, input_tokens INTEGER, output_tokens INTEGER, cost_usd NUMERIC, mentions JSON, run_id VARCHAR(64),
+    cited_urls JSON, error TEXT, input_tokens INTEGER, output_tokens INTEGER, cost_usd NUMERIC, mentions JSON, run_id VARCHAR(64),
     created_at UTC_TIME NOT NULL, modified_at UTC_TIME,
     CONSTRAINT pk_website_answers PRIMARY KEY (id),
     CONSTRAINT fk_website_answers_analysis_id FOREIGN KEY(analysis_id) REFERENCES website_analyses (id),
