@@ -33,6 +33,7 @@ from ingestion_pipeline.store.tables import changes
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 COMPACTED_AT_ONCE = 5_000  # rows, of which each has a few changes
+DELETED_AT_ONCE = 5_000  # changes; SQLite takes 32,766 parameters
 ITEMS = "v_items_history"  # of items of datasets, of all types
 _OF_ITEMS = ("entity_type", "source_id", "item_key")
 
@@ -83,7 +84,8 @@ def compact(connection: Connection, *, before: datetime, limit: int = COMPACTED_
     if merged:
         statement = update(changes).where(changes.c.id == bindparam("of"))
         connection.execute(statement.values(after=bindparam("values", type_=Json)), merged)
-    connection.execute(delete(changes).where(changes.c.id.in_(removed)))
+    for start in range(0, len(removed) + 1, DELETED_AT_ONCE):
+        connection.execute(delete(changes).where(changes.c.id.in_(removed[start : start + DELETED_AT_ONCE])))
     return len(removed)
 
 

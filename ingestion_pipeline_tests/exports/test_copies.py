@@ -1,19 +1,22 @@
 """Copies of published rows that are kept up to date: by dlt, in Delta Lake and in Iceberg."""
 
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, text, update
 
 from ingestion_pipeline.catalogs.datasets.item_changes import record_published
+from ingestion_pipeline.exports.changed_rows import open_changed_rows
 from ingestion_pipeline.exports.export_request import ExportRequest
 from ingestion_pipeline.exports.exporting import watermark
 from ingestion_pipeline.exports.lake import NAMESPACE, TableFormat, export_to_table
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import changes, chapter_sources, chapters
+from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.test_series import sync
 from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset
 
@@ -147,6 +150,33 @@ def test_dlt_loads_into_files_and_a_second_time_nothing(store: Store, tmp_path: 
     assert loaded(pipeline) == {"chapters": 3, "course": 2}
     assert loaded(pipeline) == {}
     assert len(list((tmp_path / "lake" / "web" / "chapters").glob("*.jsonl*"))) == 1
+
+
+DELETED = """
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
+INSERT INTO changes (table_name, row_key, op, before, cause, occurred_at)
+SELECT 'series', 's' || n, 'delete', json_object('id', 's' || n, 'title', 'A series'), 'operator',
+    '2026-11-01 00:00:00.000000+00:00' FROM numbers
+"""
+
+
+def test_an_export_with_many_deletions_takes_no_more_memory_than_one_with_few(store: Store) -> None:
+    def peak(count: int) -> tuple[int, int]:
+        with store.begin() as connection:
+            connection.execute(delete(changes))
+            connection.execute(text(DELETED), {"count": count})
+        tracemalloc.start()
+        with open_changed_rows(store, ExportRequest(name="series"), NOON, batch_rows=500) as changed:
+            keys = sum(len(batch) for batch in changed.deleted)
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return keys, size
+
+    peak(100)  # caches of statements
+    (few, small), (many, large) = peak(2_000), peak(40_000)
+
+    assert (few, many) == (2_000, 40_000)
+    assert large < 1.5 * small
 
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operating" / "changes.md"
