@@ -65,9 +65,8 @@ def test_prose_under_restrictions_is_no_description_of_a_page_about_one_course()
     rows = "".join(f"<tr><th>{label}</th><td>{value}</td></tr>" for label, value in facts.items())
     text = "This module is about programs, and how to write them so that others can read them."
 
-    [found] = read_courses(
-        f"<h1>Programs</h1><table>{rows}</table><h2>Module description</h2><p>{text}</p><h2>Assessment</h2><p>An exam.</p>"
-    )
+    page_text = f"<h2>Module description</h2><p>{text}</p><h2>Assessment</h2><p>An exam.</p>"
+    [found] = read_courses(f"<h1>Programs</h1><table>{rows}</table>{page_text}")
 
     assert (found["course_id"], found["course_name"]) == ("CS101", "Programs")
     assert found["course_description"] == text
