@@ -145,13 +145,17 @@ def score(*, names: tuple[str, ...], with_model: bool) -> None:
     from ingestion_pipeline.catalogs.golden import Scored, config_of, save_truth
     from ingestion_pipeline.settings import load_settings
 
-    settings = load_settings(environment())
+    if with_model:
+        with opened() as (settings, _):  # models may be set in the store
+            pass
+    else:
+        settings = load_settings(environment())
     below: list[str] = []
     results: list[dict[str, Any]] = []
     for folder, truth in _sets(names):
         evaluation = _evaluated(truth, folder, with_model=with_model)
         if with_model or not truth.uses_model:
-            reader = config_of(truth, settings).reader_hash(settings)
+            reader = config_of(truth, settings).reader_hash(settings)  # of the models that a run asks
             save_truth(folder, truth.model_copy(update={"scored": Scored(reader=reader, f1=round(evaluation.f1, 4))}))
         results.append({"name": folder.name, "floor": truth.floor, **_figures(evaluation)})
         if evaluation.f1 < truth.floor:

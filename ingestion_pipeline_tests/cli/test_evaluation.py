@@ -60,6 +60,38 @@ def test_a_feed_is_scored_by_its_platforms_reader(ingest: Ingest, tmp_path: Path
     assert figures["f1"] == 1
 
 
+def test_with_a_model_pages_that_rules_read_completely_cost_nothing(ingest: Ingest, pages: Path) -> None:
+    command = ("eval", str(pages), "--truth", str(pages / "truth.json"), "--model", "--json")
+
+    result = ingest(*command, OPENAI_BASE_URL="http://127.0.0.1:1/v1")
+
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["fields"]["course_id"]["f1"] == 1
+    assert float(figures["cost_usd"]) == 0
+    assert "no model configured" in ingest.refused(*command)
+
+
+def test_a_set_that_models_read_keeps_the_score_and_the_hash_of_what_read_it(
+    ingest: Ingest, pages: Path, folder: Path
+) -> None:
+    own = folder / "golden" / "college"
+    own.mkdir(parents=True)
+    (own / "a.html").write_bytes((pages / "a.html").read_bytes())
+    records = json.loads((pages / "truth.json").read_text())["a.html"][:1]
+    stated = {"pages": {"a.html": {"records": records}}, "floor": 0.5, "uses_model": True}
+    (own / "golden.json").write_text(json.dumps(stated))
+
+    assert ingest("golden", "score").exit_code == 0
+    assert load_truth(own / "golden.json").scored is None  # rules alone say nothing of a prompt
+    assert ingest("golden", "score", "--model", OPENAI_BASE_URL="http://127.0.0.1:1/v1").exit_code == 0
+
+    scored = load_truth(own / "golden.json").scored
+    assert scored is not None
+    assert scored.f1 >= 0.5
+    assert len(scored.reader) == 64
+
+
 def test_the_truth_of_the_documentation_is_one(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "operating" / "accuracy.md").read_text()
     blocks = re.findall(r"```json\n(.*?)```", text, re.DOTALL)

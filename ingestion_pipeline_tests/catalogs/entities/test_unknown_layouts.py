@@ -60,6 +60,35 @@ def test_a_page_about_one_course_without_a_code_has_its_title_for_a_key() -> Non
     assert found["course_description"].startswith("You learn to throw")
 
 
+def test_prose_under_restrictions_is_no_description_of_a_page_about_one_course() -> None:
+    facts = {"Module code": "CS101", "Credits": "15", "Restriction(s)": "Not for students in their last year of study."}
+    rows = "".join(f"<tr><th>{label}</th><td>{value}</td></tr>" for label, value in facts.items())
+    text = "This module is about programs, and how to write them so that others can read them."
+
+    page_text = f"<h2>Module description</h2><p>{text}</p><h2>Assessment</h2><p>An exam.</p>"
+    [found] = read_courses(f"<h1>Programs</h1><table>{rows}</table>{page_text}")
+
+    assert (found["course_id"], found["course_name"]) == ("CS101", "Programs")
+    assert found["course_description"] == text
+
+
+def test_what_most_titles_begin_with_is_a_subject_even_if_it_is_a_word_elsewhere() -> None:
+    texts = {"AM 3 Numbers": "<p>Numbers and what they count, from the beginning.</p>", "AM 107 Flow": "Flow of water"}
+    texts |= {"AM 112 Waves": "Waves on the sea, and how they run up a beach at last."}
+    body = "".join(
+        f"<h2><a href=/c>{title}</a></h2><div class=desc>{text} with examples from physics and life.</div>"
+        for title, text in texts.items()
+    )
+
+    found = read_courses(f"<title>Course catalogue</title><h1>Mathematics</h1>{body}")
+
+    assert [(course["course_id"], course["course_name"]) for course in found] == [
+        ("AM 3", "Numbers"),
+        ("AM 107", "Flow"),
+        ("AM 112", "Waves"),
+    ]
+
+
 def article(title: str, text: str) -> str:
     return f"<div class='post'><h3>{title}</h3><p>{text}</p></div>"
 

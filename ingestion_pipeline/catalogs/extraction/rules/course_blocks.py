@@ -50,6 +50,8 @@ MAX_LINES_OF_COURSE = 150
 
 _LISTED = re.compile(r"[0-9]{1,3}[.)] (?=\S)")
 _REST: Form = ("rest",)  # the place of the text after a title in the same line
+_FIRST: Form = ("first",)  # the place of the first text of some length, where these have no place in common
+_SOME_CODE = re.compile(r"(?P<code>[A-Z][A-Z&]{1,6}[ -]?[0-9]{1,4}[A-Z]{0,2})[\s.:|\u2013\u2014-]+(?P<title>\S.+)")
 _OF_CODES = {CoursePart.CODE, CoursePart.UNNAMED, None}
 _NAMES_COURSES = re.compile(rf"(?<![^\W_])(?:{'|'.join(PHRASES['courses'])})(?![^\W_])", re.IGNORECASE)
 
@@ -90,7 +92,7 @@ def course_by_title(lines: Sequence[Line], url: str | None) -> list[CandidateRec
     text = parts.text() or ""
     if len(facts) < MIN_FACTS or names_section(title) or not is_title(title) or not is_prose(text):
         return []
-    return [_record(title, title, text, parts)]
+    return [_record(parts.code or title, title, text, parts)]
 
 
 def _is_first_level(line: Line) -> bool:
@@ -163,7 +165,16 @@ def _described_form(blocks: Sequence[Block]) -> Form | None:
         for form, text in texts:
             lengths[form] += len(text)
     form = max(counts, key=lambda form: (counts[form] >= MIN_SHARE * len(blocks), lengths[form]), default=None)
-    return form if form is not None and counts[form] >= MIN_SHARE * len(blocks) else None
+    if form is None or counts[form] >= MIN_SHARE * len(blocks):
+        return form
+    described = sum(_first_text(block) is not None for block in blocks)
+    return _FIRST if described >= MIN_SHARE * len(blocks) else None
+
+
+def _first_text(block: Block) -> Line | None:
+    """Return the first sentence or two of the block, after its title and without a label."""
+    below = block.lines[block.start + 1 :]
+    return next((line for line in below if is_prose(line.text) and not _is_labelled(line)), None)
 
 
 def _is_labelled(line: Line) -> bool:
@@ -183,6 +194,10 @@ def _are_courses(lines: Sequence[Line], blocks: Sequence[Block], about: str) -> 
 
 def _courses(blocks: Sequence[Block], described: Form) -> Iterator[CandidateRecord]:
     codes = [_code(block) for block in blocks]
+    if sum(code is not None for code in codes) < MIN_SHARE * len(blocks):
+        # A subject may be a word that names none elsewhere: AM 107.
+        leads = [_SOME_CODE.fullmatch(_title_and_rest(block.first)[0]) for block in blocks]
+        codes = [(lead["code"], lead["title"]) if lead else None for lead in leads]
     has_codes = sum(code is not None for code in codes) >= MIN_SHARE * len(blocks)
     for block, code in zip(blocks, codes, strict=True):
         course = _course(block, described, code if has_codes else None)
@@ -212,6 +227,9 @@ def _course(block: Block, described: Form, coded: tuple[str, str] | None) -> Can
     body: list[str] = []
     for number, (form, line) in enumerate(zip(block.forms, block.lines, strict=True)):
         if number == block.start:
+            continue
+        if described == _FIRST and line is _first_text(block):
+            texts.append(line.text)
             continue
         is_fact = is_fact_row(line.text) or (length_in_words(line.text) < MIN_TEXT_WORDS and not is_prose(line.text))
         if form == described and not _is_labelled(line) and not is_fact:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.extraction.record import CandidateRecord
@@ -441,7 +442,8 @@ def _lines_set_alike(others: Sequence[Sequence[Line]], last: Sequence[Line]) -> 
 
 
 def _in_one_element(last: Sequence[Line]) -> list[Line]:
-    prose = next((line for line in last[1:] if is_prose(line.text)), None)
+    # Prose under a label such as "Restrictions" may stand in a table apart from the description.
+    prose = next((line for before, line in pairwise(last) if is_prose(line.text) and not _names_other(before)), None)
     if prose is None:
         return list(last)
     paths = [_path(last[0]), _path(prose)]
@@ -452,6 +454,11 @@ def _in_one_element(last: Sequence[Line]) -> list[Line]:
         for line in last
         if any(node.mem_id == around for node in upwards(line.node)) or label_of(line.text)[0] is not None
     ]
+
+
+def _names_other(line: Line) -> bool:
+    part, rest = label_of(line.text)
+    return part in {CoursePart.OTHER, CoursePart.PREREQUISITES} and not rest
 
 
 def _kind(line: Line, depth: int, shared: int | None) -> _Kind | None:
