@@ -12,29 +12,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import yaml
 
+from benchmarks.record_accuracy import Measure
 from ingestion_pipeline.companies.job_listing import Salary, salary_in
 from ingestion_pipeline.companies.places import Place, places_in
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.series.chapter_labels import chapter_number, chapter_numbers, volume_text
 from ingestion_pipeline.sources import recognize_platform
 
-if TYPE_CHECKING:
-    from benchmarks.accuracy import Measure
-
 TRUTH = Path(__file__).resolve().parents[1] / "ingestion_pipeline_tests" / "series" / "expected" / "chapter_labels.yaml"
 ADS = Path(__file__).resolve().parents[1] / "ingestion_pipeline_tests" / "fixtures" / "companies" / "job_listing.yaml"
 SITES, VECTORS = "sites/haruneko_series_and_chapters.json", "chapter_numbers/mihon_chapter_recognition.json"
 
 
-def chapter_labels(folder: Path) -> Iterator["Measure"]:
+def chapter_labels(folder: Path) -> Iterator[Measure]:
     """Read the labels of sites in two halves, the vectors of Mihon, and labels of our own."""
-    from benchmarks.accuracy import Measure  # which lists the measures of this module
-
     truth: Mapping[str, Any] = yaml.safe_load(TRUTH.read_text(encoding="utf-8"))
     numbers: Mapping[str, str | None] = dict.fromkeys(truth["sites_with_number_1"], "1") | truth["site_numbers"]
     halves: defaultdict[int, list[bool]] = defaultdict(list)
@@ -70,10 +66,8 @@ def decimal(row: Mapping[str, Any]) -> Decimal:
     return Decimal(str(row["expected"]))
 
 
-def job_boards(folder: Path) -> Iterator["Measure"]:
+def job_boards(folder: Path) -> Iterator[Measure]:
     """Count the boards of the public list whose platform is recognised and has a reader; read pay and places."""
-    from benchmarks.accuracy import Measure
-
     has_reader: list[bool] = []
     with (folder / "board_urls" / "ats_urls.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -105,4 +99,4 @@ def share(results: list[bool]) -> float:
     return sum(results) / max(len(results), 1)
 
 
-MEASURES: Mapping[str, Callable[[Path], Iterator["Measure"]]] = {"manga": chapter_labels, "jobs": job_boards}
+MEASURES: Mapping[str, Callable[[Path], Iterator[Measure]]] = {"manga": chapter_labels, "jobs": job_boards}

@@ -4,11 +4,16 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "apprise": "notify",
+    "cryptography": "identity",
     "dagster_webserver": "ui",
+    "deltalake": "lake",
+    "dlt": "dlt",
     "matplotlib": "plots",
+    "mcp": "mcp",
     "pandas": "frames",
     "playwright": "browser",
     "pyarrow": "frames",
+    "pyiceberg": "lake",
 }
 
 

@@ -30,7 +30,7 @@ from ingestion_pipeline.reading.evidence import locating
 from ingestion_pipeline.reading.structured import sitemaps
 from ingestion_pipeline.series import chapter_labels
 from ingestion_pipeline.sources import platforms
-from ingestion_pipeline.websites import name_forms
+from ingestion_pipeline.websites import mentions
 
 CHARACTERS = 64_000
 LIMIT_SECONDS = 0.05
@@ -87,10 +87,8 @@ BUILT: Mapping[str, Examples] = {
     "sources.platforms._shape": lambda: [
         shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes
     ],
-    "websites.name_forms._form": lambda: [
-        form.pattern
-        for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly")
-        if (form := name_forms._form(name, "en"))
+    "websites.mentions._form": lambda: [
+        form.pattern for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly") if (form := mentions._form(name, "en"))
     ],
 }
 OTHER_FUNCTIONS = {"escape", "purge", "error", "Pattern", "Match"}

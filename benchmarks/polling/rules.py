@@ -31,6 +31,7 @@ def a_source(begun: float) -> Source:
         "tier_pinned": False,
         "status": SourceStatus.ACTIVE,
         "failure_count": 0,
+        "config": {},
         "created_at": datetime.fromtimestamp(begun, UTC),
     }
     return Source(**values)

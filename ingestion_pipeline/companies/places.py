@@ -114,9 +114,9 @@ def _with_region(parts: Sequence[str], country: str | None) -> tuple[str | None,
     if state and (owner := _REGION_CODES.get(state[2])) and country in {None, owner}:
         return state[2], owner, [state[1]]
     for position, name in enumerate(parts):
-        known = _region_country(name, country, is_behind=position > 0)
-        if known and (position or country or len(parts) > 1 or plain(name) not in {"new york", "washington"}):
-            return name, known, [part for place, part in enumerate(parts) if place != position]
+        region_country = _region_country(name, country, is_behind=position > 0)
+        if region_country and (position or country or len(parts) > 1 or plain(name) not in {"new york", "washington"}):
+            return name, region_country, [part for place, part in enumerate(parts) if place != position]
     if country is not None and len(parts) >= _TOWN_AND_REST:
         return parts[-1], country, list(parts[:-1])
     return None, None, list(parts)
@@ -124,6 +124,6 @@ def _with_region(parts: Sequence[str], country: str | None) -> tuple[str | None,
 
 def _region_country(name: str, country: str | None, *, is_behind: bool) -> str | None:
     codes: Mapping[str, str] = _REGION_CODES if is_behind else {}
-    known = codes.get(name) or _REGIONS.get(plain(name))
+    in_country = codes.get(name) or _REGIONS.get(plain(name))
     is_town = not is_behind and plain(name) in {"new york", "washington"}
-    return known if known and country in {None, known} and not is_town else None
+    return in_country if in_country and country in {None, in_country} and not is_town else None

@@ -17,16 +17,14 @@ from sqlalchemy import Connection, RowMapping, select, update
 
 from ingestion_pipeline.companies.job_listing import company_slug
 from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.declarations import FileModel, expect, model_of, validated
+from ingestion_pipeline.sources.declarations import FileModel, Weight, expect, model_of, validated
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, Source, Tier, shard_of
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, companies, sources, tasks
-from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
@@ -288,29 +286,6 @@ class BadCompanyConfig(ValueError):
     """A company's config that cannot work; the message names the key and the fix."""
 
 
-class CompanySystem:
-    """Companies as the polling engine sees them."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return the configured minimum delay; robots.txt may require more."""
-        return Pace(delay_seconds=settings.hosts.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise `BadCompanyConfig` if the config has an unknown key or a bad value."""
-        check_config(source.config)
-
-    def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,  # noqa: ARG002 - the protocol
-    ) -> Mapping[str, str | Resource]:
-        """Ensure a record and an analysis task for each company, unless one is active."""
-        return start_analyses(connection, sources, now=now)
-
-
 def start_analyses(
     connection: Connection, sources: Sequence[Source], *, now: datetime, is_asked: bool = False
 ) -> dict[str, str]:
@@ -366,6 +341,7 @@ class _CompanyConfig(FileModel):
 
     boards: Annotated[Any, AfterValidator(_boards.model_validate)] = None
     ignore_robots: Annotated[bool, Strict(), expect(f"{IGNORE_ROBOTS} must be true or false, not {{value}}")] = False
+    weight: Weight = 1.0
 
 
 def check_config(config: Mapping[str, Any]) -> None:

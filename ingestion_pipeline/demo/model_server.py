@@ -4,8 +4,10 @@ The same request gets the same answer, to the byte. Tests use the server for ans
 demand (refusals, cut-offs, garbage, missing features). One provider always answers, one fails on every other question.
 """
 
+import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -40,8 +42,9 @@ from ingestion_pipeline.websites.business import Business
 CHARS_PER_TOKEN = 4
 MAX_QUESTION_BYTES = 20_000_000
 RESPONSES, CHAT = "/v1/responses", "/v1/chat/completions"
+FILES, BATCHES = "/v1/files", "/v1/batches"
 # Features that a server may lack: an endpoint, or a response format.
-ABILITIES = frozenset({"responses", "json_schema", "json_object"})
+ABILITIES = frozenset({"responses", "json_schema", "json_object", "batches"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,29 +121,6 @@ Reply = Say | Fail | Garble
 Script = Callable[[ModelRequest], Reply]
 
 
-def in_turn(*replies: Reply) -> Script:
-    """Return a script that gives the replies one by one, the last one for ever."""
-    left = list(replies)
-    lock = threading.Lock()
-
-    def reply(_: ModelRequest) -> Reply:
-        with lock:
-            return left.pop(0) if len(left) > 1 else left[0]
-
-    return reply
-
-
-def by_page(answers: Mapping[str, Mapping[str, Any]]) -> Script:
-    """Return a script that gives the answer whose key is in the request, else an empty one."""
-
-    def reply(request: ModelRequest) -> Reply:
-        text = request.text
-        matching = next((answer for key, answer in answers.items() if key in text), None)
-        return Say(text=json.dumps(blank(request.schema) if matching is None else matching))
-
-    return reply
-
-
 def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
     """Return the emptiest value that a strict schema allows, null if possible."""
     references = cast("Mapping[str, Any]", schema.get("$defs", definitions or {}))
@@ -171,6 +151,7 @@ class ScriptedModel:
         self._without = frozenset(without)
         self._refusal_status = refusal_status
         self._requests: list[ModelRequest] = []
+        self.batches = ScriptedBatches(self)
         self._lock = threading.Lock()
         self._running = ExitStack()
 
@@ -194,6 +175,10 @@ class ScriptedModel:
     ) -> None:
         self._running.close()
 
+    def has(self, ability: str) -> bool:
+        """Return whether the server has the ability."""
+        return ability not in self._without
+
     def reply(self, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:
         """Return status, headers and body for a request."""
         with self._lock:
@@ -204,6 +189,98 @@ class ScriptedModel:
             return _sent(Fail(status=404, message="Not Found"), request)
         message = "response_format.type: Input should be 'text' or 'json_object'"
         return _sent(Fail(status=self._refusal_status, message=message), request)
+
+
+class ScriptedBatches:
+    """The files and batches of a server; a batch is answered by the script when it was polled `polls_needed` times.
+
+    `submitted` are the batches in the order of their submission, `answered` the ids of the lines of each that were
+    answered: the provider's own count. `before_answer` is called before each request is answered.
+    """
+
+    def __init__(self, model: ScriptedModel) -> None:
+        self.polls_needed = 1
+        self.before_answer: Callable[[], object] = lambda: None
+        self.requests = 0
+        self.submitted: dict[str, dict[str, Any]] = {}
+        self.answered: dict[str, list[str]] = {}
+        self._files: dict[str, bytes] = {}
+        self._numbers = itertools.count(1)
+        self._model = model
+        self._lock = threading.Lock()
+
+    def upload(self, form: bytes) -> dict[str, Any]:
+        """Store the JSON Lines of a multipart form."""
+        with self._lock:
+            return self._stored(form[form.index(b'{"custom_id"') :].split(b"\r\n--")[0])
+
+    def _stored(self, content: bytes) -> dict[str, Any]:
+        file_id = f"file-{next(self._numbers)}"
+        self._files[file_id] = content
+        return {"id": file_id, "object": "file", "bytes": len(content), "purpose": "batch"} | _CREATED
+
+    def content(self, file_id: str) -> bytes | None:
+        """Return the file; None if there is none."""
+        return self._files.get(file_id)
+
+    def delete(self, file_id: str) -> dict[str, Any]:
+        """Delete the file."""
+        return {"id": file_id, "object": "file", "deleted": self._files.pop(file_id, None) is not None}
+
+    def submit(self, order: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Start a batch of a stored file; None if there is none."""
+        with self._lock:
+            if order["input_file_id"] not in self._files:
+                return None
+            batch_id = f"batch_{len(self.submitted) + 1}"
+            self.submitted[batch_id] = {
+                **{name: order.get(name) for name in ("endpoint", "input_file_id", "completion_window", "metadata")},
+                "id": batch_id,
+                "object": "batch",
+                "created_at": int(time.time()),
+                "status": "in_progress",
+                "output_file_id": None,
+                "error_file_id": None,
+                "polls": 0,
+            }
+            return self.submitted[batch_id]
+
+    def listed(self) -> dict[str, Any]:
+        """Return every batch, the newest first."""
+        return {"object": "list", "data": list(self.submitted.values())[::-1], "has_more": False}
+
+    def poll(self, batch_id: str) -> dict[str, Any] | None:
+        """Return the batch; None if there is none."""
+        with self._lock:
+            batch = self.submitted.get(batch_id)
+            if batch is not None and batch["status"] == "in_progress":
+                batch["polls"] += 1
+                if batch["polls"] >= self.polls_needed:
+                    self._complete(batch)
+            return batch
+
+    def cancel(self, batch_id: str) -> dict[str, Any] | None:
+        """Cancel a batch that is not answered yet; return it."""
+        with self._lock:
+            batch = self.submitted.get(batch_id)
+            if batch is not None and batch["status"] == "in_progress":
+                batch["status"] = "cancelled"
+            return batch
+
+    def _complete(self, batch: dict[str, Any]) -> None:
+        entries = [json.loads(line) for line in self._files[batch["input_file_id"]].splitlines()]
+        replies = b"\n".join(json.dumps(self._answered(entry)).encode() for entry in entries)
+        self.answered[batch["id"]] = [entry["custom_id"] for entry in entries]
+        batch |= {"status": "completed", "output_file_id": self._stored(replies)["id"]}
+
+    def _answered(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        request = ModelRequest(path=entry["url"], body=entry["body"], headers={})
+        status, _, body = self._model.reply(request)
+        response = {"status_code": status, "request_id": entry["custom_id"], "body": json.loads(body)}
+        return {"id": f"batch_req_{entry['custom_id']}", "custom_id": entry["custom_id"], "response": response}
+
+
+_CREATED = {"created_at": 0, "filename": "batch.jsonl", "status": "processed"}
 
 
 def _sent(reply: Reply, request: ModelRequest) -> tuple[int, Mapping[str, str], bytes]:
@@ -272,12 +349,40 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
         """Answer a request; any other path is a 404."""
         length = min(int(self.headers.get("Content-Length") or 0), MAX_QUESTION_BYTES)
         body = self.rfile.read(length)
-        if self.path not in {RESPONSES, CHAT}:
+        if self.path in {RESPONSES, CHAT}:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            request = ModelRequest(path=self.path, body=json.loads(body), headers=headers)
+            self._send(*self._model.reply(request))
+        elif self.path == FILES:
+            self._send_batches(lambda batches: batches.upload(body))
+        elif self.path == BATCHES:
+            self._send_batches(lambda batches: batches.submit(json.loads(body)))
+        else:
+            self._send_batches(lambda batches: batches.cancel(self.path.split("/")[3]))
+
+    def do_GET(self) -> None:
+        """Answer with a batch, with all of them, or with the content of a file."""
+        parts = self.path.partition("?")[0].split("/")
+        if self.path.startswith(FILES):
+            self._send_batches(lambda batches: batches.content(parts[3]))
+        elif len(parts) > 3:  # noqa: PLR2004 - with an id
+            self._send_batches(lambda batches: batches.poll(parts[3]))
+        else:
+            self._send_batches(lambda batches: batches.listed())
+
+    def do_DELETE(self) -> None:
+        """Delete a file."""
+        self._send_batches(lambda batches: batches.delete(self.path.split("/")[3]))
+
+    def _send_batches(self, answer: Callable[[ScriptedBatches], Mapping[str, Any] | bytes | None]) -> None:
+        is_known = self.path.startswith((FILES, BATCHES)) and self._model.has("batches")
+        self._model.batches.before_answer()
+        self._model.batches.requests += 1
+        body = answer(self._model.batches) if is_known else None
+        if body is None:
             self._send(404, {}, b'{"error": {"message": "Not Found"}}')
-            return
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        request = ModelRequest(path=self.path, body=json.loads(body), headers=headers)
-        self._send(*self._model.reply(request))
+        else:
+            self._send(200, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
     def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.send_response(status)
@@ -290,16 +395,11 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})
+FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})  # of the answer how well a job fits
 SCORES = {HIGH: 96, MEDIUM: 92, LOW: 57}
 OTHERWISE = 40
 OWN = ("Python", "PostgreSQL", "Kubernetes")
 OTHERS = ("Terraform", "Kafka", "React", "TypeScript", "WordPress")
-
-
-def is_about_jobs(schema: Mapping[str, Any]) -> bool:
-    """Return whether the request asks how well a job fits."""
-    return schema.get("properties", {}).keys() == FIELDS
 
 
 def opinion(text: str) -> dict[str, Any] | None:
@@ -335,7 +435,7 @@ Node = Mapping[str, Any]
 def demo_model(request: ModelRequest) -> Reply:
     """Return the page's outcomes (the second with an invented one), a job's assessment, or an empty answer."""
     text = request.text
-    if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
+    if request.schema.get("properties", {}).keys() == FIELDS and (assessment := opinion(text)) is not None:
         return Say(text=json.dumps(assessment))
     for page in PROGRAMMES:
         if any(phrase in text for phrase in (page.title, *page.learned)):

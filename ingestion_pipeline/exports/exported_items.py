@@ -10,13 +10,14 @@ from typing import Any
 from urllib.parse import urljoin
 
 import orjson
-from sqlalchemy import Connection, Row, Select, Text, case, cast, false, func, select, true
+from sqlalchemy import Connection, Row, Select, Text, case, cast, exists, false, func, or_, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind, SingleGoesToMax
 from ingestion_pipeline.engine.system_spec import ColumnType, ExportColumn, PublishedTable
 from ingestion_pipeline.exports.export_request import ITEMS, Dataset, ExportRequest
 from ingestion_pipeline.exports.formats import Batches, exact
+from ingestion_pipeline.pages.politeness.rights import META, RESERVATION, ROBOTS_TAG
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots
 
@@ -116,6 +117,11 @@ def export_values(
         may_leave = is_proved or (review and field.required)
         values[name] = _AS_VALUE[field.kind](value) if may_leave else None
     return ExportValues(values=values, proved=proved, unproved=unproved)
+
+
+def proved_values(fields: Iterable[EntityField], data: Mapping[str, Any]) -> list[Value]:
+    """Return the values of an item whose data are all proved, in the order of the fields."""
+    return [None if (value := data.get(field.name)) is None else _AS_VALUE[field.kind](value) for field in fields]
 
 
 def _text(value: object) -> str | None:
@@ -260,8 +266,15 @@ _SELECTED = (
 )
 
 
+# As `rights.is_reserved` decides.
+_RIGHTS = {name: snapshots.c.rights[name].as_string() for name in (RESERVATION, ROBOTS_TAG, META)}
+_IS_RESERVED = or_(_RIGHTS[RESERVATION] == "1", _RIGHTS[ROBOTS_TAG].is_not(None), _RIGHTS[META].is_not(None))
+
+
 def _exported_items(request: ExportRequest, dataset: Dataset) -> ColumnElement[bool]:
     is_exported = data_items.c.dataset_id == dataset.id
+    if request.honours_rights:
+        is_exported &= ~exists().where(snapshots.c.id == data_items.c.snapshot_id, _IS_RESERVED).correlate(data_items)
     if request.with_flagged:
         return is_exported
     return is_exported & data_items.c.is_repeat.is_(false()) & data_items.c.is_flagged.is_(false())

@@ -122,12 +122,13 @@ class Mount:
         *,
         description: str,
         config: AnyOption = None,
+        run_tags: Mapping[str, str] | None = None,
         **options: AnyOption,
     ) -> dg.JobDefinition:
         """Return the job of one op; `config` is what the Launchpad opens with."""
         step = self.op(function, **options)
         opening = None if config is None else {"ops": {step.name: {"config": config}}}
-        return self.job(step_alone(step), name=name, description=description, config=opening)
+        return self.job(step_alone(step), name=name, description=description, config=opening, tags=run_tags)
 
     def asset_job(self, name: str, *assets: str, has_checks: bool, **options: AnyOption) -> AnyJob:
         """Return the job that materializes these assets."""

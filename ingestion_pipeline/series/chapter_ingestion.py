@@ -14,7 +14,6 @@ from operator import attrgetter
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.series import announcements, chapter_rows
 from ingestion_pipeline.series.chapter import Chapter, fingerprint, own_id, with_stored_releases
 from ingestion_pipeline.series.chapter_plan import (
@@ -31,7 +30,8 @@ from ingestion_pipeline.series.chapter_plan import (
 )
 from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease, link_row
 from ingestion_pipeline.sources.lookup import series_assignments
-from ingestion_pipeline.store.changes import SERIES, Cause, Origin, set_origins
+from ingestion_pipeline.sources.poll_results import IngestResult
+from ingestion_pipeline.store.changes import SERIES, Origin, common_origin, set_origins
 from ingestion_pipeline.store.tables import chapters
 
 
@@ -58,15 +58,7 @@ def _origins(listings: Sequence[SourceListing], series_by_source: Mapping[str, s
     by_series: dict[str, list[Origin]] = defaultdict(list)
     for source_id, origin in origins.items():
         by_series[SERIES + series_by_source[source_id]].append(origin)
-    return origins | {key: _common(of_series) for key, of_series in by_series.items()}
-
-
-def _common(origins: Sequence[Origin]) -> Origin:
-    if len(origins) == 1:
-        return origins[0]
-    causes = {origin.cause for origin in origins}
-    cause = causes.pop() if len(causes) == 1 else Cause.SOURCE_CHANGED
-    return Origin(cause=cause, run_id=origins[0].run_id)
+    return origins | {key: common_origin(of_series) for key, of_series in by_series.items()}
 
 
 def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *, now: datetime) -> list[IngestResult]:

@@ -13,8 +13,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select, true
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, and_, func, or_, select, true
 
 from ingestion_pipeline.engine.system_spec import AssetEvent, EventValue, Markdown, Url, moment, plain
 from ingestion_pipeline.series.chapter_labels import number_text

@@ -11,16 +11,15 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Field,
     PlainValidator,
     Strict,
     StringConstraints,
-    ValidationError,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
     WrapValidator,
 )
 
-from ingestion_pipeline.sources.declarations import BadField, FileModel, model_of, stated_keys, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, model_of, refused, stated_keys, validated
 from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.urls import secret_parameter, without_credentials
 
@@ -37,14 +36,7 @@ def refusal(key: str, value: object, accepted: str) -> str:
 
 def accepted(description: str) -> WrapValidator:
     """Return an annotation that replaces the errors of a type by one message: what is accepted."""
-
-    def validate(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError(refusal(info.field_name or "", value, description)) from None
-
-    return WrapValidator(validate)
+    return refused(lambda key, value: refusal(key, value, description))
 
 
 def _web_address(address: str, info: ValidationInfo) -> str:
@@ -76,6 +68,7 @@ def _stripped(value: object, info: ValidationInfo) -> str:
 _Stripped = Annotated[str, BeforeValidator(_stripped)]
 Text = Annotated[_Stripped | None, AfterValidator(lambda text: text or None)]
 Address = Annotated[_Stripped, AfterValidator(_web_address)]
+Weight = Annotated[float, Field(gt=0, le=1_000), accepted("a number above 0 to 1000")]
 TrueOrFalse = Annotated[bool, Strict(), accepted("true or false")]
 Word = Annotated[str, Strict(), StringConstraints(strip_whitespace=True, to_lower=True, min_length=1)]
 
@@ -109,6 +102,7 @@ class PlatformConfig(ConfigSection):
     url: Address = ""
     api_base: Address = ""
     ignore_robots: TrueOrFalse = False
+    weight: Weight = 1.0
 
     @classmethod
     def of(cls, platform: str, url: str, config: Mapping[str, object]) -> Self:

@@ -88,6 +88,7 @@ class SourceStatus(StrEnum):
 
 QUARANTINED = "quarantined"  # first word of the outcome of a poll whose feed is not accepted
 IGNORE_ROBOTS = "ignore_robots"  # the key of `config` that overrides robots.txt
+WEIGHT = "weight"  # the key of `config` that says how much a change of the source counts
 
 BY_HAND = "row"  # the origin of a source that no file declares
 BUNDLED = "bundled:"  # prefix of the origin of sources whose file is part of this package
@@ -111,6 +112,7 @@ class Definition:
     enabled: bool = True
     series: str | None = None
     company: str | None = None
+    max_delay_seconds: int | None = None
     origin: str = BY_HAND
 
 
@@ -126,6 +128,7 @@ class Source:
     config: Mapping[str, Any]
     series_id: str | None
     company_id: str | None
+    max_delay_seconds: int | None
     origin: str
     host: str
     shard: int
@@ -168,11 +171,18 @@ class Source:
         """Return whether an operator answers for fetching it against robots.txt."""
         return self.config.get(IGNORE_ROBOTS) is True
 
+    @property
+    def weight(self) -> float:
+        """Return how much a change counts, compared with one of other sources of the kind."""
+        weight = self.config.get(WEIGHT)
+        return float(weight) if isinstance(weight, int | float) and weight > 0 else 1.0
+
 
 # Alerts for operators; `alerts` means all of them.
 SOURCE_ALERTS = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
+FRESHNESS_BUDGET = "freshness_budget"  # of a source with a freshness objective: used up
 SYSTEM_ALERTS = ("budget", "run_failures", "daemon_silent")
-ALERTS = (*SOURCE_ALERTS, *SYSTEM_ALERTS)
+ALERTS = (*SOURCE_ALERTS, FRESHNESS_BUDGET, *SYSTEM_ALERTS)
 NOTICE_KINDS: list[str] = []  # of the systems, which `registry.systems` adds; a recipient may subscribe to each
 DEFAULT_KINDS = ("chapter",)  # followers of a series did not subscribe to catalogues
 OWN_SERVICES = "notify:"

@@ -16,12 +16,19 @@ import yaml
 from pydantic import TypeAdapter
 
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
+from ingestion_pipeline.reading.llm.batch_lines import MODEL_BATCH
 from ingestion_pipeline.reading.structured.organizations import TRADES
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business, Prompted, PromptedBy
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, folded_name, is_transliterated, is_word_boundary, script_of
+from ingestion_pipeline.websites.mentions import (
+    Names,
+    find_mentions,
+    folded_name,
+    is_transliterated,
+    is_word_boundary,
+    script_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +67,7 @@ _PLACE_PARTS, _PLACE_WORDS = 3, 4
 _NOT_IN_A_PLACE = re.compile(r"[^\w\s,.'’-]|[\d_]")  # noqa: RUF001
 _SHORT_CODE = 3
 _SIGNS = re.compile(r"[\W_]+")
-SCHEMA = AnswerSchema(
-    name="questions",
-    schema={
-        "type": "object",
-        "properties": {"questions": {"type": "array", "items": {"type": "string"}}},
-        "required": ["questions"],
-        "additionalProperties": False,
-    },
-)
+SCHEMA = AnswerSchema.of("questions", {"questions": {"type": "array", "items": {"type": "string"}}})
 _INSTRUCTIONS = """\
 The text says what a business is. Write {count} different questions that somebody would ask an
 assistant who needs what the business offers and has never heard of it. The questions are of your
@@ -77,12 +76,7 @@ recommendations, some compare, some name the place if there is one."""
 
 
 async def prompts_for(
-    business: Business,
-    *,
-    settings: Website,
-    model: ModelClient | None = None,
-    own: Sequence[str] = (),
-    source_id: str | None = None,
+    business: Business, *, settings: Website, model: ModelClient | None, own: Sequence[str], source_id: str | None
 ) -> Prompted:
     """Return the prompts to ask, the direct one last; there is always one."""
     if own:
@@ -203,7 +197,11 @@ def _tidy(text: str) -> str:
 
 
 async def _ask_model(business: Business, model: ModelClient, count: int, source_id: str | None) -> Sequence[str]:
-    """Return the model's questions; none, and log why, if it cannot be asked."""
+    """Return the model's questions; none, and log why, if it cannot be asked.
+
+    Raises:
+        Resource: the question waits in a batch.
+    """
     # A model writes any language, templates exist for some only.
     language = business.language or templates_for(None)[0]
     question = Question(
@@ -215,10 +213,12 @@ async def _ask_model(business: Business, model: ModelClient, count: int, source_
         extractor_version=f"{VERSION} {count} {language}",
     )
     try:
-        answer = await model.ask(question, Billing(call_site=CALL_SITE, source_id=source_id))
+        answer = await model.ask(question, Billing(call_site=CALL_SITE, source_id=source_id, may_wait=True))
     except Fatal:
         raise
     except WorkError as error:
+        if error.code == MODEL_BATCH:
+            raise
         log.warning("model formed no prompts source=%s code=%s: %s", source_id, error.code, error.text)
         return ()
     if not isinstance(answer, Answered):

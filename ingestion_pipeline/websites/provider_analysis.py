@@ -16,25 +16,15 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.reading import llm
 from ingestion_pipeline.reading.evidence.grounding import ground
-from ingestion_pipeline.reading.llm import (
-    Answered,
-    AnswerSchema,
-    Billing,
-    ModelClient,
-    ModelTier,
-    PageText,
-    Prompt,
-    Question,
-)
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import Precondition
 from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business
-from ingestion_pipeline.websites.mentions import Mentions, find_mentions, mentions_of_all
-from ingestion_pipeline.websites.name_forms import Names, folded_name
+from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions, folded_name, mentions_of_all
 from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, add_costs, providers_for
 from ingestion_pipeline.websites.states import AnswerStatus, Pair, ProviderAnswer
 
@@ -134,8 +124,7 @@ def ranking_of(
     answers: Sequence[ProviderAnswer],
     mentions: Mapping[str, Sequence[Mentions]],
     own: str,
-    *,
-    cost_usd: Decimal | None = None,
+    cost_usd: Decimal | None,
 ) -> Ranking:
     """Return the ranking from the result of `mentions_in`; all names but `own` are competitors."""
     providers = list(dict.fromkeys(answer.provider for answer in answers))
@@ -156,11 +145,7 @@ def ranking_of(
 
 
 def mentions_in(
-    answers: Sequence[ProviderAnswer],
-    own: Names,
-    competitors: Sequence[Names],
-    *,
-    language: str | None = None,
+    answers: Sequence[ProviderAnswer], own: Names, competitors: Sequence[Names], *, language: str | None
 ) -> Mapping[str, Sequence[Mentions]]:
     """Return the mentions of each name by answer but denied ones; no name is found inside a longer one."""
     everybody = (own, *competitors)
@@ -189,16 +174,11 @@ CALL_SITE = "website_sentiment"
 SENTIMENTS = ("positive", "neutral", "negative")
 MAX_CHARACTERS = 8_000
 _LEAST_QUOTE = 10  # characters; a single word proves no opinion
-SCHEMA = AnswerSchema(
-    name="sentiment",
-    schema={
-        "type": "object",
-        "properties": {
-            "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
-            "quote": {"type": ["string", "null"]},
-        },
-        "required": ["sentiment", "quote"],
-        "additionalProperties": False,
+SCHEMA = llm.AnswerSchema.of(
+    "sentiment",
+    {
+        "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
+        "quote": {"type": ["string", "null"]},
     },
 )
 _INSTRUCTIONS = """\
@@ -208,28 +188,28 @@ that show it, copied exactly."""
 
 
 async def sentiment_of(
-    answer: str, names: Names, client: ModelClient, *, source_id: str | None, language: str | None
+    answer: str, names: Names, client: llm.ModelClient, *, source_id: str | None, language: str | None
 ) -> str | None:
     """Return the sentiment if the model gives one and its quote is in the answer; else None.
 
     Raises:
         Fatal: the environment fails (database, disk, memory).
     """
-    question = Question(
-        prompt=Prompt(name="website_sentiment", version=1, instructions=_INSTRUCTIONS.format(name=names.name)),
+    question = llm.Question(
+        prompt=llm.Prompt(name="website_sentiment", version=1, instructions=_INSTRUCTIONS.format(name=names.name)),
         schema=SCHEMA,
-        page=PageText(text=answer[:MAX_CHARACTERS]),
+        page=llm.PageText(text=answer[:MAX_CHARACTERS]),
         extractor_version=f"{VERSION} {names.name}",
         max_output_tokens=500,
     )
-    billing = Billing(call_site=CALL_SITE, source_id=source_id)
+    billing = llm.Billing(call_site=CALL_SITE, source_id=source_id)
     try:
-        outcome = await client.ask(question, billing, tiers=(ModelTier.CHEAP,))
+        outcome = await client.ask(question, billing, tiers=(llm.ModelTier.CHEAP,))
     except Fatal:
         raise
     except WorkError:
         return None
-    if not isinstance(outcome, Answered):
+    if not isinstance(outcome, llm.Answered):
         return None
     return proved_sentiment(outcome.data.get("sentiment"), outcome.data.get("quote"), answer, names, language)
 
@@ -280,7 +260,7 @@ class Analysis:
     store: Store
     pool: ProviderPool
     settings: Settings
-    model: ModelClient | None = None
+    model: llm.ModelClient | None = None
     store_answer: StoreAnswer
     check_claim: Precondition | None = None
     report_progress: ReportProgress | None = None
@@ -416,7 +396,7 @@ def _analysed(business: Business, answers: Sequence[ProviderAnswer]) -> WebsiteA
     own = business.names
     mentions = mentions_in(answered, own, _competitors(business), language=business.language)
     return WebsiteAnalysed(
-        ranking=ranking_of(answered, mentions, own.name, cost_usd=sum(costs, Decimal(0)) if costs else None),
+        ranking=ranking_of(answered, mentions, own.name, sum(costs, Decimal(0)) if costs else None),
         answers=tuple(rows),
         mentions={
             answer.pair: {name: places[number] for name, places in mentions.items()}

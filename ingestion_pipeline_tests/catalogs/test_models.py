@@ -1,5 +1,7 @@
 """Catalogs that need a model: selectors learned from its records, changed configurations, and the predicted cost."""
 
+import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,11 +20,15 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
 from ingestion_pipeline.catalogs.reruns import DetailPage, catalog_facts, cost_facts, predict_rerun, rerun, text_sizes
 from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.model_batches import run_model_batches
+from ingestion_pipeline.exports.export_request import ExportRequest
+from ingestion_pipeline.exports.formats import frame_of
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import data_items, datasets, extractions, learned_selectors, pages
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, learned_selectors, pages, snapshots
+from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
@@ -42,7 +48,7 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
     garden_title,
     spring_layout,
 )
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import FAST_SETTINGS, a_run_context, add_sources, rows
 from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
 
@@ -410,3 +416,66 @@ def test_a_rerun_is_predicted_by_the_stored_pages_that_rules_cannot_read(live: L
     assert prediction.cost_usd is not None
     assert prediction.cost_usd > 0
     assert (free.calls, free.cost_usd, free.note) == (0, 0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.both_databases
+def test_first_extractions_and_reruns_ask_in_batches_and_refreshes_at_once(school: School) -> None:
+    def run_batches() -> int:
+        worker = Worker(school.store, lease_seconds=60)
+        return asyncio.run(run_model_batches(school.ctx, worker))["woken"]
+
+    school.configure_model(INGESTION_MODELS__BATCH="auto", INGESTION_MODELS__BATCH_SECONDS="0")
+    layouts = {number: (spring_layout, autumn_layout)[number % 2](number) for number in range(1, 6)}
+    school.serve_courses(layouts.__getitem__, 1, 2, 3, 4)
+
+    assert school.crawl_with_model() == 0
+    assert run_batches() == 4
+    assert len(school.model.batches.submitted) == 1
+    assert school.crawl_with_model() == 0
+    assert school.extraction_methods == ["cheap_model"] * 4
+
+    school.web.routes["/c/5"] = layouts[5].replace("GRD", "MOS")
+    school.web.routes["/"] = link_page("/c/5")
+    assert school.crawl_with_model() > 0
+    assert len(school.model.batches.submitted) == 1
+
+
+@pytest.mark.both_databases
+def test_pages_that_reserve_their_text_are_neither_sent_to_a_model_nor_exported(school: School) -> None:
+    school.serve_courses(spring_layout, 1, 2, 3)
+    school.web.routes["/c/1"] = spring_layout(1).replace("<html>", '<html><meta name="robots" content="noai">')
+    school.web.routes["/c/2"] = Reply(spring_layout(2).encode(), headers={"TDM-Reservation": "1"})
+
+    assert school.crawl_with_model() == 1
+
+    assert garden_text(3) in school.model.requests[0].text
+    said = {row.url: row.rights for row in school.rows(snapshots)}
+    assert said["http://a.test/c/1"] == {"meta-robots": "noai"}
+    assert said["http://a.test/c/2"] == {"tdm-reservation": "1"}
+    assert said["http://a.test/c/3"] is None
+    school.web.routes["/c/1"] = course_page(1)
+    school.web.routes["/c/2"] = course_page(2).replace("<html>", '<html><meta name="robots" content="noai">')
+    school.web.routes["/"] = link_page("/c/1", "/c/2")
+    school.crawl_with_model()
+    exported = [
+        frame_of(school.store, ExportRequest(name="course", honours_rights=honours)) for honours in (True, False)
+    ]
+    assert [sorted(frame["course_name"]) for frame in exported] == [["Numbers 1"], ["Numbers 1", "Numbers 2"]]
+
+
+def test_the_files_of_a_site_are_read_with_its_robots_txt_and_honoured(school: School) -> None:
+    tdm = [{"location": "/c/1", "tdm-reservation": 1}]
+    school.web.routes["/.well-known/tdmrep.json"] = json.dumps(tdm)
+    school.web.routes["/robots.txt"] = "User-agent: *\nContent-Signal: ai-train=no\nAllow: /\n"
+    school.serve_courses(spring_layout, 1, 2)
+
+    assert school.crawl_with_model() == 1
+
+    assert garden_text(2) in school.model.requests[0].text
+    said = {row.url: row.rights for row in school.rows(snapshots)}
+    assert said["http://a.test/c/1"] == {"content-signal": "ai-train=no", "tdm-reservation": "1"}
+    assert said["http://a.test/c/2"] == {"content-signal": "ai-train=no"}
+    school.configure_model(INGESTION_RIGHTS__HONOUR="false")
+    school.web.routes["/c/1"] = autumn_layout(1)
+    assert school.crawl_with_model() == 1

@@ -1,9 +1,11 @@
 """The change model: rates and weekly profiles learned from a source's changes, and the next check they lead to."""
 
 import json
+import time
+import timeit
 from dataclasses import replace
 from datetime import datetime, timedelta
-from math import sqrt
+from math import exp, sqrt
 from random import Random
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.sources.scheduling.change_model import (
+    BINS,
     DAY,
     HOUR,
     REMEMBERED_DATES,
@@ -22,6 +25,7 @@ from ingestion_pipeline.sources.scheduling.change_model import (
     changes_found,
     hour_of_week,
     next_check,
+    next_fresh_check,
     outlook,
     with_changes,
 )
@@ -89,6 +93,43 @@ def test_an_irregular_source_has_no_weekly_profile() -> None:
     irregular = model_of(*(number * 61 * HOUR + number * number * 977 for number in range(30)))
 
     assert outlook_of(irregular, age=0).week_share < 0.01
+
+
+@pytest.mark.parametrize("changes_a_check", [0.1, 1.0, 3.0])
+def test_a_page_is_checked_when_that_gains_most_freshness(changes_a_check: float) -> None:
+    # Cho and Garcia-Molina: at the optimal interval T the cost is (1 - (1 + rT) exp(-rT)) / r.
+    rate = 1 / DAY
+    interval = changes_a_check / rate
+    cost = (1 - (1 + changes_a_check) * exp(-changes_a_check)) / rate
+
+    check = next_fresh_check(steady(rate), now=START, request_cost=cost, least=1, most=100 * DAY)
+
+    assert check.at - START == pytest.approx(interval, rel=0.01)
+
+
+def test_a_page_that_changes_oftener_than_a_check_is_worth_is_checked_as_seldom_as_allowed() -> None:
+    hopeless, hopeful = steady(1 / HOUR), steady(1 / DAY)
+
+    often, seldom = (
+        next_fresh_check(ahead, now=START, request_cost=2 * HOUR, least=1, most=30 * DAY).at - START
+        for ahead in (hopeless, hopeful)
+    )
+
+    assert often == 30 * DAY
+    assert seldom < DAY
+
+
+def steady(rate: float) -> Outlook:
+    """Return the outlook of a source without any memory or habit."""
+    return Outlook(
+        last_at=START,
+        even=(rate,) * BINS,
+        weekly=(0.0,) * BINS,
+        rate=rate,
+        week=(1.0,) * 168,
+        week_share=0.0,
+        quiet_from=0,
+    )
 
 
 def test_of_working_hours_the_nights_get_few_checks() -> None:
@@ -173,6 +214,21 @@ def test_a_check_is_always_within_its_bounds(gaps: list[float], age: float, requ
     wait = wait_of(model_of(*moments), age=age, request_cost=request_cost, max_wait=2 * DAY)
 
     assert 60 - 1e-3 <= wait <= 2 * DAY + 1e-3
+
+
+@pytest.mark.parametrize("choose", [next_check, next_fresh_check])
+def test_the_estimate_of_a_poll_takes_less_than_three_tenths_of_a_millisecond(choose: Any) -> None:
+    change_model = model_of(*(number * 3 * DAY + number % 3 * HOUR for number in range(60)))
+    at = (change_model.last_at or START) + 2 * DAY
+
+    def poll() -> None:
+        learned = with_changes(change_model, [(at, at + 5 * HOUR)])
+        ahead = outlook(learned, now=at + 5 * HOUR, since=START, prior_rate=PRIOR)
+        choose(
+            ahead, now=at + 5 * HOUR, request_cost=1e7, least=60, most=60 * DAY if choose is next_fresh_check else DAY
+        )
+
+    assert min(timeit.repeat(poll, timer=time.process_time, number=200, repeat=5)) / 200 < 0.3e-3
 
 
 @given(st.lists(st.floats(600, 60 * DAY), max_size=30))

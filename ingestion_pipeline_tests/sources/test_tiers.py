@@ -1,6 +1,7 @@
 """When a source is checked next: tiers, backoff, breaker, staleness; change model and request cost in the budget."""
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 from random import Random
@@ -317,6 +318,73 @@ def test_a_source_without_any_change_is_checked_less_and_less() -> None:
 
 def test_a_source_with_many_followers_waits_no_longer_than_a_hot_one() -> None:
     assert state_after_success(weekly(), followers=101).next_check_at <= NOON + 15 * MINUTE
+
+
+def wait_of(change_model: ChangeModel, **arguments: Any) -> timedelta:
+    return state_after_success(change_model, **arguments).next_check_at - NOON
+
+
+def test_a_change_counts_once_and_once_for_each_follower() -> None:
+    steady = changes_every(DAY)
+
+    alone, followed = wait_of(steady), wait_of(steady, followers=3)
+
+    assert followed / alone == pytest.approx(1 / 2, rel=0.05)  # the root of 1 + 3
+
+
+def test_the_weight_of_the_operator_counts_like_followers() -> None:
+    steady = changes_every(DAY)
+
+    assert wait_of(steady, config={"weight": 4}) == wait_of(steady, followers=3)
+    assert wait_of(steady, config={"weight": 0.25}) / wait_of(steady) == pytest.approx(2, rel=0.05)
+
+
+@pytest.mark.parametrize(("weight", "share"), [(1, 1), (4, 1 / 2), (1 / 4, 2)])
+def test_an_analysis_is_repeated_by_the_root_of_its_weight(weight: float, share: float) -> None:
+    website = a_checked_source(kind=Kind.WEBSITE, config={"weight": weight})
+
+    assert succeeded(website, last_new_at=NOON - 3 * DAY).next_check_at - NOON == 7 * DAY * share
+
+
+@dataclass(frozen=True, slots=True)
+class Objective(Source):
+    """A source whose declaration has a freshness objective."""
+
+    max_delay_seconds: int | None = None
+
+
+@pytest.mark.parametrize("kind", [Kind.SERIES, Kind.CATALOG, Kind.WEBSITE])
+def test_no_check_comes_later_than_the_delay_that_the_declaration_allows(kind: Kind) -> None:
+    plain = a_checked_source(kind=kind, created_at=NOON - 200 * DAY)
+    values = {name: getattr(plain, name) for name in Source.__dataclass_fields__}
+    source = Objective(**(values | {"max_delay_seconds": 7_200}))
+
+    waits = [
+        after_success(
+            source,
+            last_new_at=NOON - 100 * DAY,
+            now=NOON,
+            settings=DEFAULTS,
+            random=Random(seed),
+            inputs=SchedulingInputs(
+                change_model=changes_every(30 * DAY), request_cost=1e6, prior_rate=prior_rate(kind)
+            ),
+        ).next_check_at
+        - NOON
+        for seed in range(20)
+    ]
+
+    assert max(waits) <= 2 * HOUR
+    assert min(waits) > HOUR
+
+
+def changes_every(gap: timedelta, changes: int = 40) -> ChangeModel:
+    """Return a model of changes without any memory, the last one just now."""
+    random = Random(3)
+    moments = [NOON.timestamp()]
+    for _ in range(changes):
+        moments.insert(0, moments[0] - random.expovariate(1 / gap.total_seconds()))
+    return with_changes(ChangeModel(), [(at, at) for at in moments])
 
 
 def test_a_source_is_not_stale_while_it_is_checked_as_seldom_as_planned() -> None:

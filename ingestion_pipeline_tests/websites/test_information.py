@@ -22,7 +22,7 @@ from ingestion_pipeline.websites.business import (
     parse_website_config,
 )
 from ingestion_pipeline.websites.information import information, informative_links, is_parked, named_competitors
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names
 from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.websites.website_runs import (
     ACME_PAGES,
@@ -38,7 +38,8 @@ CASES = yaml.safe_load((Path(__file__).parent / "expected" / "information.yaml")
 
 def gather_information(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Informed:
     visit = page_visitor(pages, changes.pop("seen", None))
-    return asyncio.run(information(url, visit=visit, **changes))
+    inputs: dict[str, Any] = {"model": None, "config": WebsiteConfig(), "source_id": None} | changes
+    return asyncio.run(information(url, visit=visit, **inputs))
 
 
 def read_business(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Business:

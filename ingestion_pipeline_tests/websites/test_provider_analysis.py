@@ -14,8 +14,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline.websites.mentions import Mentions, find_mentions
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.provider_analysis import (
     Ranking,
     mentions_in,
@@ -197,7 +196,7 @@ def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> 
 
 
 def ranking(answers: list[ProviderAnswer]) -> Ranking:
-    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES]), "Acme")
+    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES], language=None), "Acme", None)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_competitors_are_scored_on_the_same_answers() -> None:
 def test_a_business_is_not_found_inside_another_name() -> None:
     answers = [an_answer("Acme Brothers are good")]
 
-    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")])
+    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")], language=None)
 
     assert [bool(mentions[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
 

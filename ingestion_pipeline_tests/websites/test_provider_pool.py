@@ -11,7 +11,7 @@ from threading import Event, Timer
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.reading.llm.ledger import Billing, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.llm.question import Usage
@@ -34,8 +34,7 @@ from ingestion_pipeline.websites.provider_pool import (
     provider_key,
     providers_for,
 )
-from ingestion_pipeline_tests.fakes import closed_port
-from ingestion_pipeline_tests.reading.llm.model_questions import HeldReply, held_by_scope, model_call_rows
+from ingestion_pipeline_tests.reading.llm.model_questions import HeldReply, held_by_scope, in_turn, model_call_rows
 from ingestion_pipeline_tests.websites.provider_answers import (
     always,
     always_text,
@@ -188,15 +187,6 @@ def test_a_short_retry_after_is_awaited(store: Store, settings: Settings) -> Non
     assert [row.status for row in model_call_rows(store)] == ["failed", "settled"]
 
 
-@pytest.mark.slow
-def test_an_empty_body_is_an_error_after_four_attempts(store: Store, settings: Settings) -> None:
-    (reply,), server = ask_one(store, settings, always(Garble(body=b"")))
-
-    assert isinstance(reply, NoReply)
-    assert (reply.code, reply.is_lasting) == ("garbled", False)
-    assert len(server.requests) == 4
-
-
 @pytest.mark.parametrize(
     ("answer", "code", "message"),
     [(Say(text="  \n"), "empty", ""), (Say(refusal="I will not"), "refused", "I will not")],
@@ -247,17 +237,6 @@ def test_a_server_that_never_answers_times_out(store: Store, settings: Settings)
     assert isinstance(reply, NoReply)
     assert reply.code == "timeout"
     assert took < 10
-
-
-@pytest.mark.slow
-def test_an_unreachable_server_costs_nothing(store: Store, settings: Settings) -> None:
-    provider_settings = settings_with_providers(settings, {"one": f"http://127.0.0.1:{closed_port()}/v1"})
-
-    (reply,) = ask_providers(store, provider_settings, ("one", "Who?"))
-
-    assert isinstance(reply, NoReply)
-    assert reply.code == "unreachable"
-    assert {row.cost_usd for row in model_call_rows(store)} == {Decimal(0)}
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ from ingestion_pipeline.catalogs.states import (
 )
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.message import write_notice
+from ingestion_pipeline.reading.llm.batch_lines import drop_unsent
 from ingestion_pipeline.reading.llm.ledger import CostLine, costs, costs_of, saved_calls
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import Extraction
@@ -275,6 +276,7 @@ def finish_extractions(
             tasks.c.status == TaskStatus.PENDING.value,
             values={"status": TaskStatus.CANCELLED.value, "updated_at": now},
         )
+        drop_unsent(connection, [row.id for row in left])
     results = [(_ended(connection, row, finish, settings=settings, now=now), finish) for row, finish in finished]
     progress_by_id = progress(connection, [ended.id for ended, _ in results]) if results else {}
     for ended, _ in results:

@@ -200,9 +200,10 @@ class HostFetch:
         """Fetch and analyze the page."""
         answer = await self._visit(PageVisit(url=url, render=is_all_rendered(self._source.config)))
         html = decode(answer.body, answer.content_type)
-        return await asyncio.to_thread(
+        page = await asyncio.to_thread(
             analyze_page, html, answer.final_url, kind=self._kind, is_rendered=answer.is_rendered
         )
+        return replace(page, may_ask_models=answer.may_ask_models)
 
     async def data(self, url: str) -> object:
         """Fetch an API response; robots.txt does not apply to it (docs/adr)."""

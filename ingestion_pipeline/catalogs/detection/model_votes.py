@@ -154,7 +154,12 @@ class ModelVoters:
     async def _ask(
         self, page: PageAnalysis, prompt: Prompt, schema: AnswerSchema, times: int
     ) -> list[Mapping[str, Any] | None]:
-        """Ask the question `times` times; return the answers, None for each that is missing."""
+        """Ask the question `times` times; return the answers, None for each that is missing.
+
+        About a page that reserves its text nothing is asked.
+        """
+        if not page.may_ask_models:
+            return [None] * times
         text = page.markdown[:MAX_CHARACTERS]
         links = tuple(anchor.url for anchor in page.anchors)
         billing = Billing(call_site=f"detect_{prompt.name}", source_id=self._source_id)

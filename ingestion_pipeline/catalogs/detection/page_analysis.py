@@ -90,6 +90,7 @@ class PageAnalysis:
     is_rendered: bool = False
     routes: tuple[str, ...] = ()  # links to places within the page that only its script knows
     is_shell: bool = False  # it shows next to nothing before its script has run
+    may_ask_models: bool = True
 
     def without(self, urls: Collection[str]) -> PageAnalysis:
         """Return the analysis without links to these: what two pages share is the site's menu."""

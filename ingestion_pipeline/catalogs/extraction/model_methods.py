@@ -47,6 +47,7 @@ from ingestion_pipeline.reading.llm import (
     Question,
     Unanswered,
 )
+from ingestion_pipeline.reading.llm.batch_lines import MODEL_BATCH
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import estimated_usage
 from ingestion_pipeline.reading.llm.question import Fault
@@ -361,6 +362,8 @@ class PageModelClient:
     async def ask(self, question: Question, method: ExtractionMethod, *, call_site: str = "") -> Answered | Unanswered:
         """Return the answer of that method's model; after a failure no more questions are sent.
 
+        A question that waits in a batch is no failure: the others of the page wait in it, too.
+
         Raises:
             ExtractionOverBudget: the extraction's budget allows no further call.
             Resource, Transient: as `ModelClient.ask`.
@@ -378,7 +381,8 @@ class PageModelClient:
                 over_budget.over = answer
                 raise over_budget
             except WorkError as error:
-                self._stopped.append(error)
+                if error.code != MODEL_BATCH:
+                    self._stopped.append(error)
                 raise
 
 

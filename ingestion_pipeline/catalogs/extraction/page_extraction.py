@@ -79,6 +79,7 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Completed, EndedTask, Failed, NotNeeded, Skipped, TaskHandler, not_done
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.pages.politeness.rights import allows_models
 from ingestion_pipeline.reading.evidence.grounding import PROVED
 from ingestion_pipeline.reading.html.cleaning import in_parser_thread
 from ingestion_pipeline.reading.llm import Billing, OverBudget
@@ -364,7 +365,11 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
     async def _read(self, work: ReadWork, config: EntityConfig) -> ExtractionResult | OverBudget:
         page = await in_parser_thread(self._content, work)
         billing = Billing(
-            call_site=CALL_SITE, source_id=work.task.source_id, page_id=work.page_id, extraction_id=work.extraction_id
+            call_site=CALL_SITE,
+            source_id=work.task.source_id,
+            page_id=work.page_id,
+            extraction_id=work.extraction_id,
+            may_wait=work.may_wait,
         )
         outcome = await self._reader.read(config, page, billing)
         if isinstance(outcome, ExtractionResult):
@@ -408,7 +413,9 @@ class ExtractionHandler(TaskHandler[ReadWork, ReadValue]):
 
     def _content(self, work: ReadWork) -> PageContent:
         with storage_errors_fatal():
-            return work.content(self._ctx.content)
+            content = work.content(self._ctx.content)
+        may_ask = not self._ctx.settings.rights.honour or allows_models(work.rights)
+        return replace(content, may_ask_models=may_ask)
 
 
 def extraction_ids(outcomes: Sequence[ReadOutcome]) -> set[int]:

@@ -180,7 +180,7 @@ def _json_value(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON ca
 
 
 MAX_KEY_CHARACTERS = 200  # a PostgreSQL index entry holds 2,700 bytes
-READER_VERSION = 3  # increase when rules or answer parsing change, so that pages are read again
+READER_VERSION = 4  # increase when rules or answer parsing change, so that pages are read again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +195,7 @@ class PageContent:
     text: str
     content_type: str | None = None
     starts_at: int = 0
+    may_ask_models: bool = True  # as far as its site allows it
 
     @property
     def url(self) -> str:

@@ -11,10 +11,11 @@ from ingestion_pipeline.catalogs.extraction.record import ExtractionResult, Page
 from ingestion_pipeline.catalogs.extraction.source_selectors import EntityConfig, LearnedSelectors
 from ingestion_pipeline.catalogs.frontier import extraction_step
 from ingestion_pipeline.catalogs.recipes.next_pages import content_of
-from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, PageStatus
+from ingestion_pipeline.catalogs.states import CRAWLING_STATES, EXTRACT_PAGE, ExtractionKind, PageStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Outcome, Skipped
 from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.pages.politeness.rights import Rights
 from ingestion_pipeline.reading.html.cleaning import cleaned_text
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import OverBudget
@@ -46,6 +47,7 @@ class ReadWork:
     entity_type: str
     config: Mapping[str, Any]
     base_dataset_id: int | None
+    kind: str
     url: str
     key: str
     step: str
@@ -58,6 +60,7 @@ class ReadWork:
     content_type: str | None
     learned: LearnedSelectors | None = None
     content_selector: str | None = None
+    rights: Rights | None = None
 
     @property
     def host(self) -> None:
@@ -66,6 +69,11 @@ class ReadWork:
     @property
     def source(self) -> None:
         """Return that it needs no source's pace."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether half the price of a model is worth a day's wait: nothing published gets older by it."""
+        return self.base_dataset_id is None or self.kind == ExtractionKind.RERUN
 
     def content(self, store: ContentStore) -> PageContent:
         """Return the stored page, or the selected part of it; see `stored_content`."""
@@ -148,12 +156,14 @@ _COLUMNS = (
     pages.c.read_at,
     extractions.c.entity_type,
     extractions.c.base_dataset_id,
+    extractions.c.kind,
     extractions.c.recipe,
     snapshots.c.rendered_at,
     sources.c.config,
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
     *(snapshots.c[name] for name in SNAPSHOT_COLUMNS),
+    snapshots.c.rights,
     learned_selectors.c.schema_hash,
     learned_selectors.c.selectors,
     learned_selectors.c.created_at.label("learned_at"),
@@ -194,7 +204,7 @@ def load_claimed_pages(
 def _claimed_page(task: Task, row: RowMapping | None) -> ReadWork | Skipped[ReadWork]:
     if row is None:
         return Skipped(task=task, reason="extraction has ended, or page already read")
-    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "page_type")
+    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "kind", "url", "key", "page_type", "rights")
     selector = None  # a rendered page is restricted already
     if row["rendered_at"] is None:
         selector = extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector

@@ -23,6 +23,7 @@ from ingestion_pipeline.sources.declarations import (
     FileModel,
     Flag,
     Missing,
+    Weight,
     as_mapping,
     expect,
     quoted,
@@ -387,6 +388,7 @@ class _CatalogConfig(FileModel):
     api_base: Any = None
     render: Flag = False
     ignore_robots: Flag = False
+    weight: Weight = 1.0
 
 
 def config_problems(config: Mapping[str, Any]) -> list[str]:

@@ -46,6 +46,7 @@ from ingestion_pipeline.companies.records import SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.pages.politeness.rights import allows_models
 from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage, PageAnswer, PageVisit
 from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
 from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
@@ -54,6 +55,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import Company
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.store.changes import Cause, Origin, set_origins
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.tasks.claims import set_progress
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent, Resource, Transient, WorkError
@@ -482,7 +484,8 @@ class CompanyCrawl:
             entry = await asyncio.to_thread(self._save_page, target, answer)
             stored = await asyncio.to_thread(self._snapshot_page, int(entry["snapshot"]))
         html = decode(stored.body, stored.content_type)
-        return await asyncio.to_thread(parse_company_page, html, url=stored.url, role=target.role)
+        page = await asyncio.to_thread(parse_company_page, html, url=stored.url, role=target.role)
+        return replace(page, may_ask_models=not self.ctx.settings.rights.honour or allows_models(stored.rights))
 
     async def _visit(self, visit: PageVisit) -> PageAnswer:
         return await self.visitor.visit(
@@ -552,13 +555,18 @@ class CompanyAnalysed:
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> None:
+def save_company(
+    connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings, run_id: str | None = None
+) -> None:
     """Update the company's record, where values no longer found stay, and spawn a discovery of each new board."""
     # Polls are locked before the company everywhere.
     lock_polls(connection, [analysed.source.id])
     before = company(connection, analysed.company_id)
     if before is None:
         return
+    cause = Cause.FIRST_SYNC if before["analyzed_at"] is None else Cause.SOURCE_CHANGED
+    origin = Origin(cause=cause, source_id=analysed.source.id, run_id=run_id)
+    set_origins(connection, {}, now=now, default=origin)
     boards = [
         _board(connection, analysed, board, before, now=now, settings=settings) for board in analysed.findings.boards
     ]

@@ -239,6 +239,7 @@ class CompanyPage:
     script_urls: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
     title: str | None = None
+    may_ask_models: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,7 +490,9 @@ async def ask_model(
 
     If no model is available now, that is a note: the findings of the rules do not wait for it.
     """
-    text = "\n\n".join(without_repeated_blocks(page.text for page in pages))[:MAX_PROMPT_CHARACTERS]
+    text = "\n\n".join(without_repeated_blocks(page.text for page in pages if page.may_ask_models))[
+        :MAX_PROMPT_CHARACTERS
+    ]
     if len(text) < MIN_PROMPT_CHARACTERS or not missing:
         return {}, []
     question = Question(prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version=VERSION)

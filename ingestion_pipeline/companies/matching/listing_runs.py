@@ -87,6 +87,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.status import Finding
+from ingestion_pipeline.store.changes import Cause, set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, is_any_claimable
@@ -314,7 +315,7 @@ async def read_detail(
             " a browser, or a board of another platform",
             code="no_description",
         )
-    if client is not None:
+    if client is not None and answer.may_ask_models:
         return await ask_model(client, text, source_id=source.id)
     return {"description": text}
 
@@ -550,7 +551,10 @@ async def match_listings(
 def _close_ended(ctx: RunContext) -> int:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        return close_inactive_boards(connection, now=now) + close_expired(connection, now=now)
+        set_origins(connection, {}, now=now, default=replace(ctx.origin, cause=Cause.OPERATOR))
+        closed = close_inactive_boards(connection, now=now)
+        set_origins(connection, {}, now=now, default=ctx.origin)  # a deadline that the board has stated
+        return closed + close_expired(connection, now=now)
 
 
 def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:

@@ -35,6 +35,7 @@ from ingestion_pipeline.pages.http.request import (
     with_secret,
     without_secret,
 )
+from ingestion_pipeline.pages.politeness.rights import header_rights
 from ingestion_pipeline.pages.visits.page import (
     BLOCKED_PAGE_BYTES,
     MAY_BE_BLOCKED,
@@ -45,6 +46,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, W
 from ingestion_pipeline.urls import BadUrl, has_credentials, host_of, request_url, without_credentials
 
 if TYPE_CHECKING:
+    from ingestion_pipeline.pages.http.replay import StoredResponses
     from ingestion_pipeline.pages.http.transport import Exchange, RawAnswer
     from ingestion_pipeline.pages.politeness.hosts import Network
     from ingestion_pipeline.pages.zstd import zstd
@@ -298,6 +300,8 @@ class _Redirect:
 
 
 Hop = Callable[[str], Awaitable[T | _Redirect]]
+Signer = Callable[[str], Mapping[str, str]]
+"""Returns the headers that sign a request for the URL."""
 
 
 class HttpFetcher:
@@ -311,16 +315,21 @@ class HttpFetcher:
         *,
         ca_file: Path | None = None,
         secrets: Secrets = NO_SECRETS,
+        responses: StoredResponses | None = None,
+        signer: Signer | None = None,
     ) -> None:
         from ingestion_pipeline.pages.http.transport import Connections  # httpx: only who fetches pays
 
         self.user_agent = user_agent
         self._limits = limits
         self._secrets = secrets
+        self._signer = signer
         self.requests = 0  # sent so far, redirects too
         self.slow_hosts: set[str] = set()  # whose last request timed out
         self.network: Network | None = None  # shared by the run, knows its other hosts
-        self._connections = Connections(guard, connect_seconds=limits.connect_seconds, ca_file=ca_file)
+        self._connections: Connections | StoredResponses = responses or Connections(
+            guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -434,7 +443,7 @@ class HttpFetcher:
 
     async def _start(self, url: str, max_bytes: int) -> Start | _Redirect:
         self.requests += 1
-        async with self._answered(url, self._connections.exchange(url, self._headers(Request(url=url)))) as raw:
+        async with self._answered(url, self._connections.exchange(url, self._headers(Request(url=url), url))) as raw:
             if 200 <= raw.status < 300:  # noqa: PLR2004 - the success class of HTTP
                 # Twice as much may arrive: what is beyond `max_bytes` is cut without an error.
                 body = self._body(url, raw, max_bytes=2 * max_bytes)
@@ -458,7 +467,7 @@ class HttpFetcher:
 
     async def _exchanged(self, url: str, request: Request, secret: str | None, now: datetime) -> Answer | _Redirect:
         # A POST stays a POST on redirects, since it only queries.
-        headers = self._headers(request) | conditions(request, is_its_own=_is_its_own(url, request))
+        headers = self._headers(request, url) | conditions(request, is_its_own=_is_its_own(url, request))
         secret_url, headers = with_secret(url, headers, request.secret, secret)
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
         exchange = self._connections.exchange(secret_url, headers | content_type, request.body)
@@ -491,6 +500,7 @@ class HttpFetcher:
             content_type=headers.get("content-type"),
             etag=validator(headers.get("etag")),
             last_modified=validator(headers.get("last-modified")),
+            rights=header_rights(headers),
         )
 
     async def _blocked_error(self, url: str, raw: RawAnswer) -> WorkError | None:
@@ -506,8 +516,14 @@ class HttpFetcher:
         seen = b"" if body is None else body.so_far()
         return await asyncio.to_thread(blocked_page_error, url, raw.status, raw.headers, seen)
 
-    def _headers(self, request: Request) -> dict[str, str]:
-        return {"User-Agent": self.user_agent, "Accept": request.accept, "Accept-Encoding": ACCEPT_ENCODING}
+    def _headers(self, request: Request, url: str) -> dict[str, str]:
+        signature: Mapping[str, str] = {} if self._signer is None else self._signer(url)
+        return {
+            "User-Agent": self.user_agent,
+            "Accept": request.accept,
+            "Accept-Encoding": ACCEPT_ENCODING,
+            **signature,
+        }
 
 
 @contextmanager

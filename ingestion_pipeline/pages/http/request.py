@@ -69,6 +69,7 @@ class Fetched:
     content_type: str | None
     etag: str | None
     last_modified: str | None
+    rights: Mapping[str, str] = field(default_factory=dict[str, str])  # what its headers say about its use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ _FIELDS = {
     **dict.fromkeys(("crawl-delay", "crawldelay", "crawl delay"), "delay"),
     "allow": "allow",
     "request-rate": "rate",
+    "content-signal": "signal",
 }
 
 
@@ -86,6 +87,7 @@ class RobotsGroup:
 
     rules: Sequence[RobotsRule] = ()
     delay_seconds: float | None = None
+    signal: str | None = None  # its Content-Signal
 
     @cached_property
     def plain_rules(self) -> Sequence[RobotsRule]:
@@ -186,7 +188,7 @@ def _read_text(text: str) -> Robots:
         elif name == "sitemap":
             sitemaps.append(value)
         else:
-            is_open = is_open and name in {"delay", "rate"}
+            is_open = is_open and name in {"delay", "rate", "signal"}
             _add_field(block, name, value)
     blocks_by_agent.pop("", None)
     return Robots(groups=_LazyGroups(blocks_by_agent), sitemaps=tuple(sitemaps))
@@ -198,6 +200,7 @@ class _Block:
 
     rules: list[RobotsRule] = field(default_factory=list[RobotsRule])
     delays: list[float] = field(default_factory=list[float])
+    signals: list[str] = field(default_factory=list[str])
 
 
 class _Naming(NamedTuple):
@@ -233,7 +236,8 @@ def _group(namings: Sequence[_Naming]) -> RobotsGroup:
     rules = ((rule.pattern, rule) for naming in namings for rule in naming.block.rules)
     last_delays = (naming.block.delays[naming.delays_before :][-1:] for naming in namings)
     delays = [delay for last in last_delays for delay in last]
-    return RobotsGroup(_decisive_first(rules), delays[-1] if delays else None)
+    signals = [signal for naming in namings for signal in naming.block.signals]
+    return RobotsGroup(_decisive_first(rules), delays[-1] if delays else None, signals[-1] if signals else None)
 
 
 def _name(namings: list[_Naming], block: _Block) -> None:
@@ -278,6 +282,9 @@ def _agent(value: str) -> str:
 
 def _add_field(block: _Block, name: str, value: str) -> None:
     if not value:
+        return
+    if name == "signal":
+        block.signals.append(value.replace("\0", ""))
         return
     if name in {"delay", "rate"}:
         if seconds := _delay(name, value):
@@ -354,6 +361,7 @@ class HostRules:
     expires_at: datetime
     reason: str
     is_closed: bool = False
+    tdm: Sequence[Sequence[str]] = ()  # of its tdmrep.json: location, reservation, policy
 
     def are_fresh(self, *, now: datetime) -> bool:
         """Return whether the rules still hold; if not, robots.txt is fetched first."""
@@ -414,6 +422,8 @@ def as_stored(rules: HostRules, user_agent: str) -> dict[str, Any]:
         "reason": rules.reason,
         "is_closed": rules.is_closed,
         "delay_seconds": group.delay_seconds,
+        "signal": group.signal,
+        "tdm": [list(rule) for rule in rules.tdm],
         # No URL contains a NUL, and PostgreSQL rejects it.
         "rules": [[rule.is_allowed, rule.pattern] for rule in group.rules if "\0" not in rule.pattern],
     }
@@ -426,10 +436,12 @@ def from_stored(stored: Mapping[str, Any], user_agent: str) -> HostRules | None:
     group = RobotsGroup(
         rules=[RobotsRule.of(pattern, is_allowed=is_allowed) for is_allowed, pattern in stored["rules"]],
         delay_seconds=stored["delay_seconds"],
+        signal=stored.get("signal"),
     )
     return HostRules(
         robots=Robots(groups={"*": group}),
         expires_at=datetime.fromisoformat(stored["expires_at"]),
         reason=stored["reason"],
         is_closed=stored["is_closed"],
+        tdm=stored.get("tdm") or (),
     )

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.http.fetcher import MAX_REDIRECTS, HopCheck, Hops, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch, paced_request
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobots, PacedFetch, paced_request
+from ingestion_pipeline.pages.politeness.rights import Rights, allows_models, meta_rights
 from ingestion_pipeline.pages.visits.page import (
     Content,
     EmptyShell,
@@ -69,6 +70,7 @@ class _Validators:
     etag: str | None
     last_modified: str | None
     served_hash: str | None
+    rights: Rights | None = None  # of its headers and meta elements; None: it was not sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,9 @@ class PageVisitor:
             if known_page is None:  # a 304 to an unconditional request
                 raise Transient(f"{without_credentials(visit.url)} sent no body", code="empty_body")
             return _same(visit, known_page, _Validators(answer.etag, answer.last_modified, known_page.served_hash))
-        validators = _Validators(answer.etag, answer.last_modified, hashlib.sha256(answer.body).hexdigest())
+        validators = _Validators(
+            answer.etag, answer.last_modified, hashlib.sha256(answer.body).hexdigest(), answer.rights
+        )
         if known_page is not None and validators.served_hash == known_page.served_hash:
             return _same(visit, known_page, validators)
         _refuse_empty(answer)
@@ -212,6 +216,7 @@ def _new_page(visit: PageVisit, page: Fetched, validators: _Validators, *, text:
         served_hash=validators.served_hash or "",
         content_hash=clean_content_hash(text),
         text=text,
+        rights=validators.rights,
     )
 
 
@@ -251,7 +256,8 @@ def _empty_shell_or_raise(page: Fetched, read: VisiblePage, *, is_rendered: bool
 def _validators(page: Fetched, hops: Hops) -> _Validators:
     # After a refresh they belong to another page: the requested one would answer 304 to them.
     stated = (None, None) if hops.refreshed else (page.etag, page.last_modified)
-    return _Validators(*stated, hashlib.sha256(page.body).hexdigest())
+    rights = {**page.rights, **meta_rights(page.body)}
+    return _Validators(*stated, hashlib.sha256(page.body).hexdigest(), rights)
 
 
 def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
@@ -272,6 +278,7 @@ def _same(
         last_modified=validators.last_modified,
         served_hash=validators.served_hash,
         rendered_at=rendered_at,
+        rights=known_page.rights if validators.rights is None else validators.rights,
     )
 
 
@@ -323,7 +330,18 @@ class PoliteVisitor:
             if robots is not None and host_of(url) == own:
                 robots.check_cached(url)
 
-        return await visitor.visit(visit, now=self.clock.now(), check_url=check_url)
+        answer = await visitor.visit(visit, now=self.clock.now(), check_url=check_url)
+        return self._with_rights(answer, robots)
+
+    def _with_rights(self, answer: PageAnswer, robots: HostRobots | None) -> PageAnswer:
+        """Return the page with what its site says about its use, beside what it says itself."""
+        url = answer.final_url if isinstance(answer, NewPage) else answer.known_page.final_url or answer.url
+        of_site = {} if robots is None else robots.rights(url)
+        rights = {**of_site, **(answer.rights or {})} or None
+        if isinstance(answer, SamePage):
+            return replace(answer, rights=rights)
+        may_ask = not self.settings.rights.honour or allows_models(rights)
+        return replace(answer, rights=rights, may_ask_models=may_ask)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,19 @@ request is recorded in the ledger before it is sent. What is nobody's fault is r
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.reading.llm import wire
+from ingestion_pipeline.reading.llm import batch_lines, wire
 from ingestion_pipeline.reading.llm.ledger import (
     CACHE,
     Billing,
@@ -28,6 +28,7 @@ from ingestion_pipeline.reading.llm.ledger import (
     Reserved,
     cache_answer,
     cached_answers,
+    counted_usage,
     estimated_usage,
     finish_in_thread,
 )
@@ -37,13 +38,11 @@ from ingestion_pipeline.reading.llm.question import (
     Conversation,
     Fault,
     NoAnswer,
-    NotJson,
     OverBudget,
     Question,
     Unanswered,
     Usage,
     conversation,
-    parsed_object,
     without_strange_urls,
 )
 from ingestion_pipeline.reading.llm.wire import (
@@ -59,6 +58,7 @@ from ingestion_pipeline.reading.llm.wire import (
     Unsupported,
     arguments,
     as_error,
+    classify_reply,
     deadline,
 )
 from ingestion_pipeline.settings import Settings
@@ -132,6 +132,9 @@ class ModelClient:
             return cached
         if not self._settings.has_model:
             raise self._postponed("no model configured: set OPENAI_API_KEY or OPENAI_BASE_URL", "no_model")
+        if self._settings.shadow:
+            await asyncio.to_thread(self._note_unsent, question, billing, models[0])
+            raise self._postponed("a shadow asks no model; `ingest shadow` counts what it would cost", "shadow")
         tries: list[NoAnswer] = []
         for model in models:
             asking = _Asking(question=question, billing=billing, model=model, until=until)
@@ -146,7 +149,12 @@ class ModelClient:
     async def _ask_model(self, asking: _Asking, tries: list[NoAnswer]) -> Answered | OverBudget | None:
         """Return the model's answer, or None with its failed outcomes added to `tries`."""
         talk = conversation(asking.question)
-        for _ in range(ASKED_TIMES):
+        attempts = ASKED_TIMES
+        if (failed := await self._by_batch(asking, talk)) is not None:
+            tries.append(failed)
+            attempts = ASKED_TIMES - 1 if failed.fault.is_repeatable else 0
+            talk = talk.after(failed.text, failed.problems)
+        for _ in range(attempts):
             outcome = await self._request(asking, talk)
             if isinstance(outcome, Answered):
                 return _checked(outcome, asking.question, tries)
@@ -157,6 +165,47 @@ class ModelClient:
                 return None
             talk = talk.after(outcome.text, outcome.problems)
         return None
+
+    async def _by_batch(self, asking: _Asking, talk: Conversation) -> NoAnswer | None:
+        """Add the question to a batch if it may wait; return the failed answer that a batch gave, None if none did.
+
+        Raises:
+            Resource: the question waits in a batch.
+            _AnsweredMeanwhile: the batch has answered.
+        """
+        may_wait = asking.billing.may_wait and self._settings.models.batch == "auto"
+        answer_format = await self._server.format()
+        if not may_wait or answer_format not in batch_lines.FORMATS:
+            return None
+        request = self._arguments(asking, talk, answer_format)
+        call = self._entry(asking.question, asking.billing, asking.model, answer_format.value, Usage())
+        line = await asyncio.to_thread(self._batch_line, call, request)
+        return None if line is None else line.failed_answer(asking.model)
+
+    def _batch_line(self, call: NewCall, request: Mapping[str, Any]) -> batch_lines.BatchLine | None:
+        """Return the line with its outcome; None if the server has no batches."""
+        with self._store.begin() as connection:
+            now = self._store.clock.now(connection)
+            if cached_answers(connection, [call.cache_key]):
+                raise _AnsweredMeanwhile(call.cache_key)
+            line = batch_lines.find_line(connection, call.cache_key)
+            if line is None and batch_lines.is_refused(connection, call.provider, now=now):
+                return None
+            if line is None:
+                wait = timedelta(seconds=self._settings.models.batch_seconds)
+                batch_lines.add_line(connection, call, request, wait=wait, now=now)
+        if line is None or line.outcome is None:
+            raise batch_lines.waiting(now)
+        return line
+
+    def _arguments(self, asking: _Asking, talk: Conversation, answer_format: AnswerFormat) -> dict[str, Any]:
+        return arguments(
+            answer_format,
+            talk,
+            asking.question.schema,
+            max_output_tokens=asking.question.max_output_tokens,
+            kept_apart_by=asking.billing.source_id,
+        )
 
     async def _request(self, asking: _Asking, talk: Conversation) -> Answered | NoAnswer | OverBudget:
         """Send the request, with as many attempts and answer formats as the server needs."""
@@ -190,17 +239,11 @@ class ModelClient:
         if seconds <= 0:
             raise Transient("no time is left to ask a model", code="model_timeout")
         question = asking.question
-        request = arguments(
-            answer_format,
-            talk,
-            question.schema,
-            max_output_tokens=question.max_output_tokens,
-            kept_apart_by=asking.billing.source_id,
-        )
+        request = self._arguments(asking, talk, answer_format)
         size = talk.size_bytes + len(question.schema.as_text().encode())
         estimate = estimated_usage(input_bytes=size, output_tokens=question.max_output_tokens)
         call = self._entry(question, asking.billing, asking.model, answer_format.value, estimate)
-        call = replace(call, precondition=partial(_check_unanswered, key=call.cache_key))
+        call = replace(call, precondition=partial(self._check_unanswered, key=call.cache_key))
         # At most half of the time is spent on the wait: a call without time is paid for nothing.
         reserved = await self._ledger.reserve_in_turn(call, seconds=seconds / 2)
         if isinstance(reserved, OverBudget):
@@ -220,12 +263,9 @@ class ModelClient:
             is_charged = isinstance(response, ServerBusy | BadModelRequest) and response.may_be_charged
             self._ledger.fail(reserved, response.code, may_be_charged=is_charged, latency_ms=latency_ms)
             return response
-        usage = response.usage
-        if usage is None:  # the server does not count tokens
-            words = response.text + (response.refusal or "")
-            written = estimated_usage(input_bytes=len(words.encode()), output_tokens=0).input_tokens
-            usage = replace(reserved.estimate, output_tokens=max(written, 1))
-        outcome = classify_reply(response, asking.question, asking.model, answer_format, usage)
+        words = response.text + (response.refusal or "")
+        usage = counted_usage(response.usage, words, reserved.estimate)
+        outcome = classify_reply(response, asking.question.schema, asking.model, answer_format, usage)
 
         def store_answer(connection: Connection) -> None:
             if isinstance(outcome, Answered):
@@ -253,6 +293,11 @@ class ModelClient:
             estimate=estimate,
         )
 
+    def _note_unsent(self, question: Question, billing: Billing, model: str) -> None:
+        size = conversation(question).size_bytes + len(question.schema.as_text().encode())
+        estimate = estimated_usage(input_bytes=size, output_tokens=question.max_output_tokens)
+        self._ledger.note_unsent(self._entry(question, billing, model, CACHE, estimate))
+
     def _cached(self, question: Question, billing: Billing, models: Sequence[str]) -> Answered | None:
         """Return a cached answer of one of the models, checked against the current page."""
         with self._store.read() as connection:
@@ -263,6 +308,14 @@ class ModelClient:
                 cached = Answered(model=model, usage=Usage(), data=answer, is_cached=True)
                 return _checked(cached, question, ())
         return None
+
+    def _check_unanswered(self, connection: Connection, key: str) -> None:
+        """Raise if the answer is stored by now, or is paid for in a batch that was sent."""
+        if cached_answers(connection, [key]):
+            raise _AnsweredMeanwhile(key)
+        line = batch_lines.find_line(connection, key)
+        if line is not None and line.is_sent:
+            raise batch_lines.waiting(self._store.clock.now(connection))
 
     def _postponed(self, message: str, code: str) -> Resource:
         return Resource(message, until=self._store.now() + UNCONFIGURED_WAIT, code=code)
@@ -275,37 +328,9 @@ def open_model(
     return ModelClient(store, settings) if is_needed and settings.has_model else nullcontext()
 
 
-def classify_reply(
-    reply: ServerReply, question: Question, model: str, answer_format: AnswerFormat, usage: Usage
-) -> Answered | NoAnswer:
-    """Return the outcome of a server's reply: answered, refused, cut off, malformed, ..."""
-
-    def failed(fault: Fault, *problems: str) -> NoAnswer:
-        return NoAnswer(fault=fault, model=model, usage=usage, problems=problems, text=reply.text)
-
-    if reply.refusal is not None:
-        return failed(Fault.REFUSED, f"it refused: {reply.refusal}")
-    if reply.is_cut:
-        return failed(Fault.CUT_OFF, f"it was cut off after {usage.output_tokens} tokens")
-    if not reply.text.strip():
-        return failed(Fault.EMPTY, "it was empty")
-    try:
-        data = parsed_object(reply.text, may_chat=answer_format is AnswerFormat.CHAT_PLAIN)
-    except NotJson as error:
-        return failed(Fault.MALFORMED, f"it is not JSON: {error}")
-    if problems := question.schema.problems(data):
-        return failed(Fault.VIOLATED, *problems)
-    return Answered(model=model, usage=usage, data=data)
-
-
 def _rejected(model: str, message: str) -> NoAnswer:
     """Return the outcome of a request that the server did not accept: too long, say."""
     return NoAnswer(fault=Fault.REJECTED, model=model, usage=Usage(), problems=(message,))
-
-
-def _check_unanswered(connection: Connection, key: str) -> None:
-    if cached_answers(connection, [key]):
-        raise _AnsweredMeanwhile(key)
 
 
 def _checked(outcome: Answered, question: Question, tries: Sequence[NoAnswer]) -> Answered:

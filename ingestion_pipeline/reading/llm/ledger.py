@@ -23,7 +23,7 @@ from ingestion_pipeline.reading.llm.question import OverBudget, Usage
 from ingestion_pipeline.settings import Price, Settings, limit_usd, price_table
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.statements import insert_into
-from ingestion_pipeline.store.tables import model_answers, model_calls
+from ingestion_pipeline.store.tables import model_answers, model_batch_lines, model_calls
 from ingestion_pipeline.store.tables import model_spending as spending
 from ingestion_pipeline.store.types import ExactDecimal
 from ingestion_pipeline.tasks.errors import Resource
@@ -37,7 +37,8 @@ PLACES = 9  # as prices are rounded: sums stay exact where SQLite adds them as d
 class Billing:
     """Who pays for a call: recorded in the ledger, and charged to these budgets.
 
-    `provider` is one of several that are compared: it has a budget of its own for the month.
+    `provider` is one of several that are compared: it has a budget of its own for the month. With `may_wait` half
+    the price is worth a day's wait: the question may be sent in a batch.
     """
 
     call_site: str
@@ -46,6 +47,7 @@ class Billing:
     extraction_id: int | None = None
     provider: str | None = None
     provider_budget_usd: Decimal | None = None
+    may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,7 @@ def _raise(connection: Connection, locked: CTE, amount: Decimal, fits: ColumnEle
 log = logging.getLogger(__name__)
 
 NANO = Decimal("0.000000001")  # the cheapest cached token costs five of these
+BATCH_SHARE = Decimal("0.5")  # of the price, as providers of batches publish it
 BYTES_PER_TOKEN = 3  # English has four and more, other scripts come near three
 _DATED = re.compile(r"-20[0-9]{2}-?[0-9]{2}-?[0-9]{2}$")
 
@@ -149,6 +152,14 @@ def estimated_usage(*, input_bytes: int, output_tokens: int) -> Usage:
     """Return the tokens of a call of this size, without a tokenizer; rather too many."""
     tokens = -(-input_bytes // BYTES_PER_TOKEN)
     return Usage(input_tokens=tokens, output_tokens=output_tokens, is_estimated=True)
+
+
+def counted_usage(counted: Usage | None, text: str, estimate: Usage) -> Usage:
+    """Return the tokens that the server counted; for one that does not count, an estimate of the text."""
+    if counted is not None:
+        return counted
+    written = estimated_usage(input_bytes=len(text.encode()), output_tokens=0).input_tokens
+    return replace(estimate, output_tokens=max(written, 1))
 
 
 def known_price(model: str, prices: Mapping[str, Price]) -> Price | None:
@@ -170,7 +181,7 @@ def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
     return price
 
 
-def cost_usd(usage: Usage, price: Price) -> Decimal:
+def cost_usd(usage: Usage, price: Price, *, in_batch: bool = False) -> Decimal:
     """Return dollars for the tokens, to the billionth."""
     cached = min(usage.cached_input_tokens, usage.input_tokens)
     total = (
@@ -178,11 +189,13 @@ def cost_usd(usage: Usage, price: Price) -> Decimal:
         + cached * price.cached_input_usd
         + usage.output_tokens * price.output_usd
     )
-    return (total / 1_000_000).quantize(NANO, ROUND_HALF_UP)
+    share = BATCH_SHARE if in_batch else 1
+    return (total * share / 1_000_000).quantize(NANO, ROUND_HALF_UP)
 
 
 CACHE = "cache"
 CACHED = "cached"  # a row for an answer from the cache
+UNSENT = "unsent"  # a row for what a shadow would ask
 FIRST_OUTPUT_TOKENS = 1_000  # expected of an answer before one of its kind was seen
 LATEST_SHARE = 0.2  # of an answer in what is expected of the next
 WAIT_SECONDS = 0.25  # between two checks of a budget that is full of reserves
@@ -205,6 +218,7 @@ class NewCall:
     prompt_version: str
     estimate: Usage
     precondition: Precondition | None = None
+    in_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,14 +231,19 @@ class Reserved:
     price: Price | None
     amount: Decimal
     scopes: tuple[Scope, ...]
+    in_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
-    """A call that fits its budget as soon as others are settled for less than they reserve."""
+    """A call that fits its budget as soon as others are settled for less than they reserve.
+
+    `is_long` if those are calls of batches, which take up to a day.
+    """
 
     scope: Scope
     open_usd: Decimal
+    is_long: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +286,12 @@ class Ledger:
         ends = time.monotonic() + seconds
         reserved = await self._reserve(call)
         while isinstance(reserved, InFlight):
-            if time.monotonic() + WAIT_SECONDS >= ends:
+            if reserved.is_long or time.monotonic() + WAIT_SECONDS >= ends:
+                wait = timedelta(seconds=self._settings.models.batch_seconds) if reserved.is_long else RESERVED_WAIT
                 raise Resource(
                     f"calls in flight hold the rest of the model budget for {reserved.scope.name}:"
                     f" {reserved.open_usd} dollars",
-                    until=await asyncio.to_thread(self._store.now) + RESERVED_WAIT,
+                    until=await asyncio.to_thread(self._store.now) + wait,
                     code="model_reserved",
                 )
             await asyncio.sleep(WAIT_SECONDS)
@@ -305,28 +325,63 @@ class Ledger:
 
     def reserve(self, call: NewCall) -> Reserved | OverBudget | InFlight:
         """Count the call's expected cost, or say why not; raise `Resource` if a period's money is used up."""
+        with self._store.begin() as connection:
+            return self.reserve_in(connection, call, now=self._store.clock.now(connection))
+
+    def reserve_in(self, connection: Connection, call: NewCall, *, now: datetime) -> Reserved | OverBudget | InFlight:
+        """Reserve as `reserve` does, in the caller's transaction."""
         price = price_of(call.model, self._prices)
         kind = (call.billing.call_site, call.model)
         # What answers of this kind have taken lately; `call.estimate` is the most.
         tokens = round(self._output_tokens.get(kind, FIRST_OUTPUT_TOKENS))
         estimate = replace(call.estimate, output_tokens=min(call.estimate.output_tokens, tokens))
-        amount = Decimal(0) if price is None else cost_usd(estimate, price)
-        with self._store.begin() as connection:
-            if call.precondition is not None:
-                call.precondition(connection)
-            now = self._store.clock.now(connection)
-            scopes = scopes_of(call.billing, self._settings, now=now)
-            overrun = reserve_counters(connection, scopes, amount, now=now)
-            if overrun is not None:
-                models, website = self._settings.models, self._settings.website
-                longest = max(models.deadline_seconds, website.answer_seconds) + IN_FLIGHT_SLACK_SECONDS
-                since = now - timedelta(seconds=longest)
-                open_usd = _open_usd(connection, call, overrun.scope, since=since)
-                if overrun.held_usd - open_usd + amount <= (overrun.scope.limit_usd or 0):
-                    return InFlight(scope=overrun.scope, open_usd=open_usd)
-                return _refusal(call.billing, overrun, amount)
-            call_id = _insert(connection, call, "reserved", now, reserved_usd=None if price is None else amount)
-        return Reserved(call_id=call_id, kind=kind, estimate=estimate, price=price, amount=amount, scopes=scopes)
+        amount = Decimal(0) if price is None else cost_usd(estimate, price, in_batch=call.in_batch)
+        if call.precondition is not None:
+            call.precondition(connection)
+        scopes = scopes_of(call.billing, self._settings, now=now)
+        overrun = reserve_counters(connection, scopes, amount, now=now)
+        if overrun is not None:
+            in_flight = self._in_flight(connection, call, overrun, amount, now)
+            return in_flight or _refusal(call.billing, overrun, amount)
+        call_id = _insert(connection, call, "reserved", now, reserved_usd=None if price is None else amount)
+        return Reserved(
+            call_id=call_id,
+            kind=kind,
+            estimate=estimate,
+            price=price,
+            amount=amount,
+            scopes=scopes,
+            in_batch=call.in_batch,
+        )
+
+    def _in_flight(
+        self, connection: Connection, call: NewCall, overrun: Overrun, amount: Decimal, now: datetime
+    ) -> InFlight | None:
+        """Return that reserves of running calls are what fills the counter; None if its money is used up."""
+        models, website = self._settings.models, self._settings.website
+        longest = max(models.deadline_seconds, website.answer_seconds) + IN_FLIGHT_SLACK_SECONDS
+        is_recent = model_calls.c.created_at >= now - timedelta(seconds=longest)
+        recent_usd, in_batches_usd = _open_usd(connection, call, overrun.scope, is_recent)
+        limit = overrun.scope.limit_usd or 0
+        open_usd = recent_usd + in_batches_usd
+        if overrun.held_usd - open_usd + amount > limit:
+            return None
+        is_long = overrun.held_usd - recent_usd + amount > limit
+        return InFlight(scope=overrun.scope, open_usd=open_usd, is_long=is_long)
+
+    def reserved_before(self, connection: Connection, call_id: int, estimate: Usage) -> Reserved:
+        """Return the reserve of a line of a batch, which another process may have made."""
+        row = connection.execute(select(model_calls).where(model_calls.c.id == call_id)).one()
+        billing = Billing(call_site=row.call_site, source_id=row.source_id, extraction_id=row.extraction_id)
+        return Reserved(
+            call_id=call_id,
+            kind=(row.call_site, row.model),
+            estimate=estimate,
+            price=price_of(row.model, self._prices),
+            amount=row.reserved_usd or Decimal(0),
+            scopes=scopes_of(billing, self._settings, now=row.created_at),
+            in_batch=True,
+        )
 
     def settle(
         self,
@@ -338,14 +393,30 @@ class Ledger:
         store_answer: StoreAnswer | None = None,
     ) -> None:
         """Replace the reserve by what was used; the answer is stored in the same transaction."""
+        with self._store.begin() as connection:
+            if store_answer is not None:
+                store_answer(connection)
+            self.settle_in(connection, reserved, usage, outcome, latency_ms=latency_ms)
+
+    def settle_in(
+        self, connection: Connection, reserved: Reserved, usage: Usage, outcome: str, *, latency_ms: int | None
+    ) -> None:
+        """Replace the reserve by what was used, in the caller's transaction."""
         tokens = self._output_tokens.get(reserved.kind, usage.output_tokens)
         self._output_tokens[reserved.kind] = tokens + LATEST_SHARE * (usage.output_tokens - tokens)
-        self._close(reserved, usage, "settled", outcome, latency_ms, store_answer)
+        self._close(connection, reserved, usage, "settled", outcome, latency_ms)
 
     def fail(self, reserved: Reserved, outcome: str, *, may_be_charged: bool, latency_ms: int) -> Decimal | None:
         """Record how the call failed, and return its cost: as expected if the server may charge."""
+        with self._store.begin() as connection:
+            return self.fail_in(connection, reserved, outcome, may_be_charged=may_be_charged, latency_ms=latency_ms)
+
+    def fail_in(
+        self, connection: Connection, reserved: Reserved, outcome: str, *, may_be_charged: bool, latency_ms: int | None
+    ) -> Decimal | None:
+        """Record the failure as `fail` does, in the caller's transaction."""
         usage = reserved.estimate if may_be_charged else Usage()
-        return self._close(reserved, usage, "failed", outcome, latency_ms)
+        return self._close(connection, reserved, usage, "failed", outcome, latency_ms)
 
     def note_cached(self, call: NewCall) -> None:
         """Record an answer from the cache: nothing was sent, nothing is paid."""
@@ -353,37 +424,43 @@ class Ledger:
             now = self._store.clock.now(connection)
             _insert(connection, call, "cached", now, cost_usd=Decimal(0), settled_at=now)
 
+    def note_unsent(self, call: NewCall) -> None:
+        """Record a call that a shadow does not send, with the cost that is expected of it."""
+        price = price_of(call.model, self._prices)
+        estimate = replace(call.estimate, output_tokens=min(call.estimate.output_tokens, FIRST_OUTPUT_TOKENS))
+        expected = None if price is None else cost_usd(estimate, price)
+        with self._store.begin() as connection:
+            now = self._store.clock.now(connection)
+            _insert(connection, call, UNSENT, now, reserved_usd=expected, settled_at=now)
+
     def _close(
         self,
+        connection: Connection,
         reserved: Reserved,
         usage: Usage,
         status: str,
         outcome: str,
-        latency_ms: int,
-        store_answer: StoreAnswer | None = None,
+        latency_ms: int | None,
     ) -> Decimal | None:
-        cost = None if reserved.price is None else cost_usd(usage, reserved.price)
-        with self._store.begin() as connection:
-            if store_answer is not None:
-                store_answer(connection)
-            now = self._store.clock.now(connection)
-            connection.execute(
-                update(model_calls)
-                .where(model_calls.c.id == reserved.call_id)
-                .values(
-                    status=status,
-                    outcome=outcome,
-                    cost_usd=cost,
-                    latency_ms=latency_ms,
-                    settled_at=now,
-                    input_tokens=usage.input_tokens,
-                    cached_input_tokens=usage.cached_input_tokens,
-                    output_tokens=usage.output_tokens,
-                    usage_estimated=usage.is_estimated,
-                )
+        cost = None if reserved.price is None else cost_usd(usage, reserved.price, in_batch=reserved.in_batch)
+        now = self._store.clock.now(connection)
+        connection.execute(
+            update(model_calls)
+            .where(model_calls.c.id == reserved.call_id)
+            .values(
+                status=status,
+                outcome=outcome,
+                cost_usd=cost,
+                latency_ms=latency_ms,
+                settled_at=now,
+                input_tokens=usage.input_tokens,
+                cached_input_tokens=usage.cached_input_tokens,
+                output_tokens=usage.output_tokens,
+                usage_estimated=usage.is_estimated,
             )
-            if cost is not None:
-                correct_counters(connection, reserved.scopes, cost - reserved.amount, now=now)
+        )
+        if cost is not None:
+            correct_counters(connection, reserved.scopes, cost - reserved.amount, now=now)
         return cost
 
 
@@ -463,8 +540,18 @@ def _total(amounts: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
     return func.round(amounts, PLACES, type_=ExactDecimal())
 
 
-def _open_usd(connection: Connection, call: NewCall, scope: Scope, *, since: datetime) -> Decimal:
-    """Return what calls in flight reserve of this counter; older ones have lost their worker."""
+# Reserved until the batch ends; what else is reserved for longer than a deadline has lost its worker.
+IN_A_BATCH = model_calls.c.id.in_(
+    select(model_batch_lines.c.call_id).where(
+        model_batch_lines.c.call_id.is_not(None), model_batch_lines.c.outcome.is_(None)
+    )
+)
+
+
+def _open_usd(
+    connection: Connection, call: NewCall, scope: Scope, is_recent: ColumnElement[bool]
+) -> tuple[Decimal, Decimal]:
+    """Return what requests and what lines of batches reserve of this counter until they are settled."""
     calls, billing = model_calls.c, call.billing
     of_scope: dict[str, ColumnElement[bool]] = {
         "extraction": calls.extraction_id == billing.extraction_id,
@@ -472,10 +559,12 @@ def _open_usd(connection: Connection, call: NewCall, scope: Scope, *, since: dat
         "provider": and_(calls.provider == call.provider, calls.model == call.model),
         "month": true(),
     }
-    query = select(_total(func.sum(calls.reserved_usd))).where(
-        calls.created_at >= since, calls.status == "reserved", of_scope[scope.key.partition(":")[0]]
-    )
-    return connection.execute(query).scalar_one() or Decimal(0)
+    query = select(
+        _total(func.sum(calls.reserved_usd).filter(is_recent & ~IN_A_BATCH)),
+        _total(func.sum(calls.reserved_usd).filter(IN_A_BATCH)),
+    ).where(calls.status == "reserved", or_(is_recent, IN_A_BATCH), of_scope[scope.key.partition(":")[0]])
+    recent, in_batches = connection.execute(query).one()
+    return recent or Decimal(0), in_batches or Decimal(0)
 
 
 def _refusal(billing: Billing, overrun: Overrun, amount: Decimal) -> OverBudget:

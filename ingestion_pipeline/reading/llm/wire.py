@@ -14,16 +14,25 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.reading.llm.question import AnswerSchema, Conversation, Usage
+from ingestion_pipeline.reading.llm.question import (
+    Answered,
+    AnswerSchema,
+    Conversation,
+    Fault,
+    NoAnswer,
+    NotJson,
+    Usage,
+    parsed_object,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.statements import insert_into
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     import httpx2
     import openai
 
+Received = TypeVar("Received")
 OPENAI = "https://api.openai.com/v1"
 # An answer of a million tokens, the most that a setting allows, has some five million.
 MAX_ANSWER_BYTES = 8_000_000
@@ -181,7 +191,8 @@ class Denied:
     message: str
 
 
-Exchange = ServerReply | Unsupported | ServerBusy | BadModelRequest | Denied
+Failure = Unsupported | ServerBusy | BadModelRequest | Denied
+Exchange = ServerReply | Failure
 
 
 def open_client(api_key: str, base_url: str, *, max_bytes: int = MAX_ANSWER_BYTES) -> openai.AsyncOpenAI:
@@ -250,14 +261,26 @@ async def exchange(
     client: openai.AsyncOpenAI, answer_format: AnswerFormat, request: Mapping[str, Any], seconds: float
 ) -> Exchange:
     """Send once and wait at most that long; every outcome is returned, and nothing is raised."""
+    way = client.responses if answer_format is AnswerFormat.RESPONSES else client.chat.completions
+    create = cast("Any", way.with_raw_response.create)
+
+    async def body() -> str:
+        return str((await create(**request, timeout=seconds)).text)
+
+    received = await attempt(client, body(), seconds, answer_format=answer_format)
+    return read_body(answer_format, received) if isinstance(received, str) else received
+
+
+async def attempt(
+    client: openai.AsyncOpenAI, sending: Awaitable[Received], seconds: float, *, answer_format: AnswerFormat
+) -> Received | Failure:
+    """Wait at most that long for a request of the client; its failures are returned, classified."""
     import httpx2
     import openai
 
-    way = client.responses if answer_format is AnswerFormat.RESPONSES else client.chat.completions
-    create = cast("Any", way.with_raw_response.create)
     try:
         async with asyncio.timeout(seconds):
-            body = str((await create(**request, timeout=seconds)).text)
+            return await sending
     except (TimeoutError, openai.APITimeoutError):
         return ServerBusy(
             code="timeout", message=f"no answer within {seconds:.0f} s", may_be_charged=True, is_shared=False
@@ -270,7 +293,6 @@ async def exchange(
         is_unsent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
         message = _safe(f"{type(error).__name__}: {error}", client.api_key)
         return ServerBusy(code="unreachable", message=message, may_be_charged=not is_unsent)
-    return read_body(answer_format, body)
 
 
 def read_body(answer_format: AnswerFormat, body: str) -> Exchange:
@@ -279,12 +301,40 @@ def read_body(answer_format: AnswerFormat, body: str) -> Exchange:
         parsed: object = json.loads(body)
     except (ValueError, RecursionError):
         parsed = None
+    return read_document(answer_format, parsed, excerpt=body)
+
+
+def read_document(answer_format: AnswerFormat, parsed: object, *, excerpt: str) -> Exchange:
+    """Return the reply of a parsed body with status 200."""
     if isinstance(parsed, dict):
         read = _read_response if answer_format is AnswerFormat.RESPONSES else _read_chat
         if (reply := read(cast("dict[str, Any]", parsed))) is not None:
             return reply
-    message = f"its answer is not of the protocol: {body[:80]!r}"
+    message = f"its answer is not of the protocol: {excerpt[:80]!r}"
     return ServerBusy(code="garbled", message=message, may_be_charged=True, is_shared=False)
+
+
+def classify_reply(
+    reply: ServerReply, schema: AnswerSchema, model: str, answer_format: AnswerFormat, usage: Usage
+) -> Answered | NoAnswer:
+    """Return the outcome of a server's reply: answered, refused, cut off, malformed, ..."""
+
+    def failed(fault: Fault, *problems: str) -> NoAnswer:
+        return NoAnswer(fault=fault, model=model, usage=usage, problems=problems, text=reply.text)
+
+    if reply.refusal is not None:
+        return failed(Fault.REFUSED, f"it refused: {reply.refusal}")
+    if reply.is_cut:
+        return failed(Fault.CUT_OFF, f"it was cut off after {usage.output_tokens} tokens")
+    if not reply.text.strip():
+        return failed(Fault.EMPTY, "it was empty")
+    try:
+        data = parsed_object(reply.text, may_chat=answer_format is AnswerFormat.CHAT_PLAIN)
+    except NotJson as error:
+        return failed(Fault.MALFORMED, f"it is not JSON: {error}")
+    if problems := schema.problems(data):
+        return failed(Fault.VIOLATED, *problems)
+    return Answered(model=model, usage=usage, data=data)
 
 
 def _read_response(document: dict[str, Any]) -> Exchange | None:
@@ -357,7 +407,7 @@ def _usage(counts: Mapping[str, Any], text: str, read: str, written: str) -> Usa
             return None
 
 
-def _refused(answer_format: AnswerFormat, error: openai.APIStatusError, key: str) -> Exchange:
+def _refused(answer_format: AnswerFormat, error: openai.APIStatusError, key: str) -> Failure:
     status = error.status_code
     # The message alone is shown; code, type and parameter help to tell refusals apart.
     words = _mapping(error.body).get("message") or error.message

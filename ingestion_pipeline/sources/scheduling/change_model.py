@@ -7,13 +7,20 @@
    and week alone expect; after each change the source may also have fallen silent for good.
 4. Each combination of these predicts every change before it learns it, and counts by how well it
    predicted so far: a pattern that is chance does not, so none is worse than the rate for long.
-5. The next check is as soon as the expected delay is worth a request.
+5. The next check is as soon as the expected delay is worth a request; where only the current state
+   matters, as soon as the time for which it is outdated is.
 
 A change that happens now and is found later is delayed by that time. The expected delay grows until
 the next check: by the expected changes, times the time they have been waiting. A request has a cost
 in seconds of such delay; where the expected delay reaches it, the source is checked. That spends
 every request where it saves most: at a constant rate of change the interval is the square root of
 twice the cost divided by the rate, and it is short before a release that is due.
+
+Of a page, a second change does not make it more outdated: there the freshness is what counts (Cho and
+Garcia-Molina, Azar et al.). A check gains the chance that the page is outdated by then, times the time
+since the last check, less the outdated time that is spent already; it is worth a request as soon as
+that reaches the cost. A page that changes oftener than once in the cost cannot be kept fresh, and is
+checked as seldom as allowed.
 
 A change happened between two polls, at an unknown time, most likely in a likely hour; a publication
 date that the records state is accepted if it lies between the polls. A poll that finds nothing adds
@@ -26,7 +33,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import accumulate, groupby, pairwise
-from math import exp, fsum, log, sqrt
+from math import exp, expm1, fsum, log, sqrt
 from typing import Any
 
 from ingestion_pipeline.sources.source import Source
@@ -51,7 +58,7 @@ RECENT = 0.7  # the same for the short memory: about three count
 CALENDAR = 0.97  # the same for days and hours: about thirty count
 PREDICTED = 0.99  # the same for the scores: about a hundred predictions count
 BELIEF = 0.5  # weight of a prior, in changes
-DAY_BELIEF = HOUR_BELIEF = 1.0  # weight of even days and hours, in changes
+WEEK_BELIEF = 1.0  # weight of even days, and of even hours, in changes
 NEIGHBOURS = 0.15  # share of a change that counts in the hour before, and in the hour after
 OVERDUE = 1 / 3  # share of the previous bin's expectation that carries over, if a change is late
 OVERDUE_FROM = 0.9  # of the mean gap
@@ -87,7 +94,7 @@ class ChangeModel:
     @cached_property
     def week(self) -> tuple[float, ...]:
         """Return how much likelier than on average a change is in each hour of the week."""
-        days, hours = _weights(self.days, DAY_BELIEF), _weights(_smoothed(self.hours), HOUR_BELIEF)
+        days, hours = _weights(self.days), _weights(_smoothed(self.hours))
         return tuple(day * hour for day in days for hour in hours)
 
     @cached_property
@@ -144,10 +151,10 @@ def _smoothed(counts: tuple[float, ...]) -> list[float]:
     return [own * counts[n] + NEIGHBOURS * (counts[n - 1] + counts[(n + 1) % size]) for n in range(size)]
 
 
-def _weights(counts: Sequence[float], belief: float) -> list[float]:
+def _weights(counts: Sequence[float]) -> list[float]:
     """Return how much likelier than on average each is, with a belief that all are alike."""
-    size, total = len(counts), fsum(counts) + belief
-    return [(count * size + belief) / total for count in counts]
+    size, total = len(counts), fsum(counts) + WEEK_BELIEF
+    return [(count * size + WEEK_BELIEF) / total for count in counts]
 
 
 def with_changes(
@@ -398,6 +405,10 @@ def _between(at: datetime, since: datetime | None, now: datetime) -> Change | No
     return (start.timestamp(), end.timestamp()) if start <= end else None
 
 
+FRESHNESS_SEARCH = 20  # halvings of a bin: to the minute
+HOURS_MATTER = 3 * DAY  # a later check is chosen by the day, not by the hour: months have many hours
+
+
 @dataclass(frozen=True, slots=True)
 class NextCheck:
     """The time of the next check, and the following interval if the rate at that time stayed."""
@@ -422,6 +433,39 @@ def next_check(ahead: Outlook, *, now: float, request_cost: float, least: float,
     return NextCheck(at=max(at, now + least), spacing=sqrt(2 * request_cost / rate) if rate > 0 else most)
 
 
+def next_fresh_check(ahead: Outlook, *, now: float, request_cost: float, least: float, most: float) -> NextCheck:
+    """Return the moment at which a check is worth its cost in outdated time, within the bounds."""
+    end = now + most
+    at, expected, outdated = now, 0.0, 0.0
+    while at < end:
+        rate, until = _rate_at(ahead, at, by_hour=at < now + HOURS_MATTER)
+        until = min(until, end)
+        span = until - at
+        if _gain(at - now, expected, outdated, rate, span) >= request_cost:
+            low = 0.0
+            for _ in range(FRESHNESS_SEARCH):
+                middle = (low + span) / 2
+                is_enough = _gain(at - now, expected, outdated, rate, middle) >= request_cost
+                low, span = (low, middle) if is_enough else (middle, span)
+            at += span
+            break
+        outdated += _outdated(expected, rate, span)
+        expected, at = expected + rate * span, until
+    return NextCheck(at=max(at, now + least), spacing=max(at - now, least))
+
+
+def _gain(waited: float, expected: float, outdated: float, rate: float, span: float) -> float:
+    """Return what a check gains after a further span, if so much was expected and outdated before it."""
+    is_outdated = -expm1(-expected - rate * span)
+    return is_outdated * (waited + span) - outdated - _outdated(expected, rate, span)
+
+
+def _outdated(expected: float, rate: float, span: float) -> float:
+    """Return the expected outdated seconds of a span that begins with so many expected changes."""
+    still_fresh = exp(-expected) * (-expm1(-rate * span) / rate if rate > 0 else span)
+    return span - still_fresh
+
+
 def _wait(missing: float, expected: float, rate: float) -> float:
     """Return the time t with expected * t + rate * t * t / 2 = missing."""
     if rate <= 0:
@@ -429,12 +473,12 @@ def _wait(missing: float, expected: float, rate: float) -> float:
     return (sqrt(expected * expected + 2 * rate * missing) - expected) / rate
 
 
-def _rate_at(ahead: Outlook, at: float) -> tuple[float, float]:
+def _rate_at(ahead: Outlook, at: float, *, by_hour: bool = True) -> tuple[float, float]:
     """Return changes a second at a moment, and until when the rate stays so."""
     age = max(at - ahead.last_at, 0.0)
     place = bin_of(age)
     until = ahead.last_at + next_edge(age)
-    if ahead.week_share < LEAST_WEEK:
+    if not by_hour or ahead.week_share < LEAST_WEEK:
         return ahead.even[place] + ahead.weekly[place], until
     next_hour = at - (at - MONDAY) % HOUR + HOUR
     return ahead.even[place] + ahead.weekly[place] * ahead.week[hour_of_week(at)], min(until, next_hour)

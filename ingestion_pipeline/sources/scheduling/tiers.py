@@ -30,6 +30,7 @@ from ingestion_pipeline.sources.scheduling.change_model import (
     Outlook,
     change_model_from_json,
     next_check,
+    next_fresh_check,
     outlook,
 )
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
@@ -188,6 +189,8 @@ WARM_FOR = timedelta(days=7)  # after that
 STALE_FACTOR = 3  # stale after this many missed intervals
 # Kinds without a change model: an analysis of a website or a company is repeated, not watched.
 REPEATED = frozenset({Kind.WEBSITE, Kind.COMPANY})
+# Kinds whose current state is what counts, not each change: they are checked less than three times a change.
+KEPT_FRESH = frozenset({Kind.CATALOG, Kind.WEBSITE, Kind.COMPANY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,12 +239,32 @@ def after_success(
         status=SourceStatus.ACTIVE,
         status_reason=None,
         failure_count=0,
-        next_check_at=now + _jittered(interval(source.kind, tier, settings), settings, random),
+        next_check_at=now + _jittered(_tier_wait(source, tier, settings), settings, random),
     )
     if inputs is None or not is_adaptive(source, inputs.change_model, settings):
         return state
-    is_popular = followers > settings.tiers.hot_readers
-    return _at_expected_change(source, state, inputs, now, settings, random, is_popular=is_popular)
+    return _at_expected_change(source, state, inputs, now, settings, random, followers=followers)
+
+
+def _tier_wait(source: Source, tier: Tier, settings: Settings) -> timedelta:
+    """Return the tier's interval by the source's weight and objective; of a pinned tier it is exact."""
+    wait = interval(source.kind, tier, settings)
+    if source.tier_pinned:
+        return wait
+    limits = settings.polling
+    least, most = (interval(source.kind, of_tier, settings) for of_tier in (Tier.HOT, Tier.COLD))
+    weighed = wait / sqrt(source.weight)
+    return _within_objective(
+        source, min(max(weighed, least * limits.shortest_share), most * limits.longest_share), settings
+    )
+
+
+def _within_objective(source: Source, wait: timedelta, settings: Settings) -> timedelta:
+    """Return the wait; at most, jitter included, the delay that the source's declaration allows."""
+    longest: int | None = getattr(source, "max_delay_seconds", None)
+    if longest is None:
+        return wait
+    return min(wait, timedelta(seconds=longest) / (1 + settings.polling.jitter_share))
 
 
 def is_adaptive(source: Source, model: ChangeModel, settings: Settings) -> bool:
@@ -259,16 +282,23 @@ def _at_expected_change(
     settings: Settings,
     random: Random,
     *,
-    is_popular: bool,
+    followers: int,
 ) -> PollState:
-    """Return the state with the check at the expected change; at most HOT's interval if popular."""
+    """Return the state with the check at the expected change; at most HOT's interval if popular.
+
+    A change counts once, and once more for each follower, times the weight that the operator gives the source.
+    """
     at, since = now.timestamp(), source.created_at.timestamp()
     ahead = outlook(inputs.change_model, now=at, since=since, prior_rate=inputs.prior_rate)
     hot, warm, cold = (settings.interval_seconds(source.kind.value, tier.value) for tier in Tier)
     limits = settings.polling
     least, most = hot * limits.shortest_share, cold * limits.longest_share
-    check = next_check(ahead, now=at, request_cost=inputs.request_cost, least=least, most=hot if is_popular else most)
-    wait = _moved(check, at, least, limits.jitter_share, random)
+    most = hot if followers > settings.tiers.hot_readers else most
+    most = _within_objective(source, timedelta(seconds=most), settings).total_seconds()
+    cost = inputs.request_cost / (source.weight * (1 + followers))
+    choose = next_fresh_check if source.kind in KEPT_FRESH else next_check
+    check = choose(ahead, now=at, request_cost=cost, least=min(least, most), most=most)
+    wait = _moved(check, at, min(least, most), limits.jitter_share, random)
     return replace(
         state,
         next_check_at=now + timedelta(seconds=wait),

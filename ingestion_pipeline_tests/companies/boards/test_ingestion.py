@@ -181,7 +181,7 @@ def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: B
     for postings in (jobs(1, 2), jobs(1), jobs(1)):
         boards.poll(postings)
     assert boards.listings()[1].status == "closed"
-    finish_job_tasks(boards)
+    boards.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
 
     boards.poll(jobs(1, 2))
 
@@ -370,10 +370,6 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
 
     assert audit_row.detail["reason"] == "too_deep"
     assert boards.job_tasks() == []
-
-
-def finish_job_tasks(boards: Boards) -> None:
-    boards.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
 
 
 def board_report(boards: Boards, source_id: str = ACME) -> BoardReport:

@@ -21,9 +21,9 @@ CREATE TABLE businesses (
 );
 
 CREATE TABLE changes (
-    id SERIAL_ID NOT NULL, table_name VARCHAR(40) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
+    id SERIAL_ID NOT NULL, table_name VARCHAR(60) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
     op VARCHAR(6) NOT NULL, before JSON, after JSON, cause VARCHAR(20) NOT NULL, ingestion_id BIG_ID,
-    run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
+    snapshot_id BIG_ID, run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
     CONSTRAINT pk_changes PRIMARY KEY (id)
 );
 CREATE INDEX ix_changes_occurred_at ON changes (occurred_at);
@@ -105,6 +105,25 @@ CREATE TABLE model_answers (
     CONSTRAINT pk_model_answers PRIMARY KEY (cache_key)
 );
 
+CREATE TABLE model_batch_lines (
+    cache_key VARCHAR(64) NOT NULL, batch_id BIG_ID NOT NULL, call_id BIG_ID, source_id VARCHAR(120), page_id BIG_ID,
+    extraction_id BIG_ID, call_site VARCHAR(60) NOT NULL, prompt_version VARCHAR(60) NOT NULL, request JSON,
+    outcome VARCHAR(40), reply TEXT, problems JSON, created_at UTC_TIME NOT NULL,
+    CONSTRAINT pk_model_batch_lines PRIMARY KEY (cache_key)
+);
+CREATE INDEX ix_model_batch_lines_batch_id ON model_batch_lines (batch_id);
+CREATE INDEX ix_model_batch_lines_call_id ON model_batch_lines (call_id);
+CREATE INDEX ix_model_batch_lines_extraction_id ON model_batch_lines (extraction_id);
+CREATE INDEX ix_model_batch_lines_source_id_page_id ON model_batch_lines (source_id, page_id);
+
+CREATE TABLE model_batches (
+    id SERIAL_ID NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, format VARCHAR(20) NOT NULL,
+    status VARCHAR(12) NOT NULL, key VARCHAR(36) NOT NULL, line_count INTEGER NOT NULL, remote_file_id TEXT,
+    remote_id TEXT, outcome VARCHAR(40), created_at UTC_TIME NOT NULL, submitted_at UTC_TIME, ended_at UTC_TIME,
+    CONSTRAINT pk_model_batches PRIMARY KEY (id)
+);
+CREATE INDEX ix_model_batches_status_provider_model ON model_batches (status, provider, model);
+
 CREATE TABLE model_calls (
     id SERIAL_ID NOT NULL, source_id VARCHAR(120), page_id BIG_ID, extraction_id BIG_ID,
     call_site VARCHAR(60) NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, format VARCHAR(20) NOT NULL,
@@ -185,7 +204,7 @@ CREATE TABLE snapshots (
     fetched_at UTC_TIME NOT NULL, etag TEXT, last_modified TEXT, final_url TEXT, canonical_url TEXT,
     served_hash VARCHAR(64), links_hash VARCHAR(64), rendered_at UTC_TIME, rendering_hash VARCHAR(64), discovered JSON,
     body_hash VARCHAR(64), text_hash VARCHAR(64), markdown_hash VARCHAR(64), markdown_version TEXT,
-    screenshot_hash VARCHAR(64), failure VARCHAR(40), run_id VARCHAR(64),
+    screenshot_hash VARCHAR(64), failure VARCHAR(40), run_id VARCHAR(64), rights JSON,
     CONSTRAINT pk_snapshots PRIMARY KEY (id)
 );
 CREATE INDEX ix_snapshots_content_hash ON snapshots (content_hash);
@@ -203,10 +222,17 @@ CREATE TABLE observed_health (
     CONSTRAINT pk_source_words PRIMARY KEY (source_id)
 );
 
+CREATE TABLE freshness_days (
+    source_id VARCHAR(120) NOT NULL, day VARCHAR(10) NOT NULL, measured_seconds FLOAT NOT NULL,
+    late_seconds FLOAT NOT NULL, measured_until UTC_TIME NOT NULL, fresh_at UTC_TIME NOT NULL,
+    is_spent BOOLEAN DEFAULT false NOT NULL,
+    CONSTRAINT pk_freshness_days PRIMARY KEY (source_id, day)
+);
+
 CREATE TABLE sources (
     id VARCHAR(120) NOT NULL, kind VARCHAR(20) NOT NULL, url TEXT NOT NULL, name TEXT, platform VARCHAR(40),
     config JSON NOT NULL, series_id VARCHAR(120), assigned_series_id VARCHAR(120), company_id VARCHAR(120),
-    origin TEXT NOT NULL, host TEXT NOT NULL, shard INTEGER NOT NULL, tier VARCHAR(4) NOT NULL,
+    max_delay_seconds INTEGER, origin TEXT NOT NULL, host TEXT NOT NULL, shard INTEGER NOT NULL, tier VARCHAR(4) NOT NULL,
     tier_pinned BOOLEAN DEFAULT false NOT NULL, status VARCHAR(20) NOT NULL, status_reason TEXT,
     failure_count INTEGER DEFAULT '0' NOT NULL, next_check_at UTC_TIME, last_checked_at UTC_TIME,
     last_success_at UTC_TIME, last_changed_at UTC_TIME, last_new_at UTC_TIME, reported_at UTC_TIME,
@@ -286,6 +312,14 @@ CREATE TABLE follows (
     CONSTRAINT fk_follows_recipient_id FOREIGN KEY(recipient_id) REFERENCES recipients (id)
 );
 CREATE INDEX ix_follows_series_id ON follows (series_id);
+
+CREATE TABLE change_follows (
+    id SERIAL_ID NOT NULL, recipient_id VARCHAR(120) NOT NULL, table_name VARCHAR(60) NOT NULL, field TEXT,
+    source_id VARCHAR(120), cause VARCHAR(20), notified_until UTC_TIME NOT NULL, created_at UTC_TIME NOT NULL,
+    CONSTRAINT pk_change_follows PRIMARY KEY (id),
+    CONSTRAINT fk_change_follows_recipient_id FOREIGN KEY(recipient_id) REFERENCES recipients (id)
+);
+CREATE INDEX ix_change_follows_recipient_id ON change_follows (recipient_id);
 
 CREATE TABLE job_matches (
     id SERIAL_ID NOT NULL, listing_id BIG_ID NOT NULL, source_id VARCHAR(120) NOT NULL, company_id VARCHAR(120),
@@ -470,9 +504,16 @@ WHERE s.merged_into IS NULL AND c.rejected_at IS NULL;
 CREATE VIEW v_changes AS
 SELECT
     c.id AS change_id, c.occurred_at, c.table_name, c.row_key, c.op, c.source_id, c.cause, c.before, c.after,
-    c.ingestion_id, c.run_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
+    c.ingestion_id, c.run_id, c.snapshot_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
 FROM changes AS c
 LEFT JOIN ingestions AS i ON i.id = c.ingestion_id;
+
+-- When the next record of a source is expected: one interval of its rate after the last one.
+CREATE VIEW v_expected AS
+SELECT
+    s.id AS source_id, s.kind, s.name, s.series_id, s.url, s.last_new_at, s.changes_per_day, EXPECTED_AT AS expected_at
+FROM sources AS s
+WHERE s.status = 'active' AND s.last_new_at IS NOT NULL AND s.changes_per_day > 0;
 
 CREATE VIEW v_job_matches_open AS
 SELECT
