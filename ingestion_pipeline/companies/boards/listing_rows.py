@@ -155,19 +155,9 @@ def links_of(connection: Connection, listing_ids: Collection[int]) -> dict[int, 
 
 _LISTING = (
     *("source_id", "company_id", "company_name", "company_website", "url", "url_key", "fingerprint", "origin_key"),
-    *(
-        "title",
-        "location",
-        "other_locations",
-        "places",
-        "remote",
-        "department",
-        "employment_type",
-        "description",
-        "salary",
-    ),
+    *("title", "location", "other_locations", "remote", "department", "employment_type", "description", "salary"),
     *("posted_at", "valid_until", "quality", "content_hash", "tracking_id", "ingestion_id"),
-    *("first_listed_at", "repost_of"),
+    *("places", "first_listed_at", "repost_of"),
 )
 _NEVER_UPDATED = {
     *("source_id", "company_id", "url_key", "origin_key", "tracking_id"),
