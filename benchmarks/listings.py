@@ -186,6 +186,7 @@ def a_row(number: int, *, now: datetime, of: int = 0) -> dict[str, Any]:
         "quality": [],
         "tracking_id": key[:36],
         "first_seen_at": now,
+        "first_listed_at": now,
         "changed_at": now,
     }
 

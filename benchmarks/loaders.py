@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase, Session
 
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import Store, tables
-from ingestion_pipeline.store.changes import TRACKED
+from ingestion_pipeline.store.changes import recording_of
 from ingestion_pipeline.store.types import utc_text
 
 STAGED = "key, number, title, published_at, url, source_chapter_id, volume, language, scanlation_group, releases"
@@ -56,7 +56,7 @@ def stop_recording(store: Store) -> None:
     """Record no changes in this store: a peer does not pay for what only ours does."""
     with store.begin() as connection:
         if connection.dialect.name == "postgresql":
-            for name in TRACKED:
+            for name in (table.name for table in tables.metadata.sorted_tables if recording_of(table)):
                 connection.execute(text(f"ALTER TABLE {name} DISABLE TRIGGER USER"))
             return
         for name in connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalars().all():

@@ -13,9 +13,13 @@ _LAZY = ("defs", "WebSources")  # Dagster's: the definitions, and the component 
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - what Dagster looks for; loaded on demand
-    """Return what is Dagster's lazily: importing a package must not cost the two seconds Dagster takes."""
+    """Return what is Dagster's or dlt's lazily: importing a package must not cost the two seconds Dagster takes."""
     if name in _LAZY:
         return getattr(_definitions(), name)
+    if name == "dlt_source":
+        from ingestion_pipeline.exports.dlt import dlt_source
+
+        return dlt_source
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -29,5 +33,5 @@ def _definitions() -> Any:  # noqa: ANN401 - Dagster's, which is not named here
 
 
 def __dir__() -> list[str]:
-    """Return the names of the module, with those that Dagster looks for."""
-    return [*globals(), *_LAZY]
+    """Return the names of the module, with those that are loaded on demand."""
+    return [*globals(), *_LAZY, "dlt_source"]

@@ -6,10 +6,14 @@ EXTRAS = {
     "apprise": "notify",
     "cryptography": "identity",
     "dagster_webserver": "ui",
+    "deltalake": "lake",
+    "dlt": "dlt",
     "matplotlib": "plots",
+    "mcp": "mcp",
     "pandas": "frames",
     "playwright": "browser",
     "pyarrow": "frames",
+    "pyiceberg": "lake",
 }
 
 

@@ -368,27 +368,11 @@ def _credentials_end(url: str) -> int:
 # Own list: Python's is_private and is_global miss 100.64/10, 192.0.0.0/24, 2002::/16 and fec0::/10
 # or call NAT64 and ::a.b.c.d global (hardening table, measured on 3.11). 168.63.129.16 looks public
 # and is Azure's own host service.
-_REFUSED_V4 = [
-    IPv4Network(network)
-    for network in [
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "168.63.129.16/32",
-        "169.254.0.0/16",
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-    ]
-]
+_REFUSED = """
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
+192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
+"""
+_REFUSED_V4 = tuple(map(IPv4Network, _REFUSED.split()))
 # In IPv6 only global unicast is the web; that alone refuses ::1, ::a.b.c.d, fc00::/7, fe80::/10,
 # fec0::/10, ff00::/8 and 64:ff9b:1::/48.
 _GLOBAL_V6 = IPv6Network("2000::/3")

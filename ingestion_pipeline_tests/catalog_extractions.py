@@ -425,6 +425,14 @@ class CatalogHarness:
                 connection, {id_: reason}, now=self.clock.at, settings=self.ctx.settings, random=Random(7)
             )
 
+    def crawl(self, items: Mapping[str, Sequence[str]], *, others: Mapping[str, str] = {}, **more: Any) -> int:
+        """Finish a crawl of pages with these items, and others in these statuses; return its id ten minutes later."""
+        id_ = self.start_extraction({**dict.fromkeys(items, "SUCCESS"), **others}, **more)
+        self.add_items(id_, items)
+        self.finish(id_)
+        self.clock.advance(minutes=10)
+        return id_
+
     def finished_dataset(self, id_: int, reason: FinishReason = COMPLETE) -> FinishedDataset:
         """Finish the extraction; return the dataset that it leaves."""
         [ended] = self.finish(id_, reason)

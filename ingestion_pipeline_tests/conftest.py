@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 from hypothesis import settings as hypothesis_settings
 
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store, open_store
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import a_run_context, fast_settings
 from ingestion_pipeline_tests.postgres import PostgresServer, start_server
 
 # Not by the clock: an example that takes 200 ms on a busy machine says nothing about our code.
@@ -200,9 +203,10 @@ def empty_database_url(request: pytest.FixtureRequest, database: str, tmp_path: 
 
 
 @pytest.fixture
-def store(database_url: str, clock: FixedClock) -> Iterator[Store]:
-    """A fresh, migrated store whose time is `clock`, on SQLite and on PostgreSQL."""
-    opened = open_store(database_url, clock=clock)
+def store(request: pytest.FixtureRequest, database_url: str, clock: FixedClock) -> Iterator[Store]:
+    """A fresh, migrated store whose time is `clock`, or the real time if the test is marked `real_time`."""
+    is_real = request.node.get_closest_marker("real_time") is not None
+    opened = open_store(database_url, clock=None if is_real else clock)
     yield opened
     opened.close()
 
@@ -212,3 +216,16 @@ def settings(tmp_path: Path, database_url: str) -> Settings:
     """All defaults, with a home of its own and the database of `store`."""
     home = str(tmp_path / "home")
     return load_settings({"INGESTION_HOME": home, "INGESTION_DATABASE_URL": database_url})
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    """A web on loopback without a page."""
+    with FakeWeb() as web:
+        yield web
+
+
+@pytest.fixture
+def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
+    """A run context that polls a web on loopback without spacing."""
+    return a_run_context(store, fast_settings(tmp_path / "home", database_url))

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import itertools
+import math
+import os
 import socket
 import ssl
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -46,6 +49,48 @@ RawAnswer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 WebAnswer = bytes | str | int | Reply | RawAnswer
 
 
+def unused_ports() -> Iterator[int]:
+    """Yield ports of this test process, below those that the system chooses, from the first to the last and again.
+
+    The system hands the port of a server that stopped to the next one now and then, with the clients that retry it.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5
+    return itertools.cycle(range(10_000 + worker * 4_000, 14_000 + worker * 4_000))
+
+
+PORTS = unused_ports()
+
+
+def listener_on_unused_port() -> socket.socket:
+    for port in PORTS:
+        with contextlib.suppress(OSError):
+            return socket.create_server((LOOPBACK, port))
+    raise AssertionError("the ports do not end")
+
+
+class Gate:
+    """Lets all answers through, or so many as were allowed; the others wait. It may be used from any thread."""
+
+    def __init__(self) -> None:
+        self._left: float = math.inf
+        self._lock = threading.Lock()
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._left <= 0
+
+    def allow(self, count: float) -> None:
+        """Let so many answers through from now on; those that were allowed before count no more."""
+        with self._lock:
+            self._left = count
+
+    def pass_one(self) -> bool:
+        with self._lock:
+            is_allowed = self._left > 0
+            self._left -= is_allowed
+            return is_allowed
+
+
 class FakeWeb:
     """A web server on loopback in its own thread that maps routes to answers and records requests.
 
@@ -63,6 +108,7 @@ class FakeWeb:
         self.robots_requests: list[RecordedRequest] = []
         self.connections = 0
         self.port = 0
+        self.gate = Gate()
         self._tls = tls
         self._served: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -104,8 +150,9 @@ class FakeWeb:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._connected, LOOPBACK, 0, ssl=self._tls)
-        self.port = server.sockets[0].getsockname()[1]
+        listener = listener_on_unused_port()
+        server = await asyncio.start_server(self._connected, sock=listener, ssl=self._tls)
+        self.port = listener.getsockname()[1]
         self._ready.set()
         await self._stop.wait()
         server.close()
@@ -135,6 +182,8 @@ class FakeWeb:
             request = replace(request, body=await reader.readexactly(length))
         is_of_site = request.path in {"/robots.txt", TDMREP_PATH}
         (self.robots_requests if is_of_site else self.requests).append(request)
+        while not self.gate.pass_one():  # noqa: ASYNC110 - it is opened by another thread
+            await asyncio.sleep(0.02)
         answer = self._choose_answer(request)
         if callable(answer):
             await answer(writer)

@@ -20,14 +20,11 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, text
 
-from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import ACTIVE, outbox, tasks
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
-from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.tasks.errors import Permanent
-from ingestion_pipeline.tasks.task import Suspicion, Task, failed, finished
+from ingestion_pipeline.tasks.task import Task, finished
 
 # Nothing is inherited from the tests' process, as between real runs. The modules that all of them
 # need are imported once, by a server process that each of them is forked from.
@@ -214,9 +211,9 @@ def finish_tasks(store: Store, finished_tasks: list[Task]) -> None:
         _write_effects(connection, finished_tasks, now)
 
 
-def _write_effects(connection: Connection, finished_tasks: list[Task], now: datetime, *, note: str = "") -> None:
+def _write_effects(connection: Connection, finished_tasks: list[Task], now: datetime) -> None:
     rows = [
-        {"subject_kind": "done", "subject_id": task.dedupe_key + note, "payload": {}, "created_at": now}
+        {"subject_kind": "done", "subject_id": task.dedupe_key, "payload": {}, "created_at": now}
         for task in finished_tasks
     ]
     connection.execute(insert(outbox), rows)
@@ -255,53 +252,6 @@ def stop_inside_a_transaction(url: str) -> None:
         claims.apply(connection, [finished(task) for task in claimed], now=now)
         _write_effects(connection, claimed, now)
         stop_here()
-
-
-def stop_between_claim_and_finish(url: str, lease_seconds: float) -> dict[str, Any]:
-    """Stop after a claim, then try to finish after being resumed."""
-    store = open_store(url)
-    worker = Worker(store, lease_seconds=lease_seconds)
-    claimed = worker.claim(POLLS, limit=1)
-    stop_here()
-    may_start = worker.may_start()
-    try:
-        with store.begin() as connection:
-            now = store.clock.now(connection)
-            _write_effects(connection, claimed, now, note=" too late")
-            claims.apply(connection, [finished(task) for task in claimed], now=now)
-    except LostClaim:
-        return {"lost": True, "may_start": may_start, "renewed": worker.renew()}
-    finally:
-        store.close()
-    return {"lost": False, "may_start": may_start, "renewed": 0}
-
-
-def work_with_poison_tasks(url: str, lease_seconds: float) -> str:
-    """Finish tasks; a poison task kills this process, an exhausted one is dead-lettered."""
-    store = open_store(url)
-    worker = Worker(store, lease_seconds=lease_seconds)
-    while _active(store):
-        for task in worker.claim(POLLS, limit=1):
-            if task.attempts > Work().max_attempts:
-                _write_dead_letter(store, task)
-            elif task.payload.get("poison"):
-                with store.begin() as connection:
-                    claims.set_stage(connection, [(task.id, task.fence)], "fetch")
-                    claims.set_suspicion(connection, [(task.id, task.fence)], Suspicion.ALONE)
-                os.kill(os.getpid(), signal.SIGKILL)
-            else:
-                finish_tasks(store, [task])
-        time.sleep(0.02)
-    store.close()
-    return "all done"
-
-
-def _write_dead_letter(store: Store, task: Task) -> None:
-    error = Permanent("worker lost each time", code="exhausted")
-    with store.begin() as connection:
-        now = store.clock.now(connection)
-        add_dead_letters(connection, [DeadLetterEntry(task=task, error=error, stack=None)], now=now)
-        claims.apply(connection, [failed(task, error)], now=now)
 
 
 def claim_with_a_wrong_clock(url: str, days_off: int, lease_seconds: float) -> list[int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import accuracy
+from ingestion_pipeline.reading.scoring import FieldScore
 from ingestion_pipeline_tests.samples import sample
 
 
@@ -52,7 +53,7 @@ def test_without_samples_the_command_says_where_they_are_looked_for(
 def test_a_value_is_right_wrong_or_missed(
     value: str | None, accepted: list[str], expected: tuple[int, int, int]
 ) -> None:
-    hits = accuracy.Hits()
+    hits = FieldScore()
 
     accuracy.count_value(hits, value, accepted)
 

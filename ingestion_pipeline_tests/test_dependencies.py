@@ -19,8 +19,9 @@ ROOT = Path(__file__).parent.parent
 PRODUCT = "ingestion_pipeline"
 STANDARD = {*sys.stdlib_module_names, "compression"}  # the last one from Python 3.14 on
 OURS = {PRODUCT, "ingestion_pipeline_tests", "benchmarks", "tools"}
+installed_packages = cache(packages_distributions)  # a second each time
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-RUNTIME_EXTRAS = ("browser", "frames", "identity", "notify", "plots", "ui")
+RUNTIME_EXTRAS = ("browser", "dlt", "frames", "identity", "lake", "mcp", "notify", "plots", "ui")
 GUARDED = {"orchestration/ui.py": {"starlette"}}  # a program of its own, which `ingest dev` starts if `ui` is installed
 OTHERS_ENVIRONMENT = {"crawl4ai"}  # a peer that benchmarks/crawl.py installs apart
 
@@ -72,7 +73,7 @@ def declared(*extras: str) -> set[str]:
 
 
 def undeclared(found: Sequence[Import], *extras: str) -> set[str]:
-    providers, names = packages_distributions(), declared(*extras)
+    providers, names = installed_packages(), declared(*extras)
     packages = {each.package for each in found} - STANDARD - OURS - OTHERS_ENVIRONMENT
     return {
         package

@@ -1,5 +1,6 @@
 """Every kind of work while its workers are killed, suspended past their leases, or days apart: each effect once."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,13 +18,13 @@ from ingestion_pipeline_tests.kill_loops import (
     WORKLOADS,
     Scene,
     assert_no_answer_is_paid_twice,
-    await_requests,
+    await_answers,
     interrupt_workers,
     work_until_done,
 )
-from ingestion_pipeline_tests.polling_runs import WorkerJob
+from ingestion_pipeline_tests.polling_runs import WorkerJob, wait_until
 from ingestion_pipeline_tests.postgres import PostgresServer, start_server
-from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child
 
 pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 EVERY_KIND = pytest.mark.parametrize("kind", WORKLOADS)
@@ -33,14 +34,21 @@ EVERY_KIND = pytest.mark.parametrize("kind", WORKLOADS)
 def scene_of(kind: str, url: str, folder: Path, size: int) -> Iterator[Scene]:
     workload = WORKLOADS[kind]
 
-    def reply(request: ModelRequest) -> Reply:
-        time.sleep(workload.reply_seconds)
-        return workload.reply(request)
+    with closing(open_store(url)) as store, FakeWeb() as web:
 
-    with closing(open_store(url)) as store, FakeWeb() as web, ScriptedModel(reply) as model:
-        changes = {**LEASES, **workload.settings_for(model.base_url, folder)}
-        job = WorkerJob(url=url, home=folder / "home", port=web.port, changes=changes)
-        yield Scene(store=store, web=web, model=model, job=job, size=size)
+        def reply(request: ModelRequest) -> Reply:
+            time.sleep(workload.reply_seconds)
+            if not workload.is_batched:
+                wait_until(web.gate.pass_one, seconds=PATIENCE_SECONDS)
+            return workload.reply(request)
+
+        with ScriptedModel(reply) as model:
+            if workload.is_batched:
+                model.batches.polls_needed = 20
+                model.batches.before_answer = lambda: wait_until(web.gate.pass_one, seconds=PATIENCE_SECONDS)
+            changes = {**LEASES, **workload.settings_for(model.base_url, folder)}
+            job = WorkerJob(url=url, home=folder / "home", port=web.port, changes=changes)
+            yield Scene(store=store, web=web, model=model, job=job, size=size)
 
 
 def assert_interruptions_change_nothing(kind: str, scene: Scene, *, kills: int) -> None:
@@ -81,12 +89,14 @@ def assert_crashes_of_the_database_change_nothing(
 ) -> None:
     with scene_of(kind, server.url(server.create_database()), folder, size) as scene:
         WORKLOADS[kind].prepare(scene)
+        scene.web.gate.allow(0)
         children = [Child(work_until_done, scene.job, kind, True) for _ in range(WORKERS)]
         for _ in range(crashes):
-            await_requests(scene, kind, size // 4)
+            await_answers(scene, kind, size // 4)
             server.crash()
             server.start_again()
             scene.store.engine.dispose()  # this process's own connections are gone, too
+        scene.web.gate.allow(math.inf)
         broken = [child.result() for child in children]
 
         assert sum(broken) >= 1

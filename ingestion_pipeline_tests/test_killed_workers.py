@@ -6,7 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -21,7 +21,7 @@ from ingestion_pipeline.engine.poll_handler import PollCounts
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.series.system import SeriesSystem
 from ingestion_pipeline.sources.source import Kind, Source
-from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, metadata, sources, tasks
 from ingestion_pipeline_tests import polling_runs
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -32,26 +32,13 @@ from ingestion_pipeline_tests.kill_loops import (
     registered_worker,
     release_runs,
 )
-from ingestion_pipeline_tests.polling_runs import WorkerJob, fetch_async, ingest, rows, wait_until
-from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
+from ingestion_pipeline_tests.polling_runs import WorkerJob, fetch_async, ingest, rows
+from ingestion_pipeline_tests.processes import Child
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """By the real clock, as all the processes have it."""
-    with closing(open_store(database_url)) as store:
-        yield store
 
 
 @pytest.fixture
@@ -69,20 +56,6 @@ def a_job(
 def all_rows(store: Store) -> Mapping[str, Any]:
     tables = [table for name, table in metadata.tables.items() if name != "hosts"]
     return {table.name: rows(store, table) for table in tables}
-
-
-def test_two_concurrent_pollers_fetch_each_source_once(
-    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
-) -> None:
-    add_polled_sources(store, web, 60, seconds=0.05)
-    job = a_job(database_url, tmp_path, web, LONGER_LEASES)
-
-    pair = [Child(polling_runs.poll_until_done, job) for _ in range(2)]
-    ingested = [child.result() for child in pair]
-
-    assert Counter(web.paths) == {f"/{number}": 1 for number in range(60)}
-    assert sum(ingested) == 60
-    assert_one_effect_each(store, 60)
 
 
 def poll_for(job: WorkerJob, seconds: float) -> int:
@@ -141,24 +114,6 @@ def test_a_batch_suspended_past_its_lease_changes_nothing_when_it_resumes(
         assert sleeper.result() == {"fetched": 6, "ingested": 0}
     assert all_rows(store) == before
     assert_one_effect_each(store, 6)
-
-
-@ON_POSTGRES
-def test_a_fetch_suspended_past_its_lease_changes_nothing_when_it_resumes(
-    store: Store, web: FakeWeb, job: WorkerJob
-) -> None:
-    add_polled_sources(store, web, 16, seconds=0.3, hosts=4)
-    with killed_on_exit(Child(polling_runs.poll_until_done, job)) as sleeper:
-        wait_until(lambda: len(web.requests) >= 6)
-        stop_outside_a_transaction(sleeper, store)
-
-        assert Child(polling_runs.poll_until_done, job).result() == 16
-        before = all_rows(store)
-        sleeper.resume()
-
-        assert sleeper.result() == 0
-    assert all_rows(store) == before
-    assert_one_effect_each(store, 16)
 
 
 @ON_POSTGRES

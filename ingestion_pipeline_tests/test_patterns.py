@@ -28,9 +28,9 @@ from ingestion_pipeline.catalogs.extraction.rules import course_words
 from ingestion_pipeline.companies.matching import listed_job
 from ingestion_pipeline.reading.evidence import locating
 from ingestion_pipeline.reading.structured import sitemaps
-from ingestion_pipeline.series import chapter
+from ingestion_pipeline.series import chapter_labels
 from ingestion_pipeline.sources import platforms
-from ingestion_pipeline.websites import name_forms
+from ingestion_pipeline.websites import mentions
 
 CHARACTERS = 64_000
 LIMIT_SECONDS = 0.05
@@ -78,16 +78,17 @@ BUILT: Mapping[str, Examples] = {
     ],
     "reading.structured.sitemaps._field": lambda: [sitemaps._field("sm:", "loc")],
     "websites.information._is_plain_word": lambda: [re.compile(r"(?<![\w.@/#-])coffee(?![\w@/-]|\.\w)")],
-    "series.chapter._title_pattern": lambda: [
-        cast("re.Pattern[str]", chapter._title_pattern("My 2 lives (part 3)")[0])
+    "series.chapter_labels._title_pattern": lambda: [
+        cast("re.Pattern[str]", chapter_labels._title_pattern("My 2 lives (part 3)")[0])
+    ],
+    "series.chapter_labels._spelled": lambda: [
+        pattern for *patterns, _ in chapter_labels._number_words() for pattern in patterns
     ],
     "sources.platforms._shape": lambda: [
         shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes
     ],
-    "websites.name_forms._form": lambda: [
-        form.pattern
-        for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly")
-        if (form := name_forms._form(name, "en"))
+    "websites.mentions._form": lambda: [
+        form.pattern for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly") if (form := mentions._form(name, "en"))
     ],
 }
 OTHER_FUNCTIONS = {"escape", "purge", "error", "Pattern", "Match"}

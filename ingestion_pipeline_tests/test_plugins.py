@@ -137,6 +137,8 @@ with FakeWeb({"/today": b"EUR 1.08\\nGBP 0\\n", "/hook": 200}) as web, dg.Dagste
     run_job("maintain", instance)
     with open_run_context() as ctx, ctx.store.read() as connection:
         seen["retained"] = list(connection.execute(select(rates.c.currency)).scalars())
+    recorded = [json.loads(line) for line in ingest("changes", "--table", "rates", "--json").splitlines()]
+    seen["recorded"] = [[change["row_key"], change["op"], change["cause"]] for change in recorded]
 print(json.dumps(seen))
 """
 
@@ -210,6 +212,14 @@ def test_an_installed_system_is_polled_worked_on_exported_checked_retained_and_s
         "exported": ["EUR", "GBP"],
         "listed": ["rates:bank"],
         "retained": ["GBP"],
+        "recorded": [
+            ["rates:bank/EUR", "insert", "first_sync"],
+            ["rates:bank/GBP", "insert", "first_sync"],
+            ["rates:bank/GBP", "update", "operator"],
+            ["rates:bank/GBP", "update", "operator"],
+            ["rates:bank/EUR", "update", "operator"],
+            ["rates:bank/EUR", "delete", "retention"],
+        ],
     }
     with webserver(site, home, empty_database_url) as graphql:
         page, review = asset_page(graphql, "rates"), asset_page(graphql, "rate_reviews")

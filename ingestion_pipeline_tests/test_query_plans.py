@@ -31,7 +31,7 @@ from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, lost_runs
 from ingestion_pipeline.websites.analysis_rows import is_work_waiting as is_website_waiting
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.test_task_indexes import query_plans
+from ingestion_pipeline_tests.test_task_indexes import generic_query_plans
 
 pytestmark = pytest.mark.both_databases
 
@@ -107,7 +107,7 @@ def sequential_scans(plan: str) -> list[str]:
 
 @pytest.mark.slow
 def test_no_frequent_statement_scans_a_large_table(store: Store) -> None:
-    plan_of = {name: query_plans(store, ask) for name, ask in ASKED.items()}
+    plan_of = {name: generic_query_plans(store, ask) for name, ask in ASKED.items()}
 
     assert all(plan_of.values())
     result = {name: sequential_scans(plan) for name, plan in plan_of.items()}
@@ -119,4 +119,4 @@ def test_a_sequential_scan_is_detected(store: Store) -> None:
     for table in BIG:
         everything = text(f"SELECT count(*) FROM {table} WHERE tracking_id = 'x'")
 
-        assert sequential_scans(query_plans(store, lambda c, requests=everything: c.execute(requests)))
+        assert sequential_scans(generic_query_plans(store, lambda c, requests=everything: c.execute(requests)))

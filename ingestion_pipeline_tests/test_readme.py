@@ -22,12 +22,13 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rg
 TUTORIAL = DOCS / "getting-started.md"
 PATIENCE_SECONDS = 600  # for one command
 FORKED = {".venv/bin/ingest", ".venv/bin/dagster"}
-LANGUAGES = {"sh", "python", "yaml", "json", "toml", "diff", "mermaid", "nginx", "text", "crontab"}
+LANGUAGES = {"sh", "sql", "python", "yaml", "json", "toml", "diff", "mermaid", "nginx", "text", "crontab"}
 
 # Commands of the pages that this module does not run, each with the reason. That make targets exist is checked.
 ROOT_NEEDED = "needs root and systemd; the units are checked by deployment/test_files.py and started by `make soak`"
-NO_ENGINE = "needs a container engine; deployment/test_files.py compares the files with the units"
-NO_CLUSTER = "needs a Kubernetes cluster; deployment/test_files.py compares the file with the units"
+NO_ENGINE = "needs a container engine; deployment/test_files.py validates the files"
+NO_CLUSTER = "needs a Kubernetes cluster; deployment/test_files.py validates the files"
+HELM = "helm upgrade --install ingestion dagster/dagster --version 1.13.27 -f deploy/helm/values.yaml"
 IN_STACK = "needs the PostgreSQL of the production stack; run by deployment/stack.py in `make soak`"
 IN_BACKUP = "needs the PostgreSQL of the production stack; run by deployment/test_backup.py in `make soak`"
 DUMP = "docker compose -f deploy/compose.yaml exec -T db pg_dump -U ingestion --format=custom"
@@ -64,7 +65,8 @@ NOT_RUN = {
     "dagster instance migrate": IN_STACK,
     "ingest doctor": IN_STACK,
     "ingest status": IN_STACK,
-    "POSTGRES_PASSWORD=... docker compose -f deploy/compose.yaml up --build --detach --scale worker=4": NO_ENGINE,
+    "POSTGRES_PASSWORD=... REDIS_PASSWORD=... docker compose -f deploy/compose.yaml up --build --detach"
+    " --scale worker=4": NO_ENGINE,
     "docker compose -f deploy/compose.yaml stop worker daemon code webserver": NO_ENGINE,
     f"{DUMP} ingestion > ingestion.dump": NO_ENGINE,
     f"{DUMP} dagster > dagster.dump": NO_ENGINE,
@@ -79,6 +81,10 @@ NOT_RUN = {
         NO_CLUSTER
     ),
     "kubectl delete job ingestion-init": NO_CLUSTER,
+    "kubectl create secret generic dagster-postgresql --from-literal=postgresql-password=...": NO_CLUSTER,
+    "helm repo add dagster https://dagster-io.github.io/helm": NO_CLUSTER,
+    HELM: NO_CLUSTER,
+    f"{HELM} -f deploy/helm/celery.yaml": NO_CLUSTER,
     'pg_dump --format=custom --file=ingestion.dump "postgresql:${INGESTION_DATABASE_URL#*:}"': IN_BACKUP,
     'pg_dump --format=custom --file=dagster.dump "postgresql:${DAGSTER_DATABASE_URL#*:}"': IN_BACKUP,
     'cp -a "$INGESTION_HOME" home.copy': IN_BACKUP,

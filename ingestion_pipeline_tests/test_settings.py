@@ -21,6 +21,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.stored_settings import overrides, set_override, unset_override
 from ingestion_pipeline.store.tables import audit_log
 from ingestion_pipeline.store.tables import settings as settings_table
+from ingestion_pipeline_tests.reading.tables import table
 
 pytestmark = pytest.mark.both_databases
 
@@ -50,24 +51,7 @@ def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value", "accepted"),
-    [
-        ("INGESTION_POLLING__SHARDS", "many", "valid integer"),
-        ("INGESTION_POLLING__SHARDS", "0", "greater than or equal to 1"),
-        ("INGESTION_POLLING__JITTER_SHARE", "0.6", "less than or equal to 0.5"),
-        ("INGESTION_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR or CRITICAL"),
-        ("INGESTION_USER_AGENT", "crawler \N{EM DASH} me", "printable ASCII"),
-        ("INGESTION_USER_AGENT", "one\r\nX-Two: 2", "printable ASCII"),
-        ("INGESTION_ALLOW_HOSTS", "feeds.internal", "'feeds.internal' is not host:port"),
-        ("INGESTION_ALLOW_HOSTS", "a.test:80,b.test:0", "'b.test:0' is not host:port"),
-        ("INGESTION_ALLOW_HOSTS", "a.test:65536", "port 1 to 65535"),
-        ("INGESTION_ALLOW_HOSTS", "::1:80", "[IPv6]:port"),
-        ("INGESTION_ALLOW_HOSTS", "http://a.test:80", "write name:port"),
-        ("OPENAI_BASE_URL", "localhost:8080", "should match pattern"),
-        ("INGESTION_MODEL_BUDGET_USD", "-1", "dollars for one extraction, or none"),
-        ("INGESTION_MODEL_BUDGET_MONTH_USD", "unlimited", "or none"),
-        ("INGESTION_MODEL_CHEAP", " ", "should match pattern"),
-        ("INGESTION_MODELS__PRICES", "m=1/2", "'m=1/2' is not model=input/cached input/output"),
-    ],
+    table(__file__, "test_a_bad_value_is_named_with_its_variable_and_what_is_accepted"),
 )
 def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(variable: str, value: str, accepted: str) -> None:
     with pytest.raises(BadSetting) as caught:
@@ -116,6 +100,7 @@ def test_every_setting_is_read_by_something() -> None:
     code = "\n".join(path.read_text() for path in package.rglob("*.py") if path.parent != package / "settings")
     computed = {
         "database_url",
+        "shadow_database_url",
         "allow_hosts",
         "secrets",
         "ui_hosts",
@@ -123,6 +108,7 @@ def test_every_setting_is_read_by_something() -> None:
         "model_budget_usd",
         "model_budget_month_usd",
         "rendering.blocked_resources",
+        "fetch.blocked_wait_seconds",
     }  # read through a property of the settings
 
     by_kind = "interval."  # read by a method, by the name of a kind

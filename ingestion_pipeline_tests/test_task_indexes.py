@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, bindparam, event, inspect, text
+from sqlalchemy import Connection, bindparam, inspect, text
 
 from ingestion_pipeline.notices import queries as delivering
 from ingestion_pipeline.operations.retention import SWEEPS
@@ -18,6 +18,7 @@ from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.queue import spawn
 from ingestion_pipeline.tasks.task import finished
 from ingestion_pipeline_tests.builders import NOON, a_new_task
+from ingestion_pipeline_tests.statements import query_plans
 
 pytestmark = pytest.mark.both_databases
 
@@ -82,26 +83,12 @@ USED_BY: dict[str, Callable[[Connection], object]] = {
 }
 
 
-def query_plans(store: Store, ask: Callable[[Connection], object]) -> str:
+def generic_query_plans(store: Store, ask: Callable[[Connection], object]) -> str:
     """Return the query plans, independent of the values."""
-    requests: list[tuple[str, Any]] = []
-    is_sqlite = store.engine.dialect.name == "sqlite"
     with store.begin() as connection:
-        if not is_sqlite:
+        if store.engine.dialect.name != "sqlite":
             connection.execute(text("SET LOCAL plan_cache_mode = force_generic_plan"))
-
-        @event.listens_for(store.engine, "before_cursor_execute")
-        def listen(_: Any, __: Any, statement: str, inputs: Any, *___: Any) -> None:
-            requests.append((statement, inputs))
-
-        ask(connection)
-        event.remove(store.engine, "before_cursor_execute", listen)
-        explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
-        return "\n".join(
-            str(row)
-            for statement, inputs in requests
-            for row in connection.exec_driver_sql(f"{explain} {statement}", inputs)
-        )
+        return query_plans(connection, ask)
 
 
 def test_every_index_is_used_by_a_statement_that_is_named_here(store: Store) -> None:
@@ -113,7 +100,7 @@ def test_every_index_is_used_by_a_statement_that_is_named_here(store: Store) -> 
 
 @pytest.mark.parametrize("index", USED_BY)
 def test_a_statement_uses_its_index(store: Store, index: str) -> None:
-    assert index in query_plans(store, USED_BY[index])
+    assert index in generic_query_plans(store, USED_BY[index])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +110,7 @@ def test_a_statement_uses_its_index(store: Store, index: str) -> None:
 )
 def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store, claim_filter: ClaimFilter, index: str) -> None:
     """A frontier of 100,000 pages must not be sorted for each claim."""
-    plan = query_plans(store, lambda connection: claim(connection, claim_filter))
+    plan = generic_query_plans(store, lambda connection: claim(connection, claim_filter))
 
     assert index in plan
     assert "Sort" not in plan
@@ -133,13 +120,13 @@ def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store, claim_fil
 def test_due_tasks_of_a_tier_and_a_shard_are_found_by_the_same_index(store: Store) -> None:
     claim_filter = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
 
-    assert "ix_tasks_due" in query_plans(store, lambda connection: claim(connection, claim_filter))
+    assert "ix_tasks_due" in generic_query_plans(store, lambda connection: claim(connection, claim_filter))
 
 
 @ON_POSTGRES
 @pytest.mark.parametrize("ask", [claim, finish], ids=["claim", "claim and finish"])
 def test_no_claim_reads_the_whole_table(store: Store, ask: Callable[[Connection], object]) -> None:
-    plan = query_plans(store, ask)
+    plan = generic_query_plans(store, ask)
 
     assert "pk_tasks" in plan
     assert "Seq Scan" not in plan

@@ -33,21 +33,8 @@ from ingestion_pipeline.catalogs.frontier import CrawlFilter, PageWork, waiting_
 from ingestion_pipeline.catalogs.recipes.detected_recipes import has_waiting_detection
 from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
 from ingestion_pipeline.catalogs.states import EXTRACTION_TASKS
+from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import (
-    REPORTED_EVENTS,
-    AssetEvent,
-    EventValue,
-    Url,
-    WorkAsset,
-    WorkJob,
-    WorkReport,
-    WorkRun,
-    WorkScope,
-    WorkSpec,
-    all_failed,
-    picture,
-)
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.visits.page import Renderer
@@ -192,19 +179,19 @@ def start_now(ctx: RunContext, source_ids: Collection[str]) -> dict[str, str]:
 MOST_CRAWLED = 10_000  # catalogues whose shards are considered
 
 
-async def _detect(run: WorkRun) -> WorkReport:
+async def _detect(run: system_spec.WorkRun) -> system_spec.WorkReport:
     counts = asdict(await run_detection(run.ctx, run.worker, run.fetcher, renderer=run.renderer))
-    return WorkReport(numbers=counts, failure=all_failed(counts, "detections"))
+    return system_spec.WorkReport(numbers=counts, failure=system_spec.all_failed(counts, "detections"))
 
 
-async def _crawl(run: WorkRun) -> WorkReport:
+async def _crawl(run: system_spec.WorkRun) -> system_spec.WorkReport:
     """Crawl and extract; report `datasets` too, since it is not materialized in the same run."""
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     crawl_filter = CrawlFilter(source_ids=keys, shard=run.scope.shard, shards=ctx.settings.polling.shards)
     async with open_reader(ctx) as reader:
         counts = await run_ingestion(ctx, run.worker, run.fetcher, crawl_filter, renderer=run.renderer, reader=reader)
     with ctx.store.read() as connection:
-        updated = crawled_since(connection, since=since, source_ids=keys, limit=REPORTED_EVENTS)
+        updated = crawled_since(connection, since=since, source_ids=keys, limit=system_spec.REPORTED_EVENTS)
         reports = [
             report
             for key in dict.fromkeys([*updated, *(keys or ())])
@@ -216,7 +203,7 @@ async def _crawl(run: WorkRun) -> WorkReport:
     # Unchanged and by schedule: an earlier event has the picture already.
     pictured_since = since if keys is None else None
     events = [
-        AssetEvent(
+        system_spec.AssetEvent(
             asset="pages",
             partition=report.source_id,
             metadata={**_preview(ctx, report.source_id, since=pictured_since), **report.metadata},
@@ -226,7 +213,7 @@ async def _crawl(run: WorkRun) -> WorkReport:
         # by schedule only if it found something new, failed somewhere, or has just finished
         if keys is not None or report.new or report.failed or (report.fetched and not report.waiting)
     ]
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=asdict(counts.crawled) | {f"reading_{name}": count for name, count in asdict(counts.read).items()},
         events=[*events, *(dataset_event(report) for report in datasets)],
         written={"pages": ids, "datasets": [report.source_id for report in datasets]},
@@ -235,17 +222,17 @@ async def _crawl(run: WorkRun) -> WorkReport:
     )
 
 
-def _preview(ctx: RunContext, source_id: str, *, since: datetime | None) -> dict[str, EventValue]:
+def _preview(ctx: RunContext, source_id: str, *, since: datetime | None) -> dict[str, system_spec.EventValue]:
     """Return a screenshot of a page and its URL; empty if there is none."""
     with ctx.store.read() as connection:
         newest = newest_picture(connection, source_id, since=since)
     if newest is None:
         return {}
     try:
-        image = picture(ctx.content.get(newest.screenshot_hash))
+        image = system_spec.picture(ctx.content.get(newest.screenshot_hash))
     except WorkError:  # the object is missing or damaged: report the crawl without it
         return {}
-    return {} if image is None else {"screenshot": image, "screenshot_of": Url(newest.url)}
+    return {} if image is None else {"screenshot": image, "screenshot_of": system_spec.Url(newest.url)}
 
 
 def _crawl_failure(reports: Sequence[CrawlReport], keys: list[str] | None) -> str | None:
@@ -270,7 +257,7 @@ def _all_fetched(reports: Sequence[CrawlReport]) -> str | None:
     return "nothing waits: every page is fetched; the extraction finishes within a minute"
 
 
-def _still_running(ctx: RunContext, scope: WorkScope) -> str:
+def _still_running(ctx: RunContext, scope: system_spec.WorkScope) -> str:
     """Return how to cancel the extractions that the cancelled run leaves to the next."""
     with ctx.store.read() as connection:
         ids = [str(row.id) for row in running(connection, source_ids=scope.source_ids)]
@@ -281,13 +268,13 @@ def _still_running(ctx: RunContext, scope: WorkScope) -> str:
     )
 
 
-async def _read(run: WorkRun) -> WorkReport:
+async def _read(run: system_spec.WorkRun) -> system_spec.WorkReport:
     """Extract the downloaded pages of the requested sources, without a request."""
     keys = run.scope.source_ids or []
     async with open_reader(run.ctx) as reader:
         counts = await run_extraction(run.ctx, run.worker, CrawlFilter(source_ids=keys), reader=reader)
     reports = dataset_reports(run.ctx, keys)
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=asdict(counts),
         events=[dataset_event(report) for report in reports],
         written={"datasets": keys},
@@ -388,28 +375,28 @@ def _changed(ctx: RunContext, connection: Connection, action: str, id_: int, *, 
 
 
 WORK = (
-    WorkSpec(
+    system_spec.WorkSpec(
         name="detect",
         kind="catalog",
         work=_detect,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="detect_recipes",
             description="Detect the recipes of catalogues without one: platforms, rules, votes.",
             pending=lambda connection, _settings, now: has_waiting_detection(connection, now=now),
         ),
     ),
-    WorkSpec(
+    system_spec.WorkSpec(
         name="crawl",
         kind="catalog",
         work=_crawl,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="crawl_catalogs",
             description="Crawl the waiting pages of catalogues politely, and extract them.",
             pending=_crawl_shards,
             is_sharded=True,
         ),
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name="pages",
                 code_version=MARKDOWN_VERSION,
                 description=(
@@ -421,13 +408,13 @@ WORK = (
         request=start_now,
         after_cancel=_still_running,
     ),
-    WorkSpec(
+    system_spec.WorkSpec(
         name="read",
         kind="catalog",
         work=_read,
         after_cancel=_still_running,
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name="datasets",
                 code_version=f"reader {READER_VERSION}, prompts {PROMPT_VERSION}, {MARKDOWN_VERSION}",
                 after="pages",

@@ -34,6 +34,7 @@ from sqlalchemy import (
 
 from ingestion_pipeline.catalogs.datasets.dataset_items import UNLISTED
 from ingestion_pipeline.catalogs.datasets.finishing import Ended, FinishReason, finish_extractions
+from ingestion_pipeline.catalogs.datasets.item_changes import record_published
 from ingestion_pipeline.catalogs.datasets.publishing import fill_incomplete
 from ingestion_pipeline.catalogs.extraction.tasks import CONTENT_MISSING
 from ingestion_pipeline.catalogs.extraction_states import update_extraction_tasks
@@ -352,6 +353,7 @@ def publish(connection: Connection, extraction_id: int, *, actor: str, now: date
         items = counts.items
         values |= {"item_count": counts.items, "flagged_count": counts.flagged}
     connection.execute(update(datasets).where(datasets.c.id == dataset.id).values(**values))
+    record_published(connection, dataset.id, now=now, is_decided=True)
     connection.execute(update(sources).where(sources.c.id == row.source_id).values(record_count=items, updated_at=now))
     detail = {"source": row.source_id, "version": dataset.version, "findings": dataset.findings}
     subject = f"extraction:{extraction_id}"

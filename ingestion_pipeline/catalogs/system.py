@@ -1,7 +1,6 @@
 """The system of catalogues, as the rest of the program sees it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, select
@@ -18,33 +17,19 @@ from ingestion_pipeline.catalogs.datasets.publishing import (
 from ingestion_pipeline.catalogs.extraction.source_selectors import ENTITIES, entity_config_problems
 from ingestion_pipeline.catalogs.extraction_control import requeue_dead_letter
 from ingestion_pipeline.catalogs.extraction_states import start_extractions
+from ingestion_pipeline.catalogs.golden import worse_golden_sets
 from ingestion_pipeline.catalogs.lineage import EXPLAINED
 from ingestion_pipeline.catalogs.recipes.detected_recipes import DETECT, ensure_detection, is_by_hand, recipe_facts
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems, recipe_of
 from ingestion_pipeline.catalogs.reruns import catalog_facts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE, EXTRACTION_TASKS, NOTICES, DatasetStatus, PageStatus
-from ingestion_pipeline.engine.system_spec import (
-    ADDRESS,
-    COUNT,
-    AssetCheck,
-    Contract,
-    ContractRule,
-    CoverageQuery,
-    FailedTaskRetention,
-    KindSpec,
-    PublishedTable,
-    SystemSpec,
-    Written,
-    newest_of,
-    one_of,
-)
-from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.engine import system_spec
+from ingestion_pipeline.engine.context import DeferredSystem
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import datasets, extractions, pages
-from ingestion_pipeline.tasks.errors import Resource
 
 
 def _problems(definition: Definition, folder: Path | None) -> Iterator[BadField]:
@@ -61,53 +46,40 @@ def _facts(connection: Connection, source: Source, settings: Settings) -> dict[s
 FAILED_TASK_SECONDS = 5 * 86_400
 
 
-class _CatalogPolls:
-    """The polls of catalogues, which start extractions."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return our own minimum delay; robots.txt may ask for more."""
-        return Pace(delay_seconds=settings.crawl.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise `BadRecipe` if the recipe that a person wrote cannot be followed."""
-        if is_by_hand(source):
-            recipe_of(source.config)
-
-    def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,  # noqa: ARG002 - the protocol
-    ) -> Mapping[str, str | Resource]:
-        """Ensure that each source has a running extraction."""
-        return start_extractions(connection, sources, now=now)
+def _check(source: Source) -> None:
+    """Raise `BadRecipe` if the recipe that a person wrote cannot be followed."""
+    if is_by_hand(source):
+        recipe_of(source.config)
 
 
-def _written_pages(source_ids: Sequence[str], run_id: str) -> Written:
-    return pages, [pages.c.extraction_id.in_(newest_of(extractions, source_ids)), pages.c.run_id == run_id]
+def _written_pages(source_ids: Sequence[str], run_id: str) -> system_spec.Written:
+    return pages, [pages.c.extraction_id.in_(system_spec.newest_of(extractions, source_ids)), pages.c.run_id == run_id]
 
 
-_PAGES = PublishedTable(
+_PAGES = system_spec.PublishedTable(
     table=pages,
     source_id=select(extractions.c.source_id).where(extractions.c.id == pages.c.extraction_id).scalar_subquery(),
 )
-_DATASETS = PublishedTable(table=datasets, source_id=datasets.c.source_id)
+_DATASETS = system_spec.PublishedTable(table=datasets, source_id=datasets.c.source_id)
 
-SYSTEM = SystemSpec(
+SYSTEM = system_spec.SystemSpec(
     name="catalogs",
     kinds=(
-        KindSpec(
+        system_spec.KindSpec(
             name="catalog",
             partitions="catalogs",
-            deferred=_CatalogPolls(),
-            coverage=CoverageQuery(of="pages", select=checks.coverage_query),
+            deferred=DeferredSystem(
+                check=_check,
+                start=lambda connection, sources, now, _settings: start_extractions(connection, sources, now=now),
+                delay_seconds=lambda settings: settings.crawl.delay_seconds,
+            ),
+            coverage=system_spec.CoverageQuery(of="pages", select=checks.coverage_query),
             facts=_facts,
             problems=_problems,
         ),
     ),
     declared=ensure_detection,
+    learned=(tables.recipes, tables.learned_selectors),
     requeue=dict.fromkeys(EXTRACTION_TASKS, requeue_dead_letter),
     tables=(
         tables.recipes,
@@ -119,53 +91,55 @@ SYSTEM = SystemSpec(
         tables.learned_selectors,
     ),
     published=(
-        PublishedTable(table=extractions, without=frozenset({"recipe"}), source_id=extractions.c.source_id),
+        system_spec.PublishedTable(table=extractions, without=frozenset({"recipe"}), source_id=extractions.c.source_id),
         _PAGES,
         _DATASETS,
     ),
     contracts=(
-        Contract(
+        system_spec.Contract(
             asset="pages",
             table=_PAGES,
-            rules={"url": [ADDRESS], "status": [one_of(*PageStatus)]},
+            rules={"url": [system_spec.ADDRESS], "status": [system_spec.one_of(*PageStatus)]},
             written=_written_pages,
         ),
-        Contract(
+        system_spec.Contract(
             asset="datasets",
             table=_DATASETS,
             rules={
                 "version": [
-                    ContractRule(requirement="from 1 on", cure="delete the dataset", between=(1, float("inf")))
+                    system_spec.ContractRule(
+                        requirement="from 1 on", cure="delete the dataset", between=(1, float("inf"))
+                    )
                 ],
-                "status": [one_of(*DatasetStatus)],
-                "item_count": [COUNT],
+                "status": [system_spec.one_of(*DatasetStatus)],
+                "item_count": [system_spec.COUNT],
             },
         ),
     ),
     work=WORK,
     checks=(
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="pages",
             name="share_of_failures",
             description="No catalogue's last crawl had more than a tenth of failed pages.",
             cure="`ingest extractions pages ID` lists the failures; `ingest extractions retry ID` tries them again",
             find=lambda connection, _settings, _now: checks.failed_pages(connection, failed_share=0.1),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="pages",
             name="no_empty_shells",
             description="No page of a last crawl was an empty shell that needs a browser.",
             cure="install a browser (`ingest doctor` says how), then `ingest extractions start SOURCE`",
             find=lambda connection, _settings, _now: checks.empty_shells(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="pages",
             name="no_drop_against_history",
             description="No complete crawl found far fewer pages than the complete one before it.",
             cure="compare with the site; `ingest extractions start SOURCE` crawls it again",
             find=lambda connection, _settings, _now: checks.lost_pages(connection, drop_share=0.2),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="datasets",
             name="not_quarantined",
             description="No catalogue's newest dataset is held back: empty, far smaller, or with a lost field.",
@@ -173,26 +147,34 @@ SYSTEM = SystemSpec(
             find=lambda connection, _settings, _now: checks.quarantined(connection),
             holds_back=True,
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="datasets",
             name="no_records_missing",
             description="No catalogue's last extraction kept records of pages that failed or now state none.",
             cure="`ingest extractions retry ID` reads the failed pages again",
             find=lambda connection, _settings, _now: checks.missing_pages(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="datasets",
             name="extractions_complete",
             description="No catalogue's last extraction ended stale or cancelled.",
             cure="`ingest extractions resume ID` continues it, `ingest extractions start SOURCE` begins anew",
             find=lambda connection, _settings, _now: checks.unfinished(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="datasets",
             name="values_proved",
             description="No newest dataset has more than a fifth of unproved items.",
             cure="`ingest explain` shows the page behind an item; `ingest extractions rerun ID` reads it again",
             find=lambda connection, _settings, _now: checks.unproved(connection, flagged_share=FLAGGED_SHARE),
+        ),
+        system_spec.AssetCheck(
+            asset="datasets",
+            name="golden_sets_read",
+            description="Every golden set reads as well as its floor with the current reader, prompts and models.",
+            cure="`ingest golden score` shows which fields; undo the change, or accept new rows by `ingest golden add`",
+            find=lambda _connection, settings, _now: worse_golden_sets(settings),
+            holds_back=True,
         ),
     ),
     sweeps={
@@ -201,7 +183,7 @@ SYSTEM = SystemSpec(
         "model_calls": old_model_calls,
         "model_answers": old_model_answers,
     },
-    failed_tasks=FailedTaskRetention(kinds=(*EXTRACTION_TASKS, DETECT), seconds=FAILED_TASK_SECONDS),
+    failed_tasks=system_spec.FailedTaskRetention(kinds=(*EXTRACTION_TASKS, DETECT), seconds=FAILED_TASK_SECONDS),
     kept_snapshots=(tables.pages.c.snapshot_id,),
     ingesting=(EXTRACT_PAGE,),
     explained=EXPLAINED,

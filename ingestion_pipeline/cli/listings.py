@@ -26,8 +26,9 @@ STATES = ("open", "closed")
 DECISIONS = ("matched", "filtered", "skipped", "waiting")
 MOST_SHOWN = 1_000  # characters of a description; --json has all of it
 _FACTS = (
-    *("title", "company_name", "url", "location", "remote", "department", "employment_type"),
+    *("title", "company_name", "url", "location", "places", "remote", "department", "employment_type"),
     *("salary", "posted_at", "valid_until", "status", "closed_at", "closed_reason", "decision"),
+    *("first_listed_at", "last_listed_at", "times_reopened", "repost_of"),
     *("evaluated_at", "snapshot_id", "detail_snapshot_id", "tracking_id", "first_seen_at", "changed_at"),
 )
 

@@ -68,7 +68,7 @@ def read(
     if entity is not None and record_kind is not Kind.CATALOG:
         raise CommandRefused(f"--entity belongs to catalogues; this is {record_kind}", code="conflicting_options")
     saved = SavedBody(body=body, url=url, fetched_at=fetched_at or _written_at(file))
-    result = _reader(platform, record_kind, entity)(platform, record_kind, saved, config or {})
+    result = reader_of(platform, record_kind, entity)(platform, record_kind, saved, config or {})
     if is_json():
         print_json({"records": result.records, "problems": result.problems})
     else:
@@ -98,7 +98,8 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     return kind or kinds[0]
 
 
-def _reader(platform: str, kind: Kind, entity: str | None) -> "Reader":
+def reader_of(platform: str, kind: Kind, entity: str | None) -> "Reader":
+    """Return the platform's reader of saved bodies of this kind."""
     from ingestion_pipeline.registry import kind_specs
 
     if kind is Kind.CATALOG and platform != "page":

@@ -18,13 +18,14 @@ from ingestion_pipeline.cli.output import (
     progress,
     shortened,
 )
-from ingestion_pipeline.cli.session import actor, changing, reading
+from ingestion_pipeline.cli.session import CAUSES, actor, changing, environment, known_source, reading
 from ingestion_pipeline.sources.source import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from ingestion_pipeline.notices.change_follows import ChangeFollow
     from ingestion_pipeline.notices.queries import Addressee
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.sources.declarations import BadField
@@ -38,6 +39,53 @@ mode_option = click.option(
 language_option = click.option(
     "--language", help="Notify of releases in this language: en, pt-br, ...; any by default."
 )
+
+
+def change_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name changes of rows."""
+    for option in (
+        click.option("--cause", type=click.Choice(CAUSES), help="With --on: only changes with this cause."),
+        click.option("--source", "source_id", metavar="ID", help="With --on: only changes by this source."),
+        click.option(
+            "--on",
+            metavar="TABLE[.FIELD]",
+            help="Changes of a table's rows, of items of a type, or of one field: job_listings.salary.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _changes_to_follow(
+    series_id: str | None, *, on: str | None, source_id: str | None, cause: str | None
+) -> ChangeFollow | None:
+    """Return the changes that are named; None if a series is."""
+    from ingestion_pipeline.exports.change_history import check_field
+    from ingestion_pipeline.notices.change_follows import ChangeFollow
+    from ingestion_pipeline.settings import load_settings
+
+    if (on is None) == (series_id is None) or (on is None and (source_id or cause)):
+        raise CommandRefused(
+            "name either a SERIES or, with --on, a table and what of it: --source and --cause go with --on",
+            code="conflicting_options",
+        )
+    if on is None:
+        return None
+    table, _, field = on.partition(".")
+    check_field(table, field or None, load_settings(environment()))
+    return ChangeFollow(table_name=table, field=field or None, source_id=source_id, cause=cause)
+
+
+def _follow_changes(recipient_id: str, requested: ChangeFollow) -> None:
+    from ingestion_pipeline.notices import change_follows, subscriptions
+
+    with changing() as (_, connection, now):
+        known_source(connection, requested.source_id)
+        subscriptions.get_addressee(connection, recipient_id)
+        is_new = change_follows.follow_changes(connection, recipient_id, requested, actor=actor(), now=now)
+    verb = "now follows" if is_new else "already follows"
+    facts = {"recipient": recipient_id, "on": str(requested), "is_new": is_new}
+    print_result(facts, f"{recipient_id} {verb} {requested}")
 
 
 @click.group()
@@ -131,7 +179,7 @@ def list_() -> None:
         lambda row: {
             "recipient": row["id"],
             "mode": row["mode"] + (f" ({row['language']})" if row["language"] else ""),
-            "follows": len(row["follows"]),
+            "follows": len(row["follows"]) + len(row["changes"]),
             "pending": row["pending"],
             "sent": row["sent"],
             "failed": row["failed"],
@@ -197,15 +245,23 @@ async def _send_example(settings: Settings, to: Addressee, now: datetime) -> str
 
 @click.command()
 @click.argument("recipient_id", metavar="RECIPIENT")
-@click.argument("series_id", metavar="SERIES")
+@click.argument("series_id", metavar="SERIES", required=False)
 @mode_option
 @language_option
+@change_options
 @json_option
-def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str | None) -> None:
-    """Notify RECIPIENT of new chapters of SERIES.
+def follow(
+    *, recipient_id: str, series_id: str | None, mode: str | None, language: str | None, **changes: str | None
+) -> None:
+    """Notify RECIPIENT of new chapters, or of changes.
+
+    New chapters of SERIES, or what changes in a table --on that it is followed.
 
     Mode and language are the recipient's own unless they are given here.
     """
+    if (requested_changes := _changes_to_follow(series_id, **changes)) is not None:
+        _follow_changes(recipient_id, requested_changes)
+        return
     from ingestion_pipeline.notices import subscriptions
     from ingestion_pipeline.sources.declarations import bad_language
     from ingestion_pipeline.sources.source import Follow
@@ -223,11 +279,20 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
 
 @click.command()
 @click.argument("recipient_id", metavar="RECIPIENT")
-@click.argument("series_id", metavar="SERIES")
+@click.argument("series_id", metavar="SERIES", required=False)
+@change_options
 @json_option
-def unfollow(*, recipient_id: str, series_id: str) -> None:
-    """Stop notifying RECIPIENT of SERIES."""
-    from ingestion_pipeline.notices import subscriptions
+def unfollow(*, recipient_id: str, series_id: str | None, **changes: str | None) -> None:
+    """Stop notifying RECIPIENT of SERIES, or of changes."""
+    from ingestion_pipeline.notices import change_follows, subscriptions
+
+    if (requested := _changes_to_follow(series_id, **changes)) is not None:
+        with changing() as (_, connection, now):
+            was = change_follows.unfollow_changes(connection, recipient_id, requested, actor=actor(), now=now)
+        verb = "no longer follows" if was else "did not follow"
+        facts = {"recipient": recipient_id, "on": str(requested), "was_followed": was}
+        print_result(facts, f"{recipient_id} {verb} {requested}")
+        return
 
     with changing() as (_, connection, now):
         muted = subscriptions.unfollow(connection, recipient_id, series_id, actor=actor(), now=now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -24,11 +24,12 @@ from ingestion_pipeline.cli.output import (
     print_facts,
     print_json,
     print_json_line,
+    print_result,
     print_table,
     progress,
     shortened,
 )
-from ingestion_pipeline.cli.session import MomentType, environment, known_source, opened, reading
+from ingestion_pipeline.cli.session import CAUSES, MomentType, environment, known_source, opened, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,15 +41,8 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = Path("-")
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with exports.formats.Format
-CAUSES = (  # a test compares them with store.changes.Cause
-    "first_sync",
-    "source_changed",
-    "reader_changed",
-    "model_changed",
-    "profile_changed",
-    "operator",
-    "retention",
-)
+TABLE_FORMATS = ("delta", "iceberg")  # and these with exports.lake.TableFormat
+DBT_SOURCES = "dbt-sources"  # not a table, but the sources.yml of a dbt project
 READERS = {
     "csv": "pandas.read_csv({path})",
     "jsonl": "pandas.read_json({path}, lines=True)",
@@ -61,7 +55,12 @@ READERS = {
 @click.option("--source", "source_id", metavar="ID", help="Only rows of this source.")
 @click.option("--version", type=click.IntRange(min=1), help="Version of the dataset, published or not.")
 @click.option("--dataset", "dataset_id", type=int, metavar="ID", help="A dataset by its id.")
-@click.option("--to", "form", type=click.Choice(FORMATS), help="Default: the suffix of --out, csv for -, else parquet.")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice((*FORMATS, *TABLE_FORMATS)),
+    help="Default: the suffix of --out, csv for -, else parquet.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -77,6 +76,7 @@ READERS = {
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
     help="Changes since this moment (UTC); no cursor is stored.",
 )
+@click.option("--as-of", type=MomentType(), help="The rows that there were at this moment, by the recorded changes.")
 @click.option("--columns", is_flag=True, help="Show the columns and their meaning; write nothing.")
 @json_option
 def export(
@@ -88,38 +88,50 @@ def export(
     columns: bool,
     **selection: Any,  # noqa: ANN401 - the fields of an ExportRequest
 ) -> None:
-    """Write rows to a file: CSV, JSON lines or Parquet.
+    """Write rows to a file, or keep a copy up to date.
 
-    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
-    companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
-    website_rankings, website_answers), an entity type (course, learning_program, competency,
-    credential, or one of your own), or data_items for the items of all types. Items are those of
-    the newest published dataset of each source, each once, and of their values those that are
-    proved. A file of the same name is replaced when the new one is whole.
+    Files are CSV, JSON lines or Parquet; copies are tables of Delta Lake or Iceberg. NAME is a table
+    (sources, series, chapters, chapter_sources, extractions, pages, datasets, companies,
+    job_listings, listing_sources, job_matches, businesses, website_analyses, website_rankings,
+    website_answers), an entity type (course, learning_program, competency, credential, or one of
+    your own), data_items for the items of all types, or dbt-sources for the sources.yml of a dbt
+    project. Items are those of the newest published dataset of each source, each once, and of their
+    values those that are proved. A file of the same name is replaced when the new one is whole.
     """
     from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
     from ingestion_pipeline.exports.export_request import ExportRequest
-    from ingestion_pipeline.exports.exporting import export as export_rows
     from ingestion_pipeline.settings import load_settings
 
     settings = load_settings(environment())
+    if selection["name"] == DBT_SOURCES:
+        _write_dbt_sources(entity_folder(settings), out)
+        return
     since = cursor.replace(tzinfo=UTC) if cursor is not None else None
     honours_rights = settings.rights.honour
     request = ExportRequest(entities=entity_folder(settings), since=since, honours_rights=honours_rights, **selection)
     request.check()
+    has_changes = since_last or cursor is not None
     if columns:
         _print_columns(request)
-        return
-    chosen = _format(form, out)
-    if out == STANDARD_OUTPUT:
-        _check_standard_output(has_changes=since_last or cursor is not None)
-    if since_last or cursor is not None:
-        _export_changes(request, chosen, out, since_last=since_last)
-        return
+    elif form in TABLE_FORMATS:
+        _export_to_table(request, form, out)
+    elif has_changes and out != STANDARD_OUTPUT:
+        _export_changes(request, _format(form, out), out, since_last=since_last)
+    else:
+        _export_rows(request, _format(form, out), out, has_changes=has_changes)
+
+
+def _export_rows(request: ExportRequest, form: Format, out: Path | None, *, has_changes: bool) -> None:
+    from ingestion_pipeline.exports.change_history import check_moment
+    from ingestion_pipeline.exports.exporting import export as export_rows
+
+    if to_output := out == STANDARD_OUTPUT:
+        _check_standard_output(has_changes=has_changes)
     with opened() as (settings, store), TemporaryDirectory() as scratch, progress() as advance:
-        to_output = out == STANDARD_OUTPUT
-        path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, chosen)
-        exported = export_rows(store, request, chosen, path, on_rows=lambda rows: advance(request.name, rows))
+        if request.as_of is not None:
+            check_moment(request.as_of, settings, now=store.now())
+        path = Path(scratch) / "rows" if to_output else _path(out, settings.home / "exports", request, form)
+        exported = export_rows(store, request, form, path, on_rows=lambda rows: advance(request.name, rows))
         if to_output:
             with path.open("rb") as rows:
                 copyfileobj(rows, sys.stdout.buffer)
@@ -128,6 +140,42 @@ def export(
         print_json(_facts(exported, request.name))
     else:
         _print(exported)
+
+
+def _write_dbt_sources(entities: Path, out: Path | None) -> None:
+    from ingestion_pipeline.exports.dbt import dbt_sources
+
+    document = dbt_sources(entities)
+    if out is None or out == STANDARD_OUTPUT:
+        echo(document.rstrip())
+        return
+    try:
+        out.write_text(document, encoding="utf-8")
+    except OSError as error:
+        raise CommandRefused(f"cannot write {out}: {error.strerror}", code="bad_path") from error
+    print_result({"path": str(out)}, f"{out}: sources of a dbt project")
+
+
+def _export_to_table(request: ExportRequest, form: str, out: Path | None) -> None:
+    from ingestion_pipeline.exports.export_request import ExportRequest
+    from ingestion_pipeline.exports.lake import TableFormat, export_to_table
+
+    if request != replace(ExportRequest(name=request.name, source_id=request.source_id), entities=request.entities):
+        raise CommandRefused(
+            f"--to {form} keeps a table of the rows as they are now, with the changes since the last export:"
+            " leave out the other options but --source and --out",
+            code="conflicting_options",
+        )
+    with opened() as (settings, store), progress() as advance:
+        folder = out or make_folder(settings.home / "exports")
+        done = export_to_table(
+            store, request, TableFormat(form), folder, on_rows=lambda rows: advance(request.name, rows)
+        )
+    facts = {"name": request.name, "path": str(done.path), "format": form, "rows": done.rows, "deleted": done.deleted}
+    if is_json():
+        print_json(facts)
+    else:
+        print_facts(facts)
 
 
 def _check_standard_output(*, has_changes: bool) -> None:
@@ -321,7 +369,9 @@ def _print_lineage(lineage: Lineage) -> None:
         mark = "" if hop.is_known else "unknown: "
         echo(f"-> {hop.name}: {mark}{hop.message}{f' ({hop_facts})' if hop_facts else ''}")
     for change in lineage.history:
+        bodies = change["snapshots"] or [change["snapshot_id"]]
         by = f"{change['cause']} {cell(change['source_id'])}, run {cell(change['run_id'])}"
+        by += f", snapshots {', '.join(map(str, bodies))}" if any(bodies) else ""
         echo(f"{cell(change['occurred_at'])} {change['op']} ({by}): {difference(change)}")
     if lineage.evaluation is not None:
         print_evaluation(lineage.evaluation)
@@ -345,7 +395,7 @@ SCREEN = 50  # changes in a table
 
 @click.command()
 @click.option("--since", type=MomentType(), help="Only changes from this time on.")
-@click.option("--table", help="Only rows of this table: series, chapters or chapter_sources.")
+@click.option("--table", help="Only rows of this table, or items of this type, such as course.")
 @click.option("--source", "source_id", metavar="ID", help="Only changes by this source.")
 @click.option("--cause", type=click.Choice(CAUSES), help="Only changes with this cause.")
 @json_option
@@ -353,11 +403,13 @@ def changes(*, since: datetime | None, table: str | None, source_id: str | None,
     """List changes of published rows, oldest first.
 
     What changed, from what to what, when and why. With --json one change a line, as it is read.
-    Covered are the tables of series; docs/operating/lineage.md explains the fields.
+    Covered are the tables of published data and the items of datasets; docs/operating/changes.md explains the fields.
     """
-    from ingestion_pipeline.exports.change_history import ChangeFilter, changes_of
+    from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
+    from ingestion_pipeline.exports.change_history import ChangeFilter, changes_of, check_name
 
-    with reading() as (_, connection, _):
+    with reading() as (settings, connection, _):
+        check_name(table, entity_folder(settings))
         known_source(connection, source_id)
         rows = changes_of(connection, ChangeFilter(since=since, table=table, source_id=source_id, cause=cause))
         if is_json():

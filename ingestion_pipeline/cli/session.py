@@ -57,6 +57,17 @@ def actor() -> str:
         return f"cli:uid-{os.getuid()}"
 
 
+CAUSES = (  # a test compares them with store.changes.Cause
+    "first_sync",
+    "source_changed",
+    "reader_changed",
+    "model_changed",
+    "profile_changed",
+    "operator",
+    "retention",
+)
+
+
 @contextmanager
 def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
     """Yield the settings and the store of this environment; refuse a store that cannot be opened."""

@@ -52,6 +52,7 @@ def sources() -> None:
 @config_option
 @click.option("--series", metavar="ID", help="The series it belongs to; its own name by default.")
 @click.option("--company", metavar="ID", help="The company it belongs to.")
+@click.option("--max-delay", metavar="TIME", help="Its freshness objective: 30m, 2h, 1d.")
 @click.option("--name", help="Display name.")
 @json_option
 def add(**options: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
@@ -123,6 +124,7 @@ def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[
         "ignores_robots": source.ignores_robots,
         "series": source.series_id,
         "company": source.company_id,
+        "max_delay_seconds": source.max_delay_seconds,
         "origin": source.origin,
         "host": source.host,
         "tier_pinned": source.tier_pinned,
@@ -162,6 +164,7 @@ def _print_sources(kind: Kind | None) -> None:
 @json_option
 def show(*, source_id: str) -> None:
     """Show everything about one source."""
+    from ingestion_pipeline.operations.freshness import attainments
     from ingestion_pipeline.operations.source_health import source_statuses
     from ingestion_pipeline.registry import kind_specs
     from ingestion_pipeline.sources.lookup import UnknownSource
@@ -178,7 +181,8 @@ def show(*, source_id: str) -> None:
         facts_of = kind_specs()[watched.source.kind].facts
         own: dict[str, object] = {} if facts_of is None else facts_of(connection, watched.source, settings)
         [status] = source_statuses(connection, settings, now=now, ids=[source_id])
-    well = {"health": status.health, "health_reason": status.assessment.reason}
+        attained = {row.source_id: str(row) for row in attainments(connection, settings, now=now)}
+    well = {"health": status.health, "health_reason": status.assessment.reason, "freshness": attained.get(source_id)}
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | well | expected | own
     poll = asdict(watched.poll) if watched.poll else None
     keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts")

@@ -65,11 +65,11 @@ def _collect(*, limit: int | None) -> dict[str, Any]:
     """Return everything that is shown, under stable keys; at most `limit` sources, the worst."""
     from ingestion_pipeline.operations.alerts import is_heartbeat_overdue, last_heartbeat, month_budget
     from ingestion_pipeline.operations.metrics import backlog as behind
-    from ingestion_pipeline.operations.metrics import queues
     from ingestion_pipeline.operations.source_health import as_row, reported, source_statuses
     from ingestion_pipeline.registry import ingesting_kinds
     from ingestion_pipeline.sources.poll_tasks import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
+    from ingestion_pipeline.tasks.queue import queues
     from ingestion_pipeline.websites.analysis_reports import phase_metrics
 
     with reading() as (settings, connection, now):

@@ -145,13 +145,14 @@ def _print_prompts(report: AnalysisReport) -> None:
     print_table(("number", "origin", "direct", "prompt"), rows, numbers={"number"}, flexible={"prompt"})
 
 
-VISIBILITY = ("provider", "answers", "visible", "rank", "score", "competitors")
+VISIBILITY = ("provider", "answers", "visible", "95 %", "rank", "score", "competitors")
 
 
 def _visibility_cells(row: VisibilityRow) -> list[object]:
     others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
     answers = f"{row.answers} of {row.prompts}"
-    return [row.provider, answers, _percent(row.visibility), row.mean_rank, row.score, others]
+    interval = None if row.low is None else f"{_percent(row.low)} to {_percent(row.high)}"
+    return [row.provider, answers, _percent(row.visibility), interval, row.mean_rank, row.score, others]
 
 
 def _print_report_visibility(report: AnalysisReport) -> None:
@@ -159,7 +160,7 @@ def _print_report_visibility(report: AnalysisReport) -> None:
 
     rows = visibility_rows(report)
     echo("")
-    numbers = ("answers", "visible", "rank", "score")
+    numbers = ("answers", "visible", "95 %", "rank", "score")
     print_table(VISIBILITY, [_visibility_cells(row) for row in rows], numbers=numbers, flexible={"competitors"})
     for row in rows:
         if row.failure:

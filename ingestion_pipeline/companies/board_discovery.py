@@ -21,7 +21,7 @@ from ingestion_pipeline.companies.analysis.company_pages import (
     plain_name,
     site_label,
 )
-from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard
+from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, board_identity
 from ingestion_pipeline.companies.platforms.job_lists import RECOGNISE, recognised_jobs, sample_titles
 from ingestion_pipeline.companies.records import Confidence, company
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request
@@ -84,10 +84,16 @@ def boards_in(pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] =
     ordered = sorted(pages, key=lambda page: page.role is not Role.CAREERS)
     for page in ordered:
         for board in _recognised(page, company_names):
-            key = (board.platform, (board.token or board.url).casefold())
-            boards.setdefault(key, board)
+            identity = board_identity(board.platform, board.url, {}) or (board.token or board.url).casefold()
+            boards.setdefault((board.platform, identity), board)
     with_token = {board.platform for board in boards.values() if board.token}
-    named = [board for board in boards.values() if board.token or board.platform not in with_token]
+    # The tenant's own address says less than those of its boards.
+    tenants = {(platform, identity.partition("/")[0]) for platform, identity in boards if "/" in identity}
+    named = [
+        board
+        for key, board in boards.items()
+        if key not in tenants and (board.token or board.platform not in with_token)
+    ]
     return (named or list(_generic(ordered, home)))[:MAX_BOARDS]
 
 
@@ -280,28 +286,21 @@ def _generic_board(probe: Probe, answer: Fetched) -> Probed:
     return Probed(probe=probe, platform="html", config=config, confidence=Confidence.LOW, details=details)
 
 
-def find_board_source(connection: Connection, *, platform: str, url: str, token: str | None) -> str | None:
-    """Return the id of the source with this board token or this URL; None if there is none.
+def find_board_source(connection: Connection, *, platform: str, url: str) -> str | None:
+    """Return the id of the source of this board or with this URL; None if there is none.
 
-    Tokens are compared whole: a search for the token inside URLs matches boards of other companies.
+    Identities are compared whole: a search for the token inside URLs matches boards of other companies.
     """
     query = select(sources.c.id, sources.c.url, sources.c.platform, sources.c.config).where(
         sources.c.kind == Kind.JOB_BOARD.value
     )
-    requested_url = page_key(url)
+    requested_url, identity = page_key(url), board_identity(platform, url, {})
     for row in connection.execute(query.order_by(sources.c.created_at, sources.c.id)):
         if page_key(row.url) == requested_url:
             return row.id
-        if token and row.platform == platform and _token(row.url, platform, row.config) == token:
+        if identity and row.platform == platform and board_identity(platform, row.url, row.config) == identity:
             return row.id
     return None
-
-
-def _token(url: str, platform: str, config: Mapping[str, Any]) -> str | None:
-    if isinstance(named := config.get("board_token"), str):
-        return named
-    recognized = recognize_platform(url)
-    return recognized.token if recognized is not None and recognized.name == platform else None
 
 
 _ODD = re.compile(r"[^a-z0-9._-]+")
@@ -311,12 +310,11 @@ MAX_NAME = 90
 def save_board(connection: Connection, probed: Probed, *, now: datetime, settings: Settings) -> str | None:
     """Register the board and its poll, in the discovery's lineage; None if it has a source or is refused."""
     task, url = probed.probe.task, probed.probe.url
-    token = _token(url, probed.platform, {})
-    existing_id = find_board_source(connection, platform=probed.platform, url=url, token=token)
+    existing_id = find_board_source(connection, platform=probed.platform, url=url)
     if existing_id is not None:
         note_board(connection, probed, source_id=existing_id, now=now)
         return None
-    source_id = _free_id(connection, probed, token)
+    source_id = _free_id(connection, probed)
     poll = NewTask(
         kind=POLL,
         dedupe_key=source_id,
@@ -368,10 +366,11 @@ def _register(connection: Connection, probed: Probed, source_id: str, *, now: da
     audit(connection, actor="system", action="source.discovered", subject=source_id, now=now, detail=detail)
 
 
-def _free_id(connection: Connection, probed: Probed, token: str | None) -> str:
+def _free_id(connection: Connection, probed: Probed) -> str:
     """Return `job_board:greenhouse-acme`, with the task's id appended if that is taken."""
     probe = probed.probe
-    name = f"{probed.platform}-{token}" if token else (probe.company_id or host_of(probe.url))
+    identity = board_identity(probed.platform, probe.url, {})
+    name = f"{probed.platform}-{identity}" if identity else (probe.company_id or host_of(probe.url))
     slug = _ODD.sub("-", name.casefold()).strip("-.")[:MAX_NAME] or "board"
     source_id = f"{Kind.JOB_BOARD.value}:{slug}"
     return f"{source_id}-{probe.task.id}" if sources_by_id(connection, [source_id]) else source_id

@@ -68,17 +68,9 @@ from ingestion_pipeline.companies.reports import (
     match_report,
     sources_in_progress,
 )
+from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.handler import Completed, EndedTask, Failed, Outcome, Skipped, TaskHandler, not_done
-from ingestion_pipeline.engine.system_spec import (
-    REPORTED_EVENTS,
-    WorkAsset,
-    WorkJob,
-    WorkReport,
-    WorkRun,
-    WorkSpec,
-    all_failed,
-)
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive
 from ingestion_pipeline.pages.http.fetcher import HttpFetcher
@@ -92,6 +84,7 @@ from ingestion_pipeline.sources import Source, SourceStatus, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.store.changes import Cause, set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, is_any_claimable
@@ -101,8 +94,8 @@ from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished
 from ingestion_pipeline.urls import host_of
 
 
-def _analysed(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> EndedTask:
-    save_company(connection, analysed, now=now, settings=settings)
+def _analysed(connection: Connection, analysed: CompanyAnalysed, ctx: RunContext, *, now: datetime) -> EndedTask:
+    save_company(connection, analysed, now=now, settings=ctx.settings, run_id=ctx.run_id)
     if analysed.evaluation.completeness is Completeness.THIN:
         move = _finish(analysed.task, TaskStatus.SKIPPED, summary(analysed), code="thin")
         return EndedTask(move=move, count="thin")
@@ -283,7 +276,7 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         match outcome:
             case Completed(value=value):
                 if isinstance(value, CompanyAnalysed):
-                    return _analysed(connection, value, now=now, settings=settings)
+                    return _analysed(connection, value, self._ctx, now=now)
                 return _probed(connection, value, now=now, settings=settings)
             case Skipped():
                 return _not_needed(connection, outcome, now=now)
@@ -346,8 +339,8 @@ class CompanyHandler(TaskHandler[CompanyWork, CompanyAnalysed | Probed]):
         return row["quality"].get("level") == Completeness.GOOD.value and at is not None and now - at < fresh
 
     def _opened_board(self, connection: Connection, task: Task, url: str) -> LoadedCompany:
-        platform, token = task.payload["platform"], task.payload.get("token")
-        existing_id = find_board_source(connection, platform=platform, url=url, token=token)
+        platform = task.payload["platform"]
+        existing_id = find_board_source(connection, platform=platform, url=url)
         if existing_id is not None:
             return Skipped(task=task, reason=f"{existing_id} is its source", source_id=existing_id)
         source = sources_by_id(connection, [task.source_id or ""]).get(task.source_id or "")
@@ -434,7 +427,7 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     return is_any_claimable(connection, *KINDS, SCRAPE, now=now)
 
 
-async def _analyze(run: WorkRun) -> WorkReport:
+async def _analyze(run: system_spec.WorkRun) -> system_spec.WorkReport:
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
     rotated = 0
     if keys is None:
@@ -444,14 +437,14 @@ async def _analyze(run: WorkRun) -> WorkReport:
     )
     rescored = await asyncio.to_thread(_rescore, ctx) if keys is None else 0
     with ctx.store.read() as connection:
-        limit = REPORTED_EVENTS
+        limit = system_spec.REPORTED_EVENTS
         reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
     failure, warning = _requested_failure(ctx, reports, keys) if keys is not None else (None, None)
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored},
         events=list(map(company_event, reports)),
         written={"companies": [report.row["source_id"] for report in reports]},
-        failure=failure if keys is not None else all_failed(counts, "analyses"),
+        failure=failure if keys is not None else system_spec.all_failed(counts, "analyses"),
         warning=warning,
     )
 
@@ -461,7 +454,9 @@ def _rescore(ctx: RunContext) -> int:
     count = 0
     while True:
         with ctx.store.begin() as connection:
-            done = rescore(connection, ctx.settings, now=ctx.store.clock.now(connection))
+            now = ctx.store.clock.now(connection)
+            set_origins(connection, {}, now=now, default=replace(ctx.origin, cause=Cause.PROFILE_CHANGED))
+            done = rescore(connection, ctx.settings, now=now)
         count += done
         if not done:
             return count
@@ -493,13 +488,13 @@ def _requested_failure(
     return f"no company was analysed. {outcomes[:1_000]}", None
 
 
-async def _evaluate(run: WorkRun) -> WorkReport:
+async def _evaluate(run: system_spec.WorkRun) -> system_spec.WorkReport:
     ctx, keys = run.ctx, run.scope.source_ids
     done = await match_listings(ctx, run.worker, run.fetcher, source_ids=keys)
-    board_ids = (sorted(done.boards) if keys is None else keys)[:REPORTED_EVENTS]
+    board_ids = (sorted(done.boards) if keys is None else keys)[: system_spec.REPORTED_EVENTS]
     with ctx.store.read() as connection:
         reports = [match_report(connection, key) for key in board_ids]
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=asdict(done.counts) | {"reevaluated": done.reevaluated, "closed": done.closed},
         events=list(map(match_event, reports)),
         written={"job_matches": board_ids},
@@ -509,11 +504,11 @@ async def _evaluate(run: WorkRun) -> WorkReport:
 
 
 WORK = (
-    WorkSpec(
+    system_spec.WorkSpec(
         name="analyze",
         kind="company",
         work=_analyze,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="process_companies",
             description="Analyse the companies that wait, probe the boards they lead to, choose boards.",
             pending=lambda connection, settings, now: (
@@ -521,7 +516,7 @@ WORK = (
             ),
         ),
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name="companies",
                 code_version=f"{company_pages.VERSION}, {MARKDOWN_VERSION}",
                 description=(
@@ -532,17 +527,17 @@ WORK = (
         ),
         request=_request,
     ),
-    WorkSpec(
+    system_spec.WorkSpec(
         name="evaluate",
         kind="job_board",
         work=_evaluate,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="process_listings",
             description="Evaluate waiting listings: stop lists, filter, score, match.",
             pending=lambda connection, settings, now: are_listings_waiting(connection, settings, now=now),
         ),
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name="job_matches",
                 code_version=f"rules {RULES_VERSION}",
                 after="job_listings",

@@ -176,24 +176,27 @@ def _digest(text: str) -> str:
 MAX_CHARACTERS = 300  # of a salary text; a longer one is a description
 MAX_AMOUNT = Decimal(10) ** 12  # in any currency; more is a serial number
 
-_CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "zł": "PLN"}
-_DOLLARS = {"C$": "CAD", "CA$": "CAD", "A$": "AUD", "AU$": "AUD", "NZ$": "NZD", "S$": "SGD"}
 _CODES = (
     "USD EUR GBP CAD AUD NZD CHF SEK NOK DKK PLN CZK HUF RON BGN JPY CNY INR SGD HKD KRW BRL MXN"
-    " ILS ZAR AED TRY UAH PHP THB IDR MYR VND ARS CLP COP"
+    " ILS ZAR AED TRY UAH PHP THB IDR MYR VND ARS CLP COP RUB NGN KES EGP SAR QAR KWD TWD PKR PEN UYU GEL KZT RSD"
 )
 _CODE = re.compile(rf"\b({'|'.join(_CODES.split())})\b")
-_DOLLAR = re.compile(r"(?<![A-Z])(CA|C|AU|A|NZ|S)\$")
-_SYMBOL = re.compile("|".join(map(re.escape, _CURRENCIES)))
-_CURRENCY_WORDS = {"euro": "EUR", "dollar": "USD"}
-_CURRENCY_WORD = re.compile(r"\b(euro|dollar)s?\b", re.IGNORECASE)
+_CURRENCIES = [
+    (name[:3], re.compile(words, 0 if name in {"ZAR", "CHF"} else re.IGNORECASE))
+    for name, words in _PHRASES.by_name("currencies").items()
+]
+_UNITS = {int(times): words for times, words in _PHRASES.by_name("units").items()}
+_TIMES = [(times, re.compile(words, re.IGNORECASE)) for times, words in _UNITS.items()]
 _PERIODS = [(name, re.compile(words, re.IGNORECASE)) for name, words in _PHRASES.by_name("periods").items()]
-_AMOUNT = re.compile(_PHRASES["amount"], re.IGNORECASE)
+_AMOUNT = re.compile(_PHRASES["amount"].replace("{units}", "|".join(_UNITS.values())), re.IGNORECASE)
 _BETWEEN = re.compile(_PHRASES["between"], re.IGNORECASE)
-_UP_TO = re.compile(r"(?:up to|max(?:imum)?\.?|bis zu|jusqu'à)[^\w]*$", re.IGNORECASE)
-_PENSION = re.compile(r"\b40[13]\s?\(?[kb]\)?", re.IGNORECASE)  # American plans, not amounts
+_UP_TO = re.compile(_PHRASES["up_to"], re.IGNORECASE)
+# American pension plans, hours of work and numbers of monthly salaries are no amounts.
+_NO_AMOUNT = re.compile(rf"\b40[13]\s?\(?[kb]\)?|\b1[2-6]\s?(?:x\b|薪|个月|ヶ月)|{_PHRASES['hours']}", re.IGNORECASE)
+_GLUED = re.compile(
+    r"(?<=[a-z\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3])(?=[0-9])|(?<=[0-9])(?=[€£])", re.IGNORECASE
+)
 _MIN_BARE_AMOUNT = 1_000  # without currency and period a smaller number is not a salary
-_TIMES = {"": 1, "k": 1_000, "tsd": 1_000, "m": 1_000_000, "mio": 1_000_000}
 _DECIMALS = 2  # digits; three after a point are thousands
 
 
@@ -236,7 +239,7 @@ def stated_salary(
 
 def salary_in(text: str) -> Salary | None:
     """Return the salary that a text states: its first amount, or the range it begins."""
-    text = _PENSION.sub(" ", text[:MAX_CHARACTERS])
+    text = _GLUED.sub(" ", _NO_AMOUNT.sub(" ", text[:MAX_CHARACTERS]))
     amount = _AMOUNT.search(text)
     if amount is None:
         return None
@@ -248,9 +251,9 @@ def salary_in(text: str) -> Salary | None:
         last_unit = (second[2] or "").lower()
         last = _value(second[1], last_unit)
         # "120-150k": the unit applies to both
-        if not unit and last_unit and first is not None and first < _TIMES[last_unit]:
+        if not unit and last_unit and first is not None and first < _times(last_unit):
             first = _value(amount[1], last_unit)
-    elif _UP_TO.search(text[: amount.start()].rstrip("$€£ ")):
+    elif _UP_TO.search(text[: amount.start()].rstrip("$€£₹ ")):
         first, last = None, first
     currency, period = _currency(text), _period(text)
     is_small = max(first or 0, last or 0) < _MIN_BARE_AMOUNT
@@ -313,7 +316,12 @@ def _value(written: str, unit: str) -> Decimal | None:
     else:
         plain = re.sub("[.,]", "", amount)
     value = _decimal(plain)
-    return None if value is None else _bounded(value * _TIMES[unit])
+    return None if value is None else _bounded(value * _times(unit))
+
+
+def _times(unit: str) -> int:
+    """Return what the unit multiplies a number by."""
+    return next((times for times, words in _TIMES if unit and words.match(f"{unit} €")), 1)
 
 
 def _decimal(text: str | None) -> Decimal | None:
@@ -331,12 +339,7 @@ def _bounded(value: Decimal) -> Decimal | None:
 def _currency(text: str) -> str | None:
     if match := _CODE.search(text):
         return match[1]
-    if match := _DOLLAR.search(text):
-        return _DOLLARS[f"{match[1]}$"]
-    if symbol := _SYMBOL.search(text):
-        return _CURRENCIES[symbol[0]]
-    word = _CURRENCY_WORD.search(text)
-    return _CURRENCY_WORDS[word[1].lower()] if word else None
+    return next((code for code, words in _CURRENCIES if words.search(text)), None)
 
 
 def _code(text: str | None) -> str | None:

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, RowMapping, select, update
 
 from ingestion_pipeline.companies.job_listing import company_slug
 from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.declarations import FileModel, Weight, expect, model_of, validated
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
@@ -26,7 +25,6 @@ from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, Source, Tier, shard_of
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, companies, sources, tasks
-from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
@@ -286,29 +284,6 @@ BOARDS = "boards"  # config key: the config of the company's boards by platform
 
 class BadCompanyConfig(ValueError):
     """A company's config that cannot work; the message names the key and the fix."""
-
-
-class CompanySystem:
-    """Companies as the polling engine sees them."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return the configured minimum delay; robots.txt may require more."""
-        return Pace(delay_seconds=settings.hosts.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise `BadCompanyConfig` if the config has an unknown key or a bad value."""
-        check_config(source.config)
-
-    def start(
-        self,
-        connection: Connection,
-        sources: Sequence[Source],
-        *,
-        now: datetime,
-        settings: Settings,  # noqa: ARG002 - the protocol
-    ) -> Mapping[str, str | Resource]:
-        """Ensure a record and an analysis task for each company, unless one is active."""
-        return start_analyses(connection, sources, now=now)
 
 
 def start_analyses(

@@ -22,31 +22,15 @@ from ingestion_pipeline.companies.records import (
     JOB,
     JOB_MATCH,
     CompanyStatus,
-    CompanySystem,
     ListingDecision,
     ListingStatus,
     Priority,
     check_config,
+    start_analyses,
 )
 from ingestion_pipeline.companies.reports import board_events
-from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
-from ingestion_pipeline.engine.system_spec import (
-    ADDRESS,
-    POLL_ORIGIN,
-    AssetCheck,
-    Contract,
-    ContractRule,
-    CoverageQuery,
-    KindSpec,
-    PolledAsset,
-    PublishedTable,
-    SystemSpec,
-    Written,
-    joined_to_poll,
-    one_of,
-    polls_of_run,
-    required,
-)
+from ingestion_pipeline.engine import system_spec
+from ingestion_pipeline.engine.context import DeferredSystem, IngestResult, PolledFeed, SinglePageSnapshot
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import SavedBody, SavedBodyResult
@@ -125,32 +109,34 @@ def read_saved(
     )
 
 
-def _written_companies(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
+def _written_companies(source_ids: Sequence[str], run_id: str) -> system_spec.Written:  # noqa: ARG001 - one row for each source
     return companies, [companies.c.source_id.in_(source_ids)]
 
 
-def _written_listings(source_ids: Sequence[str], run_id: str) -> Written:
+def _written_listings(source_ids: Sequence[str], run_id: str) -> system_spec.Written:
     listed = select(listing_sources.c.listing_id).where(listing_sources.c.source_id.in_(source_ids))
-    is_written = job_listings.c.ingestion_id.in_(polls_of_run(source_ids, run_id))
+    is_written = job_listings.c.ingestion_id.in_(system_spec.polls_of_run(source_ids, run_id))
     return job_listings, [job_listings.c.id.in_(listed), is_written]
 
 
-def _written_matches(source_ids: Sequence[str], run_id: str) -> Written:
+def _written_matches(source_ids: Sequence[str], run_id: str) -> system_spec.Written:
     return job_matches, [job_matches.c.source_id.in_(source_ids), job_matches.c.run_id == run_id]
 
 
-_COMPANIES = PublishedTable(table=companies, source_id=companies.c.source_id)
-_LISTINGS = PublishedTable(
+_COMPANIES = system_spec.PublishedTable(table=companies, source_id=companies.c.source_id, is_compared=True)
+_LISTINGS = system_spec.PublishedTable(
     table=job_listings,
     without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "rules_hash"}),
     source_id=job_listings.c.source_id,
-    rows=joined_to_poll(job_listings),
-    origin=POLL_ORIGIN,
+    is_compared=True,
+    rows=system_spec.joined_to_poll(job_listings),
+    origin=system_spec.POLL_ORIGIN,
 )
-_MATCHES = PublishedTable(
+_MATCHES = system_spec.PublishedTable(
     table=job_matches,
     without=frozenset({"rules_hash"}),
     source_id=job_matches.c.source_id,
+    is_compared=True,
     rows=job_matches.outerjoin(job_listings, job_listings.c.id == job_matches.c.listing_id).outerjoin(
         ingestions, ingestions.c.id == job_listings.c.ingestion_id
     ),
@@ -169,42 +155,46 @@ _MATCHES = PublishedTable(
 TABLES = (
     _COMPANIES,
     _LISTINGS,
-    PublishedTable(
+    system_spec.PublishedTable(
         table=listing_sources,
         without=frozenset({"content_hash", "stated"}),
         source_id=listing_sources.c.source_id,
-        rows=joined_to_poll(listing_sources),
-        origin=POLL_ORIGIN,
+        rows=system_spec.joined_to_poll(listing_sources),
+        origin=system_spec.POLL_ORIGIN,
     ),
     _MATCHES,
 )
 _AGAIN = "evaluate it again: touch the profile"
 CONTRACTS = (
-    Contract(
+    system_spec.Contract(
         asset="companies",
         table=_COMPANIES,
-        rules={"website": [ADDRESS], "status": [one_of(*CompanyStatus)], "tier": [one_of("S", "A", "B", "C", "D")]},
+        rules={
+            "website": [system_spec.ADDRESS],
+            "status": [system_spec.one_of(*CompanyStatus)],
+            "tier": [system_spec.one_of("S", "A", "B", "C", "D")],
+        },
         written=_written_companies,
     ),
-    Contract(
+    system_spec.Contract(
         asset="job_listings",
         table=_LISTINGS,
         rules={
-            "title": [required("`ingest explain` shows the body; the reader's selector may have moved")],
-            "url": [ADDRESS],
-            "remote": [one_of("remote", "hybrid", "on_site")],
-            "status": [one_of(*ListingStatus)],
-            "decision": [one_of(*ListingDecision)],
+            "title": [system_spec.required("`ingest explain` shows the body; the reader's selector may have moved")],
+            "url": [system_spec.ADDRESS],
+            "remote": [system_spec.one_of("remote", "hybrid", "on_site")],
+            "status": [system_spec.one_of(*ListingStatus)],
+            "decision": [system_spec.one_of(*ListingDecision)],
         },
         written=_written_listings,
     ),
-    Contract(
+    system_spec.Contract(
         asset="job_matches",
         table=_MATCHES,
         rules={
-            "score": [ContractRule(requirement="0 to 100", cure=_AGAIN, between=(0, 100))],
-            "priority": [one_of(*Priority)],
-            "reason": [required(_AGAIN)],
+            "score": [system_spec.ContractRule(requirement="0 to 100", cure=_AGAIN, between=(0, 100))],
+            "priority": [system_spec.one_of(*Priority)],
+            "reason": [system_spec.required(_AGAIN)],
         },
         written=_written_matches,
     ),
@@ -226,15 +216,23 @@ def _board_problems(definition: Definition, folder: Path | None) -> Iterator[Bad
         yield BadField("config", str(error))
 
 
-SYSTEM = SystemSpec(
+SYSTEM = system_spec.SystemSpec(
     name="companies",
     kinds=(
-        KindSpec(name="company", partitions="companies", deferred=CompanySystem(), problems=_company_problems),
-        KindSpec(
+        system_spec.KindSpec(
+            name="company",
+            partitions="companies",
+            deferred=DeferredSystem(
+                check=lambda source: check_config(source.config),
+                start=lambda connection, sources, now, _settings: start_analyses(connection, sources, now=now),
+            ),
+            problems=_company_problems,
+        ),
+        system_spec.KindSpec(
             name="job_board",
             partitions="job_boards",
             polled=BoardSystem(),
-            asset=PolledAsset(
+            asset=system_spec.PolledAsset(
                 name="job_listings",
                 description=(
                     "The jobs that each board lists, a partition each. Materializing polls the board now, due or"
@@ -244,7 +242,7 @@ SYSTEM = SystemSpec(
                 code_version=", ".join(f"{adapter.name} {adapter.version}" for adapter in PLATFORMS.values()),
                 after=("sources", "companies"),
             ),
-            coverage=CoverageQuery(of="jobs described", select=checks.coverage_query),
+            coverage=system_spec.CoverageQuery(of="jobs described", select=checks.coverage_query),
             changes=checks.CHANGES,
             read_saved=read_saved,
             problems=_board_problems,
@@ -255,21 +253,21 @@ SYSTEM = SystemSpec(
     contracts=CONTRACTS,
     work=WORK,
     checks=(
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="companies",
             name="enough_data",
             description="Every company's pages give enough data: a name and some words of about or culture.",
             cure="`ingest companies show ID` names the pages that were read; correct the website of the source",
             find=lambda connection, _settings, _now: checks.thin_companies(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="companies",
             name="companies_fresh",
             description="Every company was analysed within three of its source's intervals.",
             cure="`ingest sources show ID` has the last error and what to do about it",
             find=lambda connection, settings, now: checks.stale_companies(connection, now=now, settings=settings),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="job_listings",
             name="no_drop",
             description="No board's listing is quarantined for being empty, or for having lost most of its jobs.",
@@ -278,7 +276,7 @@ SYSTEM = SystemSpec(
             holds_back=True,
             is_cheap=True,
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="job_listings",
             name="no_lost_fields",
             description="No board's listing is quarantined because most of its jobs have lost a field.",
@@ -287,7 +285,7 @@ SYSTEM = SystemSpec(
             holds_back=True,
             is_cheap=True,
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="job_listings",
             name="boards_fresh",
             description="Every board succeeded within the setting boards.stale_seconds, and none was given up.",
@@ -295,14 +293,14 @@ SYSTEM = SystemSpec(
             find=lambda connection, _settings, now: checks.stale_boards(connection, now=now),
             is_cheap=True,
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="job_matches",
             name="not_all_filtered",
             description="Of no board with several listings the filter rejected every one.",
             cure="`ingest matches explain LISTING` shows the rule that rejected one; correct the profile",
             find=lambda connection, _settings, _now: checks.all_filtered(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="job_matches",
             name="profile_readable",
             description="The profile has no mistake: with one, no listing is evaluated.",

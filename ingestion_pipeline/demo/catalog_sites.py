@@ -28,7 +28,6 @@ from ingestion_pipeline.demo.content import (
     json_page,
     moved,
     plain,
-    text_page,
 )
 
 
@@ -137,7 +136,7 @@ FOOTER = "Harbour College, on the quay"
 def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
     """Return what Harbour College serves at a path."""
     if path == "/robots.txt":
-        return text_page(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
+        return plain(200, f"User-agent: *\nDisallow: {ARCHIVE_PATH}")
     if path == "/courses":
         return _course_list(courses(state), query.get("page", ["1"])[-1])
     if path.startswith(OUTCOMES_PATH):
@@ -161,7 +160,7 @@ def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> 
     """Return what the Annex serves: a crawl delay of half a second, and two bad pages."""
     match path:
         case "/robots.txt":
-            return text_page(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")
+            return plain(200, f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}")
         case "/evening":
             return _annex_list()
         case "/evening/weaving":
@@ -286,7 +285,9 @@ def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
     """Return a response of the API, or the catalogue's front page."""
     path = unquote(path)
     if path == "/":
-        return _front()
+        # As Coursedog's are: the courses are loaded by a script.
+        head, body = LANTERN["head"].format(school=SCHOOL), LANTERN["body"]
+        return html_page("Lantern College", body, footer="Lantern College", head=head)
     if (match := _CATALOGS.fullmatch(path)) and match[1] == SCHOOL:
         return json_page([_catalog(DAY, "Day courses"), _catalog(EVENING, "Evening courses")])
     if (match := _COURSES.fullmatch(path)) and match[1] == SCHOOL:
@@ -329,12 +330,6 @@ def _item(course: Course) -> dict[str, object]:
         "status": "Active",
         "catalogPrint": True,
     }
-
-
-def _front() -> DemoContent:
-    """Return a front page as Coursedog's are: the courses are loaded by a script."""
-    head, body = LANTERN["head"].format(school=SCHOOL), LANTERN["body"]
-    return html_page("Lantern College", body, footer="Lantern College", head=head)
 
 
 TIDEWATER_HOST = "tidewater.demo.test"

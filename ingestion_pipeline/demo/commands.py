@@ -315,6 +315,7 @@ def program() -> str:
 
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     """Register the demo's sources and followers, start its site, and return the start time."""
+    from ingestion_pipeline.demo.report import boards_of
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.subscriptions import declare
     from ingestion_pipeline.pages.http.guard import running_server
@@ -329,7 +330,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
         declare(connection, file.recipients, now=now)
         ids = [definition.id for definition in file.definitions]
         declared(connection, ids, now=now)
-        make_due(connection, [*ids, *_boards(connection)], now=now)
+        make_due(connection, [*ids, *(board.id for board in boards_of(connection, _ids(Kind.COMPANY)))], now=now)
     if running_server(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
@@ -344,13 +345,6 @@ def _crawl(store: Store, run_job: Callable[[str], bool], succeeded: list[bool]) 
             if nth and not is_waiting(connection, _ids(Kind.CATALOG)):
                 return
         succeeded.append(run_job("crawl_catalogs"))
-
-
-def _boards(connection: Connection) -> list[str]:
-    """Return the job boards discovered through the demo's companies."""
-    from ingestion_pipeline.demo.report import boards_of
-
-    return [board.id for board in boards_of(connection, _ids(Kind.COMPANY))]
 
 
 def _ids(kind: Kind) -> list[str]:

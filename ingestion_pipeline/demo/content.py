@@ -13,16 +13,18 @@ import threading
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import yaml
+from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 # What the sites publish, besides what a mutation adds.
 PUBLISHED: dict[str, Any] = yaml.safe_load(files("ingestion_pipeline.demo").joinpath("content.yaml").read_text("utf-8"))
@@ -32,13 +34,12 @@ class DemoStateError(ValueError):
     """A stored state that cannot be read; the message names the file and the cure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))
 class DemoState:
     """Everything the site's content depends on; the default is the site as shipped."""
 
-    new_chapters: int = 0  # of The Lighthouse Keeper and The Clockmaker's Map, beyond the shipped
+    new_chapters: NonNegativeInt = 0  # of The Lighthouse Keeper and The Clockmaker's Map, beyond the shipped
     is_broken: bool = False  # see `break_site`
-    is_overloaded: bool = False  # the orchard answers 503 until repaired, not only at first
 
 
 def mutate(state: DemoState) -> DemoState:
@@ -51,14 +52,9 @@ def break_site(state: DemoState) -> DemoState:
     return replace(state, is_broken=True)
 
 
-def overload(state: DemoState) -> DemoState:
-    """Make the orchard's server answer 503 to everybody."""
-    return replace(state, is_overloaded=True)
-
-
 def repair(state: DemoState) -> DemoState:
     """End all failures; chapters that came out meanwhile stay."""
-    return replace(state, is_broken=False, is_overloaded=False)
+    return replace(state, is_broken=False)
 
 
 def state_file(home: Path) -> Path:
@@ -70,11 +66,12 @@ def read_state(home: Path) -> DemoState:
     """Return the stored state, or the shipped one if there is none; a damaged file is an error."""
     path = state_file(home)
     try:
-        return _state_from(json.loads(path.read_bytes()))
+        return TypeAdapter(DemoState).validate_json(path.read_bytes())
     except FileNotFoundError:
         return DemoState()
-    except ValueError as error:
-        raise DemoStateError(f"{path} does not hold a demo state ({error}); delete it to restart the demo") from error
+    except ValidationError as error:
+        why = "; ".join(": ".join([*map(str, problem["loc"]), problem["msg"]]) for problem in error.errors())
+        raise DemoStateError(f"{path} does not hold a demo state ({why}); delete it to restart the demo") from error
 
 
 def write_state(home: Path, state: DemoState) -> None:
@@ -93,33 +90,6 @@ def write_atomically(path: Path, text: str) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _state_from(document: object) -> DemoState:
-    if not isinstance(document, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - a damaged file, not a caller's mistake
-    values = cast("dict[str, object]", document)
-    if unknown := values.keys() - {field.name for field in fields(DemoState)}:
-        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
-    return DemoState(
-        new_chapters=_count(values, "new_chapters"),
-        is_broken=_flag(values, "is_broken"),
-        is_overloaded=_flag(values, "is_overloaded"),
-    )
-
-
-def _count(values: dict[str, object], name: str) -> int:
-    value = values.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is not a count: {value!r}")
-    return value
-
-
-def _flag(values: dict[str, object], name: str) -> bool:
-    value = values.get(name, False)
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} is neither true nor false: {value!r}")  # noqa: TRY004 - as above
-    return value
 
 
 LOOPBACK = "127.0.0.1"
@@ -235,11 +205,6 @@ def salt_uploads(state: DemoState) -> list[DemoUpload]:
     if state.is_broken:
         return []
     return [_upload(SALT_ID, chapter) for chapter in salt_chapters()]
-
-
-def orchard_chapters() -> list[DemoChapter]:
-    """Return The Orchard at Night, oldest first."""
-    return _weekly("orchard", ORCHARD_ENDS_AT)
 
 
 def salt_chapters() -> list[DemoChapter]:
@@ -380,12 +345,10 @@ def salt_atom(_state: DemoState) -> DemoContent:
 
 
 def orchard_rss(state: DemoState) -> DemoContent:
-    """Return all of The Orchard at Night; 503 while overloaded, an error page when broken."""
-    if state.is_overloaded:
-        return overloaded()
+    """Return all of The Orchard at Night; an error page when broken."""
     if state.is_broken:
         return error_page(state)
-    return _rss("The Orchard at Night", f"http://{FLAKY_HOST}/orchard", orchard_chapters())
+    return _rss("The Orchard at Night", f"http://{FLAKY_HOST}/orchard", _weekly("orchard", ORCHARD_ENDS_AT))
 
 
 def error_page(_state: DemoState) -> DemoContent:
@@ -503,11 +466,6 @@ def html_page(title: str, body: str, *, footer: str, head: str = "") -> DemoCont
         f"<body>{body}<footer>{footer}</footer></body></html>\n"
     )
     return DemoContent(body=text.encode(), content_type=HTML)
-
-
-def text_page(text: str) -> DemoContent:
-    """Return plain text, such as robots.txt."""
-    return DemoContent(body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
 def moved(location: str) -> DemoContent:

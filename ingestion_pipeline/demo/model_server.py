@@ -4,6 +4,7 @@ The same request gets the same answer, to the byte. Tests use the server for ans
 demand (refusals, cut-offs, garbage, missing features). One provider always answers, one fails on every other question.
 """
 
+import itertools
 import json
 import threading
 import time
@@ -120,29 +121,6 @@ Reply = Say | Fail | Garble
 Script = Callable[[ModelRequest], Reply]
 
 
-def in_turn(*replies: Reply) -> Script:
-    """Return a script that gives the replies one by one, the last one for ever."""
-    left = list(replies)
-    lock = threading.Lock()
-
-    def reply(_: ModelRequest) -> Reply:
-        with lock:
-            return left.pop(0) if len(left) > 1 else left[0]
-
-    return reply
-
-
-def by_page(answers: Mapping[str, Mapping[str, Any]]) -> Script:
-    """Return a script that gives the answer whose key is in the request, else an empty one."""
-
-    def reply(request: ModelRequest) -> Reply:
-        text = request.text
-        matching = next((answer for key, answer in answers.items() if key in text), None)
-        return Say(text=json.dumps(blank(request.schema) if matching is None else matching))
-
-    return reply
-
-
 def blank(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
     """Return the emptiest value that a strict schema allows, null if possible."""
     references = cast("Mapping[str, Any]", schema.get("$defs", definitions or {}))
@@ -214,18 +192,20 @@ class ScriptedModel:
 
 
 class ScriptedBatches:
-    """The files and batches of a server; a batch is answered by the script when it is polled, `polls_needed` times.
+    """The files and batches of a server; a batch is answered by the script when it was polled `polls_needed` times.
 
     `submitted` are the batches in the order of their submission, `answered` the ids of the lines of each that were
-    answered: the provider's own count.
+    answered: the provider's own count. `before_answer` is called before each request is answered.
     """
 
     def __init__(self, model: ScriptedModel) -> None:
         self.polls_needed = 1
+        self.before_answer: Callable[[], object] = lambda: None
         self.requests = 0
         self.submitted: dict[str, dict[str, Any]] = {}
         self.answered: dict[str, list[str]] = {}
         self._files: dict[str, bytes] = {}
+        self._numbers = itertools.count(1)
         self._model = model
         self._lock = threading.Lock()
 
@@ -235,7 +215,7 @@ class ScriptedBatches:
             return self._stored(form[form.index(b'{"custom_id"') :].split(b"\r\n--")[0])
 
     def _stored(self, content: bytes) -> dict[str, Any]:
-        file_id = f"file-{len(self._files) + 1}"
+        file_id = f"file-{next(self._numbers)}"
         self._files[file_id] = content
         return {"id": file_id, "object": "file", "bytes": len(content), "purpose": "batch"} | _CREATED
 
@@ -247,9 +227,11 @@ class ScriptedBatches:
         """Delete the file."""
         return {"id": file_id, "object": "file", "deleted": self._files.pop(file_id, None) is not None}
 
-    def submit(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a batch of a stored file."""
+    def submit(self, order: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Start a batch of a stored file; None if there is none."""
         with self._lock:
+            if order["input_file_id"] not in self._files:
+                return None
             batch_id = f"batch_{len(self.submitted) + 1}"
             self.submitted[batch_id] = {
                 **{name: order.get(name) for name in ("endpoint", "input_file_id", "completion_window", "metadata")},
@@ -394,6 +376,7 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
 
     def _send_batches(self, answer: Callable[[ScriptedBatches], Mapping[str, Any] | bytes | None]) -> None:
         is_known = self.path.startswith((FILES, BATCHES)) and self._model.has("batches")
+        self._model.batches.before_answer()
         self._model.batches.requests += 1
         body = answer(self._model.batches) if is_known else None
         if body is None:
@@ -412,16 +395,11 @@ class _Handler(LoopbackHandler, BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})
+FIELDS = frozenset({"score", "skills_matched", "skills_missing", "summary"})  # of the answer how well a job fits
 SCORES = {HIGH: 96, MEDIUM: 92, LOW: 57}
 OTHERWISE = 40
 OWN = ("Python", "PostgreSQL", "Kubernetes")
 OTHERS = ("Terraform", "Kafka", "React", "TypeScript", "WordPress")
-
-
-def is_about_jobs(schema: Mapping[str, Any]) -> bool:
-    """Return whether the request asks how well a job fits."""
-    return schema.get("properties", {}).keys() == FIELDS
 
 
 def opinion(text: str) -> dict[str, Any] | None:
@@ -457,7 +435,7 @@ Node = Mapping[str, Any]
 def demo_model(request: ModelRequest) -> Reply:
     """Return the page's outcomes (the second with an invented one), a job's assessment, or an empty answer."""
     text = request.text
-    if is_about_jobs(request.schema) and (assessment := opinion(text)) is not None:
+    if request.schema.get("properties", {}).keys() == FIELDS and (assessment := opinion(text)) is not None:
         return Say(text=json.dumps(assessment))
     for page in PROGRAMMES:
         if any(phrase in text for phrase in (page.title, *page.learned)):

@@ -94,13 +94,10 @@ def is_changed(facts: Facts, *, since: datetime) -> bool:
     )
 
 
-def _count(rows: Sequence[Row], result: str) -> int:
-    return sum(row["result"] == result for row in rows)
-
-
 def _results(rows: Sequence[Row]) -> str:
+    counts = Counter(row["result"] for row in rows)
     words = ("changed", "unchanged", "failed", "quarantined", "not polled")
-    return ", ".join(f"{count} {word}" for word in words if (count := _count(rows, word)))
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
 def _failures(rows: Sequence[Row], name: str) -> list[tuple[str, str]]:
@@ -396,21 +393,20 @@ def not_matched(connection: Connection, source_ids: Sequence[str]) -> list[Row]:
         jobs.status == ListingStatus.OPEN.value,
         jobs.decision != ListingDecision.MATCHED.value,
     )
-    reasons = [
-        (row.title, *rejection_reason(row.filter_result or {}, row.match_result or {}))
+    return [
+        {"title": row.title, **_rejection(row.filter_result or {}, row.match_result or {})}
         for row in connection.execute(query.order_by(jobs.id))
     ]
-    return [{"title": title, "by": rule, "reason": reason} for title, rule, reason in reasons]
 
 
-def rejection_reason(filtered: dict[str, Any], matched: dict[str, Any]) -> tuple[str, str]:
+def _rejection(filtered: dict[str, Any], matched: dict[str, Any]) -> Row:
     """Return what rejected a listing: the filter and its reason, or the score."""
     if matched:
         strikes = filtered.get("strikes", 0)
         passed = f"; {strikes} strikes, {filtered['threshold']} would filter" if strikes else ""
-        return "score", f"below {matched['threshold']}: {matched['reason']}{passed}"
+        return {"by": "score", "reason": f"below {matched['threshold']}: {matched['reason']}{passed}"}
     reasons = "; ".join(item["reason"] for item in filtered.get("items", ()))
-    return filtered.get("rejected_by") or "-", reasons
+    return {"by": filtered.get("rejected_by") or "-", "reason": reasons}
 
 
 def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[Row]:
@@ -433,17 +429,6 @@ def matches(connection: Connection, boards: Sequence[Source]) -> list[Row]:
 PAGE_NUMBERS = ("pages", "new", "changed", "unchanged", "failed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoPage:
-    """A page that this run visited; `is_rendered` if a browser rendered it in this run."""
-
-    source_id: str
-    url: str
-    result: str
-    failure: Mapping[str, str] | None = None
-    is_rendered: bool = False
-
-
 def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
     """Return whether a page of these catalogues has still to be visited."""
     last = last_extractions(source_ids)
@@ -457,27 +442,25 @@ def crawled(
     connection: Connection, settings: Settings, source_ids: Sequence[str], *, since: datetime
 ) -> dict[str, list[Row]]:
     """Return the catalogues with their datasets, the failed pages, and the unusual ones."""
-    seen = visited_pages(connection, source_ids, since=since)
+    seen = _visited_pages(connection, source_ids, since=since)
     by_id = sources_by_id(connection, source_ids)
     unread = _sources_with_unread_pages(connection, source_ids)
     rows: list[Row] = []
     for source in (by_id[source_id] for source_id in source_ids if source_id in by_id):
-        words = Counter(page.result for page in seen if page.source_id == source.id)
+        words = Counter(page["result"] for page in seen if page["source"] == source.id)
         counts = {"pages": words.total(), **{name: words[name] for name in PAGE_NUMBERS[1:]}}
         rows.append({"source": source.id, **counts, "crawl": crawl_state(source, is_unread=source.id in unread)})
-    failed: list[Row] = [
-        {
-            "source": page.source_id,
-            "code": page.failure["code"].replace("_", " "),
-            "url": page.url,
-            "reason": page.failure["message"],
-        }
+    failed = [
+        {"source": page["source"], "code": failure["code"].replace("_", " "), "url": page["url"]}
+        | {"reason": failure["message"]}
         for page in seen
-        if page.failure is not None
+        if (failure := page["failure"]) is not None
     ]
     content = ContentStore(settings.home / "content")
     downloaded = downloaded_pages(connection, content, source_ids, since=since)
-    rendered = [("browser", f"{page.url} is empty without JavaScript; rendered") for page in seen if page.is_rendered]
+    rendered = [
+        ("browser", f"{page['url']} is empty without JavaScript; rendered") for page in seen if page["is_rendered"]
+    ]
     unusual = [*unusual_pages(downloaded), *_delays(connection, [page.url for page in downloaded]), *rendered]
     return {
         "catalogs": rows,
@@ -506,8 +489,8 @@ def crawl_state(source: Source, *, is_unread: bool = False) -> str:
     return "failed" if source.last_error_class else "complete"
 
 
-def visited_pages(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[DemoPage]:
-    """Return the pages of each source's last extraction that were visited since then."""
+def _visited_pages(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> list[Row]:
+    """Return the pages of each source's last extraction that were visited since then, also by a browser."""
     before, older = pages.alias("before"), extractions.alias("older")
     was_there = exists().where(
         before.c.key == pages.c.key,
@@ -532,13 +515,13 @@ def visited_pages(connection: Connection, source_ids: Sequence[str], *, since: d
     )
     results = {None: "failed", "same": "unchanged"}
     return [
-        DemoPage(
-            source_id=row.source_id,
-            url=row.url,
-            result=results.get(row.outcome, "changed" if row.was_there else "new"),
-            failure=row.failure,
-            is_rendered=row.rendered_at is not None and row.rendered_at >= since,
-        )
+        {
+            "source": row.source_id,
+            "url": row.url,
+            "result": results.get(row.outcome, "changed" if row.was_there else "new"),
+            "failure": row.failure,
+            "is_rendered": row.rendered_at is not None and row.rendered_at >= since,
+        }
         for row in connection.execute(query)
     ]
 

@@ -167,17 +167,13 @@ def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> Dem
 
 def _rows(chapters: Sequence[DemoChapter]) -> list[str]:
     newest_first = list(reversed(chapters))
-    dates = [f"{chapter.published_at:%B %d, %Y}" for chapter in newest_first]
-    dates[: len(AGO)] = AGO
-    return [_row(chapter, date) for chapter, date in zip(newest_first, dates, strict=True)]
-
-
-def _row(chapter: DemoChapter, date: str) -> str:
-    return (
+    dates = [*AGO, *(f"{chapter.published_at:%B %d, %Y}" for chapter in newest_first[len(AGO) :])]
+    return [
         f'<tr class="part" id="part-{chapter.number}"><td class="no">No. {chapter.number}</td>'
         f'<td class="what"><a href="clockmaker/{chapter.number}#top">{escape(chapter.title)}</a>'
         f'</td><td class="when">{date}</td></tr>'
-    )
+        for chapter, date in zip(newest_first, dates, strict=True)
+    ]
 
 
 FAILURES_AT_START = 2  # one fewer than the attempts of a transient failure: the third one succeeds
@@ -199,10 +195,6 @@ def demo_profile() -> Path:
     return Path(__file__).with_name("profile.yaml")
 
 
-def _nobodys_secret(_follower: str) -> str | None:
-    return None
-
-
 class DemoSite:
     """A site that runs while the `with` block does, on `port` (0: any), published in `home`.
 
@@ -216,7 +208,7 @@ class DemoSite:
         home: Path,
         port: int = 0,
         *,
-        secret_of: SecretOf = _nobodys_secret,
+        secret_of: SecretOf = lambda _follower: None,
         providers: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home

@@ -18,8 +18,9 @@ from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources.poll_results import IngestResult
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.changes import Origin
+from ingestion_pipeline.store.changes import Cause, Origin
 from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.urls import without_credentials
@@ -127,10 +128,7 @@ def hash_of_bodies(digests: Iterable[bytes], *, parser_version: str) -> str:
 
 
 def _next_request(feed: Feed, pages: list[Fetched], request: Request) -> Request | None:
-    """Return the next request; None after the last page.
-
-    Some servers repeat the last page for every higher page number: that ends the feed too.
-    """
+    """Return the next request; None after the last page, which some servers repeat for every higher number."""
     if request.may_be_missing and pages[-1].body == pages[-2].body:
         return None
     return feed.next_request(pages[-1].body, previous=request, url=pages[-1].final_url)
@@ -147,39 +145,6 @@ async def _fetch_next(fetch: Fetch, request: Request) -> Fetched | None:
     if isinstance(answer, Unchanged):
         raise Permanent(f"{without_credentials(request.url)} answered 304 to a plain request", code="bad_304")
     return answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestResult:
-    """The result of ingesting one source; a quarantined one has changed nothing.
-
-    `published` are the dates of its new records. If `is_dead_lettered`, a dead letter with the body
-    waits for an operator.
-    """
-
-    source_id: str
-    outcome: str
-    new: int = 0
-    updated: int = 0
-    withdrawn: int = 0
-    quarantined: bool = False
-    newest_at: datetime | None = None
-    published: Sequence[datetime] = ()
-    needs_full_read: bool = False
-    record_count: int = 0
-    is_dead_lettered: bool = False
-    has_touched: bool = False
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether the records differed, and not only the bytes."""
-        changes = self.new or self.updated or self.withdrawn
-        return bool(changes) or self.needs_full_read or self.quarantined
-
-    @property
-    def has_written(self) -> bool:
-        """Whether rows may refer to the poll: it has changes, or touched rows that are no news."""
-        return self.has_changes or self.has_touched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,25 +213,18 @@ class PolledSystem(Protocol):
         ...
 
 
-class DeferredSystem(Protocol):
-    """A kind of source whose poll only starts the work: other runs do it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeferredSystem:
+    """A kind of source whose poll only starts the work: other runs do it.
 
-    def pace(self, source: Source, settings: Settings) -> Pace:
-        """Return how fast a host may be requested for the source."""
-        ...
+    `check` raises ValueError if the source's configuration cannot work. `start` starts the work of each source unless
+    some is under way, and returns a message for each; one for which there is no room has the reason instead: its poll
+    waits, uncounted. `delay_seconds` is our own floor for its host; robots.txt may ask for more.
+    """
 
-    def check(self, source: Source) -> None:
-        """Raise ValueError if the source's configuration cannot work."""
-        ...
-
-    def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
-    ) -> Mapping[str, str | Resource]:
-        """Start the work of each source unless some is under way; return a message for each.
-
-        A source for which there is no room has the reason instead: its poll waits, uncounted.
-        """
-        ...
+    check: Callable[[Source], None]
+    start: Callable[[Connection, Sequence[Source], datetime, Settings], Mapping[str, str | Resource]]
+    delay_seconds: Callable[[Settings], float] = lambda settings: settings.hosts.delay_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +260,14 @@ class RunContext:
     run_id: str | None = None
     names: MountNames = field(default_factory=MountNames)
 
+    @property
+    def origin(self) -> Origin:
+        """Return why rows change in a run, unless its system knows more."""
+        return Origin(cause=Cause.SOURCE_CHANGED, run_id=self.run_id)
+
     def pace(self, source: Source) -> Pace:
         """Return how fast a host may be requested for the source."""
-        system = self.deferred_systems.get(source.kind) or self.systems[source.kind]
-        return system.pace(source, self.settings)
+        deferred = self.deferred_systems.get(source.kind)
+        if deferred is not None:
+            return Pace(delay_seconds=deferred.delay_seconds(self.settings))
+        return self.systems[source.kind].pace(source, self.settings)

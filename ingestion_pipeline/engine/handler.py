@@ -15,17 +15,8 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages.politeness.host_leases import HostLease
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks import claims, ended_tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter
-from ingestion_pipeline.tasks.ended_tasks import (
-    DeadLetterEntry,
-    DeadLetterTask,
-    Decision,
-    ReleaseTask,
-    Retry,
-    add_dead_letters,
-    after_failure,
-)
 from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, failed, finished, released, retried
 
@@ -69,7 +60,7 @@ class Failed(Generic[AnyItem]):
     error: WorkError
     item: AnyItem | None = None
     stack: str | None = None
-    decision: Decision | None = None
+    decision: ended_tasks.Decision | None = None
 
 
 Outcome = Completed[AnyItem, Value] | Skipped[AnyItem] | Failed[AnyItem]
@@ -86,7 +77,7 @@ class EndedTask:
     count: str
     amounts: Mapping[str, int] = field(default_factory=dict[str, int])
     again_at: datetime | None = None
-    dead_letter: DeadLetterEntry | None = None
+    dead_letter: ended_tasks.DeadLetterEntry | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -117,7 +108,7 @@ def decided(
     """Return the outcome; a failure with what is decided about it."""
     if not isinstance(outcome, Failed):
         return outcome
-    decision = after_failure(outcome.task, outcome.error, now=now, policy=policy, random=random)
+    decision = ended_tasks.after_failure(outcome.task, outcome.error, now=now, policy=policy, random=random)
     return replace(outcome, decision=decision)
 
 
@@ -125,12 +116,12 @@ def not_done(failure: Failed[AnyItem]) -> EndedTask:
     """Return the end of a failed task, by the decision: retried, released, or dead-lettered."""
     task, error = failure.task, failure.error
     match failure.decision:
-        case Retry(not_before):
+        case ended_tasks.Retry(not_before):
             return EndedTask(move=retried(task, error, not_before=not_before), count="retried", again_at=not_before)
-        case ReleaseTask(not_before):
+        case ended_tasks.ReleaseTask(not_before):
             return EndedTask(move=released(task, error, not_before=not_before), count="given_back")
-        case DeadLetterTask():
-            entry = DeadLetterEntry(task=task, error=error, stack=failure.stack)
+        case ended_tasks.DeadLetterTask():
+            entry = ended_tasks.DeadLetterEntry(task=task, error=error, stack=failure.stack)
             return EndedTask(move=failed(task, error), count="failed", dead_letter=entry)
         case None:
             raise ValueError(f"nothing is decided about task {task.id}")
@@ -140,7 +131,7 @@ def not_done(failure: Failed[AnyItem]) -> EndedTask:
 
 def end_tasks(connection: Connection, ended: Sequence[EndedTask], *, now: datetime) -> None:
     """Write the dead letters and the moves of tasks that are held; a lost claim raises `LostClaim`."""
-    add_dead_letters(connection, [end.dead_letter for end in ended if end.dead_letter is not None], now=now)
+    ended_tasks.add_dead_letters(connection, [end.dead_letter for end in ended if end.dead_letter is not None], now=now)
     claims.apply(connection, [end.move for end in ended if end.move is not None], now=now)
 
 

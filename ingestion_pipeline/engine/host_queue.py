@@ -6,12 +6,13 @@ A host that does not answer gives its slot to another host.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from ingestion_pipeline.pages.http.guard import exempt_only, hosts_and_ports
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts
 from ingestion_pipeline.pages.politeness.hosts import HostBusy
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.declarations import texts_of
 from ingestion_pipeline.tasks.errors import Resource, WorkError
 
 Queued = TypeVar("Queued")
@@ -162,13 +163,6 @@ class HostQueues(Generic[Queued]):
 
 
 def declared_urls(source: Source) -> Iterator[str]:
-    """Yield the URLs that the source was declared with: its own, and those in its config."""
-    left: list[object] = [source.url, source.config]
-    while left:
-        value = left.pop()
-        if isinstance(value, str) and value.startswith(("http://", "https://")):
-            yield value
-        elif isinstance(value, Mapping):
-            left += cast("Mapping[object, object]", value).values()
-        elif isinstance(value, list | tuple):
-            left += cast("Sequence[object]", value)
+    """Return the URLs that the source was declared with: its own, and those in its config."""
+    _, texts = texts_of(source.config)
+    return (text for text in (source.url, *texts) if text.startswith(("http://", "https://")))

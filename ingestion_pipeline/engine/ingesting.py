@@ -1,6 +1,5 @@
 """Parsing and ingesting changed feeds: from a batch of stored pages to rows."""
 
-import logging
 import time
 import traceback
 from collections import Counter
@@ -14,6 +13,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, String, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.engine import poll_handler
 from ingestion_pipeline.engine.context import (
     IngestResult,
     PolledFeed,
@@ -23,21 +23,15 @@ from ingestion_pipeline.engine.context import (
     hash_of_bodies,
 )
 from ingestion_pipeline.engine.handler import Failed, decided
-from ingestion_pipeline.engine.poll_handler import (
-    ClaimedPoll,
-    PollCounts,
-    PollOutcome,
-    end_of_poll,
-    poll_failure,
-    release_batch,
-)
+from ingestion_pipeline.engine.worker_loop import one_by_one_on_failure
 from ingestion_pipeline.pages.content.snapshots import PageRef, write_feed_snapshots
 from ingestion_pipeline.pages.content.store import storage_errors_fatal
 from ingestion_pipeline.pages.visits.page import StoredPage, explain_failure
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import PollSuccess
-from ingestion_pipeline.store.changes import Cause, Origin
+from ingestion_pipeline.sources.source import QUARANTINED
+from ingestion_pipeline.store.changes import Cause, Origin, common_origin, set_origins
 from ingestion_pipeline.store.statements import lock_rows, row_source
 from ingestion_pipeline.store.tables import batch_items, ingestions, sources
 from ingestion_pipeline.store.types import Id
@@ -68,14 +62,6 @@ def _pages_of(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
 
 
 _BITS = 62  # fits a BIGINT; two of ten million are equal once in a hundred thousand times
-
-
-def _new_ingestion_id() -> int:
-    """Return a random id, so that a poll without changes needs no row.
-
-    (Should two be equal after all, the transaction fails and its feeds are ingested one by one.)
-    """
-    return uuid4().int >> (128 - _BITS)
 
 
 def _write_lineage(
@@ -116,9 +102,6 @@ def _write_lineage(
         ctx.systems[items[0].source.kind].link_snapshots(connection, snapshots)
 
 
-QUARANTINED = "quarantined"
-
-
 def _dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, outcome: str, *, now: datetime) -> None:
     """Write a dead letter that states what is wrong and which snapshots show it."""
     pages, task = _pages_of([item]), item.task
@@ -130,8 +113,6 @@ def _dead_letter_feed(connection: Connection, ctx: RunContext, item: BatchItem, 
     )
 
 
-log = logging.getLogger(__name__)
-
 ROWS_PER_TRANSACTION = 5_000
 READINGS_PER_TRANSACTION = 50  # a run that dies in between loses at most so many
 
@@ -141,14 +122,14 @@ class Ingestion:
     """The result of a batch: one result per ingested source, and counts of the others."""
 
     ingested: Sequence[IngestResult] = ()
-    counts: PollCounts = field(default_factory=PollCounts)
+    counts: poll_handler.PollCounts = field(default_factory=poll_handler.PollCounts)
 
     def __add__(self, other: "Ingestion") -> "Ingestion":
         """Return the results and counts of both."""
         return Ingestion(ingested=[*self.ingested, *other.ingested], counts=self.counts + other.counts)
 
 
-def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> PollCounts:
+def extract_batch(ctx: RunContext, worker: Worker, batch_id: str) -> poll_handler.PollCounts:
     """Parse every feed of the batch; a poll whose feed cannot be parsed fails."""
     renewed = time.monotonic()
     with _released_if_fatal(ctx, batch_id):
@@ -206,11 +187,11 @@ def _released_if_fatal(ctx: RunContext, batch_id: str) -> Generator[None]:
         fatal = classify(error)
         if isinstance(fatal, Fatal):
             with suppress(SQLAlchemyError), ctx.store.begin() as connection:
-                release_batch(connection, batch_id, fatal, now=ctx.store.clock.now(connection))
+                poll_handler.release_batch(connection, batch_id, fatal, now=ctx.store.clock.now(connection))
         raise
 
 
-def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
+def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], poll_handler.PollCounts]:
     """Return the items whose claims are still held, and the count of those that are lost."""
     with ctx.store.read() as connection:
         query = select(batch_items).where(batch_items.c.batch_id == batch_id)
@@ -235,7 +216,7 @@ def _load(ctx: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
     if lost := {row["task_id"] for row in rows} - {item.task.id for item in items}:
         with ctx.store.begin() as connection:
             _drop_items(connection, batch_id, sorted(lost))
-    return items, PollCounts(changed=-len(lost), lost=len(lost))
+    return items, poll_handler.PollCounts(changed=-len(lost), lost=len(lost))
 
 
 def _read(ctx: RunContext, item: BatchItem) -> str:
@@ -287,10 +268,10 @@ def _stored_parsed(ctx: RunContext, item: BatchItem) -> bytes:
         return ctx.content.get(item.parsed_hash or "")
 
 
-def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
+def _sized(ctx: RunContext, items: Sequence[BatchItem]) -> tuple[list[tuple[BatchItem, int]], poll_handler.PollCounts]:
     """Return each feed with about how many rows it is; one with a damaged parsed feed fails."""
     sized: list[tuple[BatchItem, int]] = []
-    counts = PollCounts()
+    counts = poll_handler.PollCounts()
     for item in sorted(items, key=lambda item: (_is_suspect(item), item.source.kind, item.source.id)):
         try:
             size = ctx.systems[item.source.kind].size(_stored_parsed(ctx, item))
@@ -318,19 +299,14 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
 
 def _ingest_chunk(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     """Write all feeds in one transaction, or each alone if that fails, so that only the failing one fails."""
-    try:
-        return _ingest(ctx, items)
-    except Exception as error:
-        if isinstance(classify(error), Fatal):
-            raise
-        log.warning("batch write failed feeds=%d; writing one by one", len(items), exc_info=True)
-    done = Ingestion()
-    for item in items:
-        try:
-            done += _ingest(ctx, [item])
-        except Exception as error:
-            done += Ingestion(counts=_fail(ctx, item, error))
-    return done
+
+    def ingest(part: Sequence[BatchItem]) -> Sequence[Ingestion]:
+        return [_ingest(ctx, part)]
+
+    def failed(item: BatchItem, error: Exception) -> Ingestion:
+        return Ingestion(counts=_fail(ctx, item, error))
+
+    return sum(one_by_one_on_failure(items, ingest, failed), Ingestion())
 
 
 def _ingest(ctx: RunContext, items: Sequence[BatchItem]) -> Ingestion:
@@ -346,29 +322,31 @@ def _write(
     held_ids = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
     held = [item for item in items if item.task.id in held_ids]
     system = ctx.systems[items[0].source.kind]
-    polled_feeds = [
-        _polled_feed(item, parsed_feeds[item.source.id], ingestion_id=_new_ingestion_id(), run_id=ctx.run_id)
-        for item in held
-    ]
+    polled_feeds = [_polled_feed(item, parsed_feeds[item.source.id], run_id=ctx.run_id) for item in held]
+    by_source = {feed.source.id: feed.origin for feed in polled_feeds}
+    set_origins(connection, by_source, now=now, default=common_origin(list(by_source.values()) or [ctx.origin]))
     results = system.ingest(connection, polled_feeds, now=now, settings=ctx.settings)
-    by_source = {result.source_id: result for result in results}
-    successes = [_success(item, by_source[item.source.id]) for item in held]
-    changed = [item for item in held if by_source[item.source.id].has_changes]
-    written = [item for item in held if by_source[item.source.id].has_written]
-    by_poll = {feed.source.id: (feed.ingestion_id, by_source[feed.source.id]) for feed in polled_feeds}
+    ended = {result.source_id: result for result in results}
+    successes = [_success(item, ended[item.source.id]) for item in held]
+    changed = [item for item in held if ended[item.source.id].has_changes]
+    written = [item for item in held if ended[item.source.id].has_written]
+    by_poll = {feed.source.id: (feed.ingestion_id, ended[feed.source.id]) for feed in polled_feeds}
     _write_lineage(connection, ctx, written, by_poll, now=now)
     for item in changed:
-        if (result := by_source[item.source.id]).is_dead_lettered:
+        if (result := ended[item.source.id]).is_dead_lettered:
             _dead_letter_feed(connection, ctx, item, result.outcome, now=now)
     lock_rows(connection, sources.c.id, [item.source.id for item in held])
     poll_results.succeed(connection, successes, now=now, settings=ctx.settings, random=ctx.random)
     _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(held), len(held) - len(changed)
-    ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
-    return Ingestion(ingested=list(results), counts=ended)
+    counts = poll_handler.PollCounts(changed=-lost - same, unchanged=same, lost=lost)
+    return Ingestion(ingested=list(results), counts=counts)
 
 
-def _polled_feed(item: BatchItem, parsed: bytes, *, ingestion_id: int, run_id: str | None) -> PolledFeed:
+def _polled_feed(item: BatchItem, parsed: bytes, *, run_id: str | None) -> PolledFeed:
+    # A random id, so that a poll without changes needs no row; should two be equal after all, the transaction fails and
+    # its feeds are ingested one by one.
+    ingestion_id = uuid4().int >> (128 - _BITS)
     origin = Origin(cause=_cause(item), source_id=item.source.id, ingestion_id=ingestion_id, run_id=run_id)
     return PolledFeed(task=item.task, source=item.source, parsed=parsed, ingestion_id=ingestion_id, origin=origin)
 
@@ -378,6 +356,8 @@ def _cause(item: BatchItem) -> Cause:
     source = item.source
     if source.synced_at is None:
         return Cause.FIRST_SYNC
+    if item.parser_version == source.parser_version:
+        return Cause.SOURCE_CHANGED  # also where the same list lacks a record for the second time
     bodies = (bytes.fromhex(page.content_hash) for page in item.pages)
     if hash_of_bodies(bodies, parser_version=source.parser_version or "") == source.content_hash:
         return Cause.READER_CHANGED
@@ -391,24 +371,16 @@ def _success(item: BatchItem, result: IngestResult) -> PollSuccess:
     return PollSuccess(
         task=item.task,
         source=item.source,
-        outcome=result.outcome,
+        result=result,
         etag=first.etag if is_one_page else None,
         last_modified=first.last_modified if is_one_page else None,
         is_read=not result.quarantined,
-        changed=result.has_changes and not result.quarantined,
-        updated=result.updated,
-        withdrawn=result.withdrawn,
         content_hash=item.content_hash,
         parser_version=item.parser_version,
-        newest_at=result.newest_at,
-        published=result.published,
-        # a quarantined feed does not replace the full read that the last good one asked for
-        needs_full_read=result.needs_full_read or (result.quarantined and item.source.needs_full_read),
-        record_count=result.record_count,
     )
 
 
-def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
+def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> poll_handler.PollCounts:
     """Fail the poll as the class of the error decides; a fatal error is raised again."""
     reason = classify(error)
     stack = "".join(traceback.format_exception(error, limit=-20))
@@ -418,16 +390,16 @@ def _fail(ctx: RunContext, item: BatchItem, error: Exception) -> PollCounts:
         # keep what could not be parsed or written as evidence
         pages = _pages_of([item])
         snapshot_ids = write_feed_snapshots(connection, pages, now=now, failure=reason.code, run_id=ctx.run_id)
-        poll = ClaimedPoll(task=item.task, source=item.source)
-        failed: PollOutcome = Failed(task=item.task, item=poll, error=reason, stack=stack)
+        poll = poll_handler.ClaimedPoll(task=item.task, source=item.source)
+        failed: poll_handler.PollOutcome = Failed(task=item.task, item=poll, error=reason, stack=stack)
         failed = decided(failed, now=now, policy=ctx.settings.work, random=ctx.random)
-        failures = [replace(poll_failure(failed), evidence={"snapshots": snapshot_ids})] if is_held else []
+        failures = [replace(poll_handler.poll_failure(failed), evidence={"snapshots": snapshot_ids})] if is_held else []
         decisions = poll_results.fail(connection, failures, now=now, settings=ctx.settings, random=ctx.random)
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(reason, Fatal):
         raise reason from error
-    counts = Counter(end.count for end in map(end_of_poll, decisions))
-    return PollCounts(changed=-1, **counts, lost=int(not is_held))
+    counts = Counter(end.count for end in map(poll_handler.end_of_poll, decisions))
+    return poll_handler.PollCounts(changed=-1, **counts, lost=int(not is_held))
 
 
 def _drop_items(connection: Connection, batch_id: str, task_ids: Sequence[int]) -> None:

@@ -36,6 +36,11 @@ class Hop:
     message: str
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @classmethod
+    def unknown(cls, name: str, message: str) -> "Hop":
+        """Return a step that is not known, with the reason."""
+        return cls(name=name, is_known=False, message=message)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
@@ -102,8 +107,7 @@ def origin_by_poll(connection: Connection, source_id: str, ingestion_id: int | N
     """Return the origin of a row that a poll wrote."""
     poll = None if ingestion_id is None else row_of(connection, tables.ingestions, ingestion_id)
     if poll is None:
-        reason = BEFORE if ingestion_id is None else CLEARED
-        hop = Hop(name="poll", is_known=False, message=reason)
+        hop = Hop.unknown("poll", BEFORE if ingestion_id is None else CLEARED)
         return RowOrigin(source_id=source_id, snapshot_ids=_newest_snapshots(connection, source_id), steps=[hop])
     facts = {"ingestion": poll["id"], "parser_version": poll["parser_version"], "at": poll["ingested_at"]}
     hop = Hop(name="poll", is_known=True, message=poll["outcome"], facts=facts)
@@ -143,8 +147,7 @@ def hops_of(connection: Connection, content: ContentStore, origin: RowOrigin, sn
 
 def _snapshot(content: ContentStore, origin: RowOrigin, row: RowMapping | None) -> Hop:
     if row is None:
-        reason = CLEARED if origin.snapshot_ids else BEFORE
-        return Hop(name="snapshot", is_known=False, message=reason)
+        return Hop.unknown("snapshot", CLEARED if origin.snapshot_ids else BEFORE)
     facts = {"id": row["id"], "url": row["url"], "content_hash": row["content_hash"]}
     facts |= {"bytes": row["size_bytes"], "type": row["content_type"]}
     return _stored_hop("snapshot", content, row, facts)
@@ -153,7 +156,7 @@ def _snapshot(content: ContentStore, origin: RowOrigin, row: RowMapping | None) 
 def detail_hop(content: ContentStore, row: RowMapping | None) -> Hop:
     """Return the hop of the record's own page, which was read besides the list."""
     if row is None:
-        return Hop(name="detail page", is_known=False, message=CLEARED)
+        return Hop.unknown("detail page", CLEARED)
     facts = {"id": row["id"], "url": row["url"], "at": row["fetched_at"], "run": row["run_id"]}
     return _stored_hop("detail page", content, row, facts)
 
@@ -169,7 +172,7 @@ def _stored_hop(name: str, content: ContentStore, row: RowMapping, facts: Mappin
 
 def _fetch(row: RowMapping | None) -> Hop:
     if row is None:
-        return Hop(name="fetch", is_known=False, message="not known without its snapshot")
+        return Hop.unknown("fetch", "not known without its snapshot")
     facts = {"at": row["fetched_at"], "status": row["status_code"], "url": row["final_url"]}
     facts |= {"etag": row["etag"], "run": row["run_id"]}
     how = "shown by a browser" if row["rendered_at"] else "by HTTP"
@@ -197,13 +200,13 @@ def _configuration(connection: Connection, origin: RowOrigin) -> Hop:
     ).scalar_one_or_none()
     name = "configuration"
     if origin.config_version is None:
-        return Hop(name=name, is_known=False, message=f"{BEFORE}; it is at version {current} now")
+        return Hop.unknown(name, f"{BEFORE}; it is at version {current} now")
     query = select(versions).where(
         versions.c.source_id == origin.source_id, versions.c.version == origin.config_version
     )
     row = connection.execute(query).mappings().one_or_none()
     if row is None:
-        return Hop(name=name, is_known=False, message=f"there is no source {origin.source_id} any more")
+        return Hop.unknown(name, f"there is no source {origin.source_id} any more")
     facts = {"source": origin.source_id, **{column: row[column] for column in ("version", "since")}}
     facts |= {column: row[column] for column in ("url", "platform", "config")}
     details = "as it is now" if row["version"] == current else f"it is at version {current} now"

@@ -36,9 +36,10 @@ from ingestion_pipeline.pages.http.request import Fetched
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, PacedFetch
 from ingestion_pipeline.sources import Source, Tier, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess
+from ingestion_pipeline.sources.poll_results import PollFailure
 from ingestion_pipeline.sources.poll_tasks import claim_size, known_pace
 from ingestion_pipeline.sources.scheduling.tiers import load_measurements
+from ingestion_pipeline.store.changes import set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import lock_rows
 from ingestion_pipeline.store.tables import batch_items, sources
@@ -238,12 +239,8 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         """Write unchanged and failed polls, start deferred work, and fill the batch that `extract` reads."""
         done = [outcome for outcome in outcomes if isinstance(outcome, Completed)]
         unchanged = [
-            PollSuccess(
-                task=end.task,
-                source=end.item.source,
-                outcome="unchanged",
-                etag=end.value.etag,
-                last_modified=end.value.last_modified,
+            poll_results.unchanged(
+                end.task, end.item.source, etag=end.value.etag, last_modified=end.value.last_modified
             )
             for end in done
             if isinstance(end.value, UnchangedFeed)
@@ -277,7 +274,7 @@ class PollHandler(TaskHandler[ClaimedPoll, UnchangedFeed | StoredFeed | Deferred
         for kind in sorted({poll.source.kind for poll in polls}):
             polls_of_kind = [poll for poll in polls if poll.source.kind == kind]
             answers = self._ctx.deferred_systems[kind].start(
-                connection, [poll.source for poll in polls_of_kind], now=now, settings=self._ctx.settings
+                connection, [poll.source for poll in polls_of_kind], now, self._ctx.settings
             )
             for poll in polls_of_kind:
                 match answers[poll.source.id]:
@@ -332,6 +329,7 @@ def start_deferred(ctx: RunContext, claim_filter: ClaimFilter, *, limit: int) ->
     handler, lease = PollHandler(ctx, claim_filter, capacity=limit), timedelta(seconds=ctx.settings.work.lease_seconds)
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
+        set_origins(connection, {}, now=now, default=ctx.origin)
         polls = claims.claim(connection, claim_filter, owner=str(uuid4()), now=now, lease=lease, limit=limit)
         loaded = handler.load(connection, polls, now=now)
         outcomes = [

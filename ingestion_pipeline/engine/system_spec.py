@@ -18,23 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import (
-    JSON,
-    Boolean,
-    Column,
-    Connection,
-    Date,
-    Float,
-    FromClause,
-    Integer,
-    Select,
-    String,
-    Table,
-    cast,
-    func,
-    select,
-)
-from sqlalchemy.sql.elements import ColumnElement
+import sqlalchemy as sa
 
 from ingestion_pipeline.engine.context import DeferredSystem, PolledSystem, RunContext
 from ingestion_pipeline.engine.lineage import ExplainedTable
@@ -166,20 +150,20 @@ class ExportColumn:
     holds: ColumnType = ColumnType.TEXT
 
 
-def _held(column: ColumnElement[Any]) -> ColumnType:
+def _held(column: sa.ColumnElement[Any]) -> ColumnType:
     kinds = (
         (ExactDecimal, ColumnType.DECIMAL),
         (UtcDateTime, ColumnType.TIME),
-        (Boolean, ColumnType.FLAG),
-        (Integer, ColumnType.WHOLE),
-        (Float, ColumnType.FLOAT),
-        (JSON, ColumnType.JSON),
+        (sa.Boolean, ColumnType.FLAG),
+        (sa.Integer, ColumnType.WHOLE),
+        (sa.Float, ColumnType.FLOAT),
+        (sa.JSON, ColumnType.JSON),
     )
     matches = (holds for kind, holds in kinds if isinstance(column.type, kind))
     return next(matches, ColumnType.TEXT)
 
 
-Origin = Sequence[ColumnElement[Any]]
+Origin = Sequence[sa.ColumnElement[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,24 +173,25 @@ class PublishedTable:
     `rows` is what is selected from, if not the table alone; `origin` are the columns that it adds, and
     `meanings` describe those that no comment of a column describes. Rows that belong to no single
     source have no `source_id`. What is not exported is only shown by an asset. `own` are the columns of
-    rows that are computed, not selected.
+    rows that are computed, not selected. A shadow compares tables that say only what pages say (`is_compared`).
     """
 
-    table: Table
+    table: sa.Table
     without: frozenset[str] = frozenset()
-    source_id: ColumnElement[Any] | None = None
-    rows: FromClause | None = None
+    source_id: sa.ColumnElement[Any] | None = None
+    rows: sa.FromClause | None = None
     origin: Origin = ()
     meanings: Mapping[str, str] = field(default_factory=dict[str, str])
     is_exported: bool = True
     own: Sequence[ExportColumn] = ()
+    is_compared: bool = False
 
     @property
     def name(self) -> str:
         """Return the name of the table, which is that of the export."""
         return self.table.name
 
-    def columns(self) -> list[ColumnElement[Any]]:
+    def columns(self) -> list[sa.ColumnElement[Any]]:
         """Return the columns as they are selected."""
         own = [column for column in self.table.columns if column.name not in self.without]
         return [*(_plain(column) for column in own), *self.origin]
@@ -226,10 +211,10 @@ class PublishedTable:
         return text
 
 
-def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
+def _plain(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """Return a date column as ISO 8601 text, in every format."""
-    is_day = isinstance(column.type, Date)
-    return cast(column, String(10)).label(column.key or "") if is_day else column
+    is_day = isinstance(column.type, sa.Date)
+    return sa.cast(column, sa.String(10)).label(column.key or "") if is_day else column
 
 
 # The lineage of a row that a poll wrote; `joined_to_poll` is what it is selected from.
@@ -241,26 +226,26 @@ POLL_ORIGIN: Origin = (
 )
 
 
-def joined_to_poll(table: Table) -> FromClause:
+def joined_to_poll(table: sa.Table) -> sa.FromClause:
     """Return the rows of the table with the poll that wrote each of them."""
     return table.outerjoin(ingestions, ingestions.c.id == table.c.ingestion_id)
 
 
-Written = tuple[FromClause, Sequence[ColumnElement[bool]]]  # the rows, and conditions
+Written = tuple[sa.FromClause, Sequence[sa.ColumnElement[bool]]]  # the rows, and conditions
 
 
-def polls_of_run(source_ids: Sequence[str], run_id: str) -> Select[int]:
+def polls_of_run(source_ids: Sequence[str], run_id: str) -> sa.Select[int]:
     """Select the polls of these sources that the run ingested."""
-    return select(ingestions.c.id).where(ingestions.c.source_id.in_(source_ids), ingestions.c.run_id == run_id)
+    return sa.select(ingestions.c.id).where(ingestions.c.source_id.in_(source_ids), ingestions.c.run_id == run_id)
 
 
-def newest_of(table: Table, source_ids: Sequence[str]) -> Select[Any]:
+def newest_of(table: sa.Table, source_ids: Sequence[str]) -> sa.Select[Any]:
     """Select the newest row of each of these sources."""
-    newest = select(func.max(table.c.id)).where(table.c.source_id.in_(source_ids))
+    newest = sa.select(sa.func.max(table.c.id)).where(table.c.source_id.in_(source_ids))
     return newest.group_by(table.c.source_id)
 
 
-def written_by_polls(table: Table) -> Callable[[Sequence[str], str], Written]:
+def written_by_polls(table: sa.Table) -> Callable[[Sequence[str], str], Written]:
     """Return the selection of rows that a run's polls wrote; the table has `source_id` and `ingestion_id`."""
 
     def written(source_ids: Sequence[str], run_id: str) -> Written:
@@ -362,7 +347,7 @@ COUNT = ContractRule(
 )
 
 
-Sweep = Callable[[Connection, Settings, datetime], int]  # returns how many rows it changed
+Sweep = Callable[[sa.Connection, Settings, datetime], int]  # returns how many rows it changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,7 +362,7 @@ class AssetCheck:
     name: str
     description: str
     cure: str
-    find: Callable[[Connection, Settings, datetime], list[Finding]]
+    find: Callable[[sa.Connection, Settings, datetime], list[Finding]]
     holds_back: bool = False
     is_cheap: bool = False
 
@@ -400,7 +385,7 @@ class CoverageQuery:
     """How much of what exists was obtained: `select` gives source, obtained and expected; `of` is the noun."""
 
     of: str
-    select: Callable[[Sequence[str]], Select[Any, int, int]]
+    select: Callable[[Sequence[str]], sa.Select[Any, int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,7 +447,7 @@ class WorkJob:
 
     name: str
     description: str
-    pending: Callable[[Connection, Settings, datetime], bool | Sequence[int]]
+    pending: Callable[[sa.Connection, Settings, datetime], bool | Sequence[int]]
     is_sharded: bool = False
     start_new: Callable[[RunContext], int] | None = None
 
@@ -510,7 +495,7 @@ class PolledAsset:
 
     name: str
     description: str
-    events: Callable[[Connection, Collection[str]], list[AssetEvent]]
+    events: Callable[[sa.Connection, Collection[str]], list[AssetEvent]]
     code_version: str = "1"
     quiet_days: int = 7
     after: tuple[str, ...] = ("sources",)
@@ -545,8 +530,8 @@ class KindSpec:
     deferred: DeferredSystem | None = None
     platforms: tuple[str, ...] = ()
     coverage: CoverageQuery | None = None
-    changes: Select[Any, Any, Any] | None = None
-    facts: Callable[[Connection, Source, Settings], dict[str, object]] | None = None
+    changes: sa.Select[Any, Any, Any] | None = None
+    facts: Callable[[sa.Connection, Source, Settings], dict[str, object]] | None = None
     read_saved: Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedBodyResult] | None = None
     problems: Callable[[Definition, Path | None], Iterable[BadField]] | None = None
 
@@ -557,14 +542,11 @@ class KindSpec:
 
 
 class Declared(Protocol):
-    """Starts what declared or changed sources of the system need.
-
-    With `retries` also where it failed, with `again` in any case.
-    """
+    """Starts what declared or changed sources need; with `retries` also where it failed, with `again` always."""
 
     def __call__(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         sources: Iterable[Source],
         *,
         now: datetime,
@@ -587,24 +569,26 @@ class SystemSpec:
     kinds of tasks that ingest what was fetched: polling pauses while too many of them wait. `explained` are the
     tables whose rows `ingest explain` explains. `notices` are the kinds that `write_notice` is called with, to which
     recipients may subscribe. `held_back` returns why older data of a source is shown though its polls succeed: its
-    health is degraded. `accepted_at` returns when new data of the selected sources was last shown.
+    health is degraded. `accepted_at` returns when new data of the selected sources was last shown. `learned` are
+    the tables of what was learned about reading each source, which a shadow takes over.
     """
 
     name: str
     kinds: tuple[KindSpec, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[sa.Table, ...]
     published: tuple[PublishedTable, ...] = ()
     contracts: tuple[Contract, ...] = ()
     work: tuple[WorkSpec, ...] = ()
     checks: tuple[AssetCheck, ...] = ()
     declared: Declared | None = None
     requeue: Mapping[str, Requeue] = field(default_factory=dict[str, Requeue])
-    metrics: Callable[[Connection, datetime], Iterable[Metric]] | None = None
+    metrics: Callable[[sa.Connection, datetime], Iterable[Metric]] | None = None
     sweeps: Mapping[str, Sweep] = field(default_factory=dict[str, Sweep])
     failed_tasks: FailedTaskRetention | None = None
-    kept_snapshots: tuple[Column[int], ...] = ()
+    kept_snapshots: tuple[sa.Column[int], ...] = ()
     ingesting: tuple[str, ...] = ()
     explained: tuple[ExplainedTable, ...] = ()
     notices: tuple[str, ...] = ()
-    held_back: Callable[[Connection], Mapping[str, str]] | None = None
-    accepted_at: Callable[[Connection, Select[str]], Mapping[str, datetime]] | None = None
+    learned: tuple[sa.Table, ...] = ()
+    held_back: Callable[[sa.Connection], Mapping[str, str]] | None = None
+    accepted_at: Callable[[sa.Connection, sa.Select[str]], Mapping[str, datetime]] | None = None

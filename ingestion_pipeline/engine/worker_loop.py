@@ -45,6 +45,7 @@ from ingestion_pipeline.pages.http.fetcher import HttpFetcher
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, next_allowed_at
 from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT, Network
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.store.changes import set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import LostClaim, Worker
@@ -272,7 +273,9 @@ class WorkerLoop(Generic[Item, Value]):
     def _load(self, tasks: Sequence[Task]) -> list[Item | Outcome[Item, Value]]:
         def load(part: Sequence[Task]) -> Sequence[Item | Outcome[Item, Value]]:
             with self._ctx.store.begin() as connection:
-                return self._handler.load(connection, part, now=self._ctx.store.clock.now(connection))
+                now = self._ctx.store.clock.now(connection)
+                set_origins(connection, {}, now=now, default=self._ctx.origin)
+                return self._handler.load(connection, part, now=now)
 
         def failure(task: Task, error: Exception) -> Item | Outcome[Item, Value]:
             return Failed(task=task, error=classify(error))
@@ -478,6 +481,7 @@ class OutcomeWriter(Generic[Item, Value]):
                 for outcome in outcomes
                 if outcome.task.id in held
             ]
+            set_origins(connection, {}, now=now, default=self._ctx.origin)
             ended = self._handler.persist(connection, owned, now=now) if owned else ()
             end_tasks(connection, ended, now=now)
             self._handler.finish(connection, owned, now=now)

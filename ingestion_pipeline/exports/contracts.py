@@ -72,6 +72,15 @@ _HEALTH_COLUMNS = {
         ColumnType.FLOAT,
         "how sure that is, 0 to 1; 0: only the usual rate of its platform; null: nothing is estimated of its kind",
     ),
+    "max_delay_seconds": (ColumnType.WHOLE, "its freshness objective; null: it has none"),
+    "freshness_30d": (
+        ColumnType.FLOAT,
+        "share of 30 days in which it was checked within its objective, 0 to 1; null: it has none",
+    ),
+    "freshness_budget_left": (
+        ColumnType.FLOAT,
+        "share of its error budget of 30 days that is left, 0 to 1; null: it has no objective",
+    ),
 }
 HEALTH = PublishedTable(
     table=source_health,
@@ -115,6 +124,8 @@ CONTRACTS: Mapping[str, Contract] = {
                 "changes_per_day": [COUNT],
                 "change_confidence": [ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))],
                 "cost_30d_usd": [COUNT],
+                "freshness_30d": [ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))],
+                "freshness_budget_left": [ContractRule(requirement="0 to 1", cure=_SHOW_SOURCE, between=(0, 1))],
             },
         ),
     )

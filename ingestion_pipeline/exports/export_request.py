@@ -11,9 +11,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type, entity_types
+from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.system_spec import ColumnType, ExportColumn, PublishedTable
 from ingestion_pipeline.exports.formats import Batches, exact
 from ingestion_pipeline.registry import systems
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, sources
@@ -68,7 +70,7 @@ def table_rows(
 
 
 # Columns that differ after an equal poll, or tell where a row came from: no news to those who use the rows.
-_NO_NEWS = frozenset(
+NO_NEWS = frozenset(
     {
         *("modified_at", "updated_at", "last_seen_at", "missed_listings", "evaluated_at", "fetched_at"),
         *("ingestion_id", "snapshot_id", "detail_snapshot_id", "snapshot_ids", "run_id", "listing_run_id"),
@@ -90,7 +92,7 @@ def rows_versions(connection: Connection, name: str, source_ids: Collection[str]
     export = PUBLISHED[name]
     if export.source_id is None:
         raise NoSourceOfRows(f"rows of {name} belong to no single source")
-    columns = [column for column in export.columns() if column.key not in _NO_NEWS]
+    columns = [column for column in export.columns() if column.key not in NO_NEWS]
     statement = (
         select(export.source_id.label("rows_of"), *columns)
         .select_from(export.table if export.rows is None else export.rows)
@@ -100,15 +102,19 @@ def rows_versions(connection: Connection, name: str, source_ids: Collection[str]
     return _versions(connection, statement, source_ids)
 
 
-def item_versions(connection: Connection, source_ids: Collection[str]) -> dict[str, RowsVersion]:
-    """Return the version of the published items of each source, with their evidence."""
-    statement = (
-        select(datasets.c.source_id, data_items.c.item_key, data_items.c.data, data_items.c.grounding)
+def published_items() -> Select[Any, Any, Any]:
+    """Select source, key and values of the published items, by source and key."""
+    return (
+        select(datasets.c.source_id.label("source"), data_items.c.item_key, data_items.c.data)
         .join(datasets, datasets.c.id == data_items.c.dataset_id)
-        .where(datasets.c.source_id.in_(source_ids), datasets.c.id.in_(newest_published()))
-        .where(~data_items.c.is_flagged, ~data_items.c.is_repeat)
+        .where(datasets.c.id.in_(newest_published()), ~data_items.c.is_flagged, ~data_items.c.is_repeat)
         .order_by(data_items.c.item_key, data_items.c.id)
     )
+
+
+def item_versions(connection: Connection, source_ids: Collection[str]) -> dict[str, RowsVersion]:
+    """Return the version of the published items of each source, with their evidence."""
+    statement = published_items().add_columns(data_items.c.grounding).where(datasets.c.source_id.in_(source_ids))
     return _versions(connection, statement, source_ids)
 
 
@@ -170,7 +176,8 @@ class ExportRequest:
     `dataset_id` selects another, whatever its state. `entities` is the folder of your own schema
     files. `since` limits to what was written from then on: rows of a table, or whole datasets that
     were published. With `honours_rights` items of pages that reserve their text are left out. `newest` limits
-    to so many rows of a table, the last written first.
+    to so many rows of a table, the last written first. `as_of` gives the rows that there were at that moment, by the
+    record of changes.
     """
 
     name: str
@@ -183,6 +190,7 @@ class ExportRequest:
     entities: Path | None = None
     since: datetime | None = None
     newest: int | None = None
+    as_of: datetime | None = None
 
     @property
     def is_items(self) -> bool:
@@ -198,6 +206,8 @@ class ExportRequest:
         if not self.is_items and any(option is not None for option in of_items):
             problem = f"{self.name} has no versions, evidence or flagged rows: only items have"
             raise BadRequest(f"{problem} ({', '.join(item_names(self.entities))})")
+        if self.as_of is not None and any((*of_items, self.since)):
+            raise BadRequest("rows as of a moment have no versions, no evidence and no cursor: leave these out")
         if self.version is not None and self.source_id is None:
             raise BadRequest("a version belongs to a source: name the source too")
         if self.version is not None and self.dataset_id is not None:
@@ -206,6 +216,19 @@ class ExportRequest:
     def kind(self, name: str) -> EntityType:
         """Return the entity type of that name, of the package or your own."""
         return entity_type(name, folder=self.entities)
+
+
+def request_for(
+    settings: Settings, name: str, *, source_id: str | None = None, evidence: bool = False
+) -> ExportRequest:
+    """Return the request for these rows, with the entity types of the settings' folder."""
+    return ExportRequest(
+        name=name,
+        source_id=source_id,
+        evidence=evidence,
+        entities=entity_folder(settings),
+        honours_rights=settings.rights.honour,
+    )
 
 
 def known_names(entities: Path | None = None) -> list[str]:

@@ -119,6 +119,11 @@ def export_values(
     return ExportValues(values=values, proved=proved, unproved=unproved)
 
 
+def proved_values(fields: Iterable[EntityField], data: Mapping[str, Any]) -> list[Value]:
+    """Return the values of an item whose data are all proved, in the order of the fields."""
+    return [None if (value := data.get(field.name)) is None else _AS_VALUE[field.kind](value) for field in fields]
+
+
 def _text(value: object) -> str | None:
     """Return the text; lone surrogates, which no format can hold, become question marks."""
     text = str(value)

@@ -16,7 +16,8 @@ from pathlib import Path
 from sqlalchemy import Connection, select, text
 
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, entity_types
-from ingestion_pipeline.engine.system_spec import ExportColumn
+from ingestion_pipeline.engine.system_spec import ColumnType, ExportColumn
+from ingestion_pipeline.exports.change_history import RECORDED, check_name, rows_as_of
 from ingestion_pipeline.exports.export_request import (
     ITEMS,
     PUBLISHED,
@@ -27,9 +28,10 @@ from ingestion_pipeline.exports.export_request import (
     table_columns,
     table_rows,
 )
-from ingestion_pipeline.exports.exported_items import ITEM_ROWS, item_columns, item_rows
+from ingestion_pipeline.exports.exported_items import ITEM_ROWS, item_columns, item_rows, proved_values
 from ingestion_pipeline.exports.formats import Batches, Format, Row, private_folder, replacing, write
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.history import recorded_columns
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import export_cursors
 from ingestion_pipeline.store.types import Moment
@@ -93,6 +95,11 @@ def open_export_rows(
         # Ids are counted by one statement and used by the next; SQLite reads one snapshot anyway.
         if connection.dialect.name == "postgresql":
             connection.execution_options(isolation_level="REPEATABLE READ")
+        if request.as_of is not None:
+            columns = columns_as_of(request)
+            rows = _rows_as_of(connection, request, request.as_of, batch_rows)
+            yield columns, (), _without_secrets(columns, rows, on_rows)
+            return
         if not request.is_items:
             rows = table_rows(
                 connection,
@@ -109,6 +116,28 @@ def open_export_rows(
         rows = item_rows(connection, request, datasets, batch_rows=batch_rows)
         columns = item_columns(request, datasets)
         yield columns, datasets, _without_secrets(columns, rows, on_rows)
+
+
+def columns_as_of(request: ExportRequest) -> list[ExportColumn]:
+    """Return the columns of the rows as of a moment: those of the table that are recorded, or of the type."""
+    check_name(request.name, request.entities)
+    if request.is_items:
+        own_fields = {field.name for field in request.kind(request.name).fields}
+        fields = [column for column in item_columns(request, []) if column.name in own_fields]
+        return [ExportColumn(name="source_id"), ExportColumn(name="item_key"), *fields]
+    own = {column.name for column in recorded_columns(RECORDED[request.name])}
+    return [column for column in table_columns(request.name) if column.name in own]
+
+
+def _rows_as_of(connection: Connection, request: ExportRequest, moment: datetime, batch_rows: int) -> Batches:
+    names = [column.name for column in columns_as_of(request)]
+    query = rows_as_of(request.name, moment, source_id=request.source_id).execution_options(yield_per=batch_rows)
+    for batch in connection.execute(query).mappings().partitions():
+        if request.is_items:
+            fields = request.kind(request.name).fields
+            yield [[item["source_id"], item["item_key"], *proved_values(fields, item["data"])] for item in batch]
+        else:
+            yield [[row[name] for name in names] for row in batch]
 
 
 def _without_secrets(columns: Sequence[ExportColumn], batches: Batches, on_rows: OnRows | None) -> Batches:
@@ -134,6 +163,7 @@ def file_name(request: ExportRequest, form: Format) -> str:
     parts = [request.name, (request.source_id or "").replace(":", "~")]
     parts.append(f"v{request.version}" if request.version is not None else "")
     parts.append(f"dataset{request.dataset_id}" if request.dataset_id is not None else "")
+    parts.append(f"{request.as_of:%Y%m%dT%H%M%S}" if request.as_of is not None else "")
     parts.append("evidence" if request.evidence else "")
     parts.append("flagged" if request.with_flagged else "")
     return ".".join(part for part in [*parts, form.value] if part)
@@ -203,7 +233,7 @@ class ColumnDescription:
     """A column, the type of its values, and what they mean."""
 
     name: str
-    holds: str
+    holds: ColumnType
     meaning: str
 
 
@@ -218,9 +248,7 @@ def describe_columns(request: ExportRequest) -> list[ColumnDescription]:
         columns = item_columns(request, [_dataset_of_type(name) for name in names])
         fields = {column.name: column for name in names for column in kinds[name].fields}
         means = {column.name: _describe_item_column(column.name, fields) for column in columns}
-    return [
-        ColumnDescription(name=column.name, holds=column.holds.value, meaning=means[column.name]) for column in columns
-    ]
+    return [ColumnDescription(name=column.name, holds=column.holds, meaning=means[column.name]) for column in columns]
 
 
 def _dataset_of_type(kind: str) -> Dataset:
@@ -281,12 +309,12 @@ def export_changes(
     """
     target, name = folder.absolute(), file_name(replace(request, since=None), form)
     with store.read() as connection:
-        since = _cursor(connection, name, target) if since_last else request.since
+        since = read_cursor(connection, name, target) if since_last else request.since
     until = watermark(store)
     path = _unused_path(target, name, until)
     exported = _write(store, replace(request, since=since), form, path, on_rows)
     if since_last:
-        _save_cursor(store, name, target, until, rows=exported.rows if exported else 0)
+        save_cursor(store, name, target, until, rows=exported.rows if exported else 0)
     return ChangeExport(since=since, until=until, exported=exported)
 
 
@@ -323,14 +351,15 @@ def _unused_path(folder: Path, name: str, until: datetime) -> Path:
     return path
 
 
-def _cursor(connection: Connection, name: str, folder: Path) -> datetime | None:
+def read_cursor(connection: Connection, name: str, folder: Path) -> datetime | None:
+    """Return where the next export of that name to the folder begins; None: with all rows."""
     query = select(export_cursors.c.since).where(
         export_cursors.c.name == name, export_cursors.c.destination == str(folder)
     )
     return connection.execute(query).scalar_one_or_none()
 
 
-def _save_cursor(store: Store, name: str, folder: Path, until: datetime, *, rows: int) -> None:
+def save_cursor(store: Store, name: str, folder: Path, until: datetime, *, rows: int) -> None:
     """Store where the next export begins; two at once both exported up to their own moment."""
     with store.begin() as connection:
         statement = insert_into(connection, export_cursors).values(

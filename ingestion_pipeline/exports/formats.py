@@ -254,11 +254,11 @@ def write_parquet(file: Path, columns: Sequence[ExportColumn], batches: Batches)
     from pyarrow import parquet
 
     rows = 0
-    schema = _schema(columns)
+    schema = arrow_schema(columns)
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches:
             if batch:
-                writer.write_batch(_record_batch(schema, columns, batch))
+                writer.write_batch(arrow_batch(schema, columns, batch))
                 rows += len(batch)
     return rows
 
@@ -267,8 +267,8 @@ def to_arrow(columns: Sequence[ExportColumn], batches: Batches) -> Any:  # noqa:
     """Return all rows as an Arrow table."""
     import pyarrow as pa
 
-    schema = _schema(columns)
-    read = [_record_batch(schema, columns, batch) for batch in batches if batch]
+    schema = arrow_schema(columns)
+    read = [arrow_batch(schema, columns, batch) for batch in batches if batch]
     return pa.Table.from_batches(read, schema)
 
 
@@ -277,7 +277,7 @@ def as_frame(table: Any) -> Any:  # noqa: ANN401 - a Table, a DataFrame
     return table.to_pandas(types_mapper=_as_pandas)
 
 
-def _schema(columns: Sequence[ExportColumn]) -> Any:  # noqa: ANN401
+def arrow_schema(columns: Sequence[ExportColumn]) -> Any:  # noqa: ANN401
     """Return the Arrow schema; decimals and times keep their meaning, JSON is text."""
     import pyarrow as pa
 
@@ -293,7 +293,7 @@ def _schema(columns: Sequence[ExportColumn]) -> Any:  # noqa: ANN401
     return pa.schema([(column.name, types[column.holds]) for column in columns])
 
 
-def _record_batch(schema: Any, columns: Sequence[ExportColumn], rows: Sequence[Row]) -> Any:  # noqa: ANN401
+def arrow_batch(schema: Any, columns: Sequence[ExportColumn], rows: Sequence[Row]) -> Any:  # noqa: ANN401
     """Return the rows as columns."""
     import pyarrow as pa
 

@@ -29,6 +29,7 @@ from sqlalchemy import (
     update,
 )
 
+from ingestion_pipeline.notices.change_follows import CHANGE, expand_changes
 from ingestion_pipeline.notices.message import CHAPTER, CHAPTER_KINDS
 from ingestion_pipeline.notices.queries import wake
 from ingestion_pipeline.sources.lookup import canonical_series_ids, series_aliases
@@ -65,9 +66,13 @@ class Expanded:
 
 def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Expanded:
     """Expand the oldest unhandled outbox rows; call it until it handles none."""
+    changed, of_changes = expand_changes(connection, now=now)
+    if changed:
+        wake(connection, {CHANGE: changed}, at=now + grouping)
+    served = Expanded(notices=len(of_changes), muted=of_changes.count(Mode.MUTED.value))
     rows = _unhandled(connection)
     if not rows:
-        return Expanded()
+        return served
     events = [row for row in rows if row["subject_kind"] not in CHAPTER_KINDS]
     chapters, of_chapters = _notify_chapters(connection, [row for row in rows if row["subject_kind"] in CHAPTER_KINDS])
     of_events = _insert_subject_notices(connection, events)
@@ -77,7 +82,8 @@ def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Exp
     wake(connection, subjects, at=min(row["created_at"] for row in rows) + grouping)
     connection.execute(update(outbox).where(outbox.c.id.in_([row["id"] for row in rows])).values(handled_at=now))
     modes = [*of_chapters, *of_events]
-    return Expanded(handled=len(rows), notices=len(modes), muted=modes.count(Mode.MUTED.value))
+    of_rows = Expanded(handled=len(rows), notices=len(modes), muted=modes.count(Mode.MUTED.value))
+    return served + of_rows
 
 
 def _notify_chapters(connection: Connection, rows: Sequence[RowMapping]) -> tuple[set[str], list[str]]:

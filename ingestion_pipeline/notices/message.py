@@ -205,7 +205,7 @@ def write_notices(
 
 
 # Control characters that a foreign title must not contain: line breaks and terminal commands.
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 TITLE_CHARS = 200
 _CHAPTER_KEYS = ("chapter_id", "number", "title", "language", "url", "published_at", "detected_at")
 
@@ -312,7 +312,7 @@ def _lines(series: _Series, count: int, most: int) -> Iterable[str]:
         named += len(listed)
         yield f"{_plain(name)} ({len(chapters)})" if len(chapters) > 1 else _plain(name)
         for chapter in listed:
-            address = " " + _CONTROLS.sub("", chapter["url"]) if chapter["url"] else ""
+            address = " " + CONTROLS.sub("", chapter["url"]) if chapter["url"] else ""
             yield f"- {_name(chapter)}{address}"
     if count > named:
         yield f"and {count - named} more"
@@ -325,4 +325,4 @@ def _name(chapter: Mapping[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    return _CONTROLS.sub(" ", text).strip()[:TITLE_CHARS]
+    return CONTROLS.sub(" ", text).strip()[:TITLE_CHARS]

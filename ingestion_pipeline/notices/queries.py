@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from ingestion_pipeline.notices.change_follows import followed_changes, has_unnotified
 from ingestion_pipeline.notices.message import CHAPTER_KINDS, PendingNotice, SentMessage
 from ingestion_pipeline.sources.source import Mode
 from ingestion_pipeline.store.statements import lock_rows
@@ -204,6 +205,9 @@ def list_recipients(connection: Connection) -> list[dict[str, Any]]:
         notices.c.recipient, notices.c.status
     )
     counts = {(recipient, state): count for recipient, state, count in connection.execute(by_state)}
+    on_changes: dict[str, list[str]] = {}
+    for each in followed_changes(connection):
+        on_changes.setdefault(each.recipient_id, []).append(str(each.requested))
     followed: dict[str, list[str]] = {}
     by_series = select(follows.c.recipient_id, follows.c.series_id).order_by(follows.c.series_id)
     for recipient, series_id in connection.execute(by_series):
@@ -215,6 +219,7 @@ def list_recipients(connection: Connection) -> list[dict[str, Any]]:
             "address": row["address_url"],
             **{name: row[name] for name in ("mode", "language", "kinds", "origin")},
             "follows": followed.get(row["id"], []),
+            "changes": on_changes.get(row["id"], []),
             **{state: counts.get((row["id"], state), 0) for state in STATES},
             **{name: row[name] for name in ("failures", "not_before", "last_sent_at", "last_error")},
         }
@@ -415,7 +420,8 @@ def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     due = select(tasks.c.id).where(_IS_DELIVERY, tasks.c.not_before <= now, is_free(now))
     forgotten = select(recipients.c.id).where(_HAS_NEWS, _HAS_NO_TASK)
     queries = (unhandled, due, forgotten)
-    return any(connection.execute(query.limit(1)).first() is not None for query in queries)
+    is_waiting = any(connection.execute(query.limit(1)).first() is not None for query in queries)
+    return is_waiting or has_unnotified(connection)
 
 
 def next_due(connection: Connection) -> datetime | None:

@@ -18,7 +18,7 @@ from ingestion_pipeline.notices.queries import Addressee, addressee, change_noti
 from ingestion_pipeline.sources.lookup import canonical_series_ids
 from ingestion_pipeline.sources.source import BY_HAND, Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.store.statements import audit, insert_into
-from ingestion_pipeline.store.tables import UNSENT, follows, notices, recipients, series, sources
+from ingestion_pipeline.store.tables import UNSENT, change_follows, follows, notices, recipients, series, sources
 
 _SYSTEM = "system"
 
@@ -84,7 +84,8 @@ def remove(connection: Connection, recipient_id: str, *, actor: str, now: dateti
     queries.lock_recipients(connection, [recipient_id])
     queries.cancel(connection, recipient_id, now=now)
     muted = _mute(connection, recipient_id, None, "recipient removed")
-    connection.execute(delete(follows).where(follows.c.recipient_id == recipient_id))
+    for table in (follows, change_follows):
+        connection.execute(delete(table).where(table.c.recipient_id == recipient_id))
     connection.execute(delete(recipients).where(recipients.c.id == recipient_id))
     audit(connection, actor=actor, action="recipient.remove", subject=recipient_id, now=now, detail={"muted": muted})
     return muted

@@ -1,4 +1,4 @@
-"""Alerts: health changes, budget shares, failed runs and daemon outages, each notified once."""
+"""Alerts: health, freshness budgets, model budgets, failed runs and daemon outages, each notified once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,24 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, exists, func, select, true
+from sqlalchemy import Connection, exists, func, select
 
 from ingestion_pipeline.notices.message import BUDGET, DAEMON_DOWN, RUN_FAILURES, write_notice, write_notices
-from ingestion_pipeline.operations.source_health import SourceFacts, sources_to_review
+from ingestion_pipeline.operations.freshness import (
+    Attainment,
+    add_measurement,
+    attainments,
+    day_of,
+    delete_old_days,
+    last_measurements,
+    lateness,
+)
+from ingestion_pipeline.operations.source_health import SourceFacts, source_statuses, sources_to_review
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.declarations import duration_text
+from ingestion_pipeline.sources.source import FRESHNESS_BUDGET, QUARANTINED
 from ingestion_pipeline.sources.status import Alert, HealthState, next_state
-from ingestion_pipeline.store.statements import columns_of, insert_into, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_into, insert_rows
 from ingestion_pipeline.store.tables import ACTIVE, audit_log, model_spending, service_heartbeats, source_health, tasks
 
 
@@ -71,11 +82,7 @@ def write_changes(connection: Connection, changes: Sequence[HealthChange], *, no
         )
         for change in sorted(changes, key=lambda change: change.status.facts.id)
     ]
-    new_rows = row_source(connection, _COLUMNS, rows, "given")
-    # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-    insert = insert_into(connection, source_health).from_select(
-        list(_COLUMNS), select(*new_rows.c).where(true()).order_by(new_rows.c.source_id)
-    )
+    insert = insert_rows(connection, source_health, _COLUMNS, rows, order=["source_id"])
     new = insert.excluded
     statement = insert.on_conflict_do_update(
         index_elements=["source_id"],
@@ -113,6 +120,57 @@ def _payload(change: HealthChange, alert: Alert) -> dict[str, Any]:
         "failures": facts.failure_count,
         "error_class": facts.error_class,
     }
+
+
+def measure_freshness(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Add the time since the last measurement, notify each source whose budget is gone; return how many there are."""
+    before = {attained.source_id: attained for attained in attainments(connection, settings, now=now)}
+    measured_until = last_measurements(connection, list(before))
+    statuses = source_statuses(connection, settings, now=now, ids=list(before))
+    for status in statuses:
+        attained = before[status.facts.id]
+        last, fresh_at = measured_until.get(attained.source_id, (now, status.facts.created_at))
+        success = _shown_at(status, fresh_at)
+        measured, late = lateness(attained.max_delay, since=last, fresh_at=fresh_at, success=success, now=now)
+        is_spent = attained.late_seconds + late >= attained.budget_seconds
+        add_measurement(
+            connection,
+            {
+                "source_id": attained.source_id,
+                "day": day_of(now),
+                "measured_seconds": measured,
+                "late_seconds": late,
+                "measured_until": now,
+                "fresh_at": success,
+                "is_spent": is_spent,
+            },
+        )
+        if is_spent and not attained.is_spent:
+            _notify_spent(connection, attained, late, now=now)
+    delete_old_days(connection, now=now)
+    return len(statuses)
+
+
+def _shown_at(status: SourceFacts, fresh_at: datetime) -> datetime:
+    """Return when it last succeeded; a success whose data is held back does not count."""
+    facts = status.facts
+    is_quarantined = (facts.last_outcome or "").startswith(QUARANTINED)
+    if facts.last_success_at is None or facts.held_back is not None or is_quarantined:
+        return fresh_at
+    return max(facts.last_success_at, fresh_at)
+
+
+def _notify_spent(connection: Connection, attained: Attainment, late: float, *, now: datetime) -> None:
+    hours, allowed = (attained.late_seconds + late) / 3600, attained.budget_seconds / 3600
+    payload = {
+        "source_id": attained.source_id,
+        "title": f"{attained.source_id} has used up its freshness budget",
+        "text": f"it was not checked within {duration_text(attained.max_delay)} for {hours:.1f} hours of 30 days;"
+        f" {allowed:.1f} are allowed; `ingest sources show {attained.source_id}` shows why",
+        "max_delay_seconds": int(attained.max_delay.total_seconds()),
+        "late_seconds": round(attained.late_seconds + late),
+    }
+    write_notice(connection, FRESHNESS_BUDGET, f"{attained.source_id}#{now:%Y-%m-%dT%H:%M}", payload, now=now)
 
 
 DAEMON = "daemon"
@@ -201,9 +259,9 @@ def notify_run_failure(connection: Connection, job: str, *, run_id: str, now: da
     return write_notice(connection, RUN_FAILURES, subject, payload, now=now)
 
 
-def last_heartbeat(connection: Connection, *, name: str = DAEMON) -> datetime | None:
-    """Return the time of the last heartbeat; None if there is none."""
-    query = select(service_heartbeats.c.at).where(service_heartbeats.c.name == name)
+def last_heartbeat(connection: Connection) -> datetime | None:
+    """Return the time of the daemon's last heartbeat; None if there is none."""
+    query = select(service_heartbeats.c.at).where(service_heartbeats.c.name == DAEMON)
     return connection.execute(query).scalar_one_or_none()
 
 

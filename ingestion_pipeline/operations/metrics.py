@@ -8,20 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
 from ingestion_pipeline.engine.system_spec import Metric, Sample
 from ingestion_pipeline.operations.alerts import Budget, last_heartbeat, month_budget
-from ingestion_pipeline.operations.source_health import MONTH, SourceFacts
+from ingestion_pipeline.operations.freshness import MONTH, Attainment, attainments
+from ingestion_pipeline.operations.source_health import SourceFacts
 from ingestion_pipeline.registry import ingesting_kinds, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.sources.status import Facts, Health, is_late, overdue
 from ingestion_pipeline.store.tables import (
-    ACTIVE,
     OPEN,
     UNHANDLED,
     UNSENT,
@@ -34,59 +33,10 @@ from ingestion_pipeline.store.tables import (
     pages,
     runs,
     sources,
-    tasks,
 )
 from ingestion_pipeline.tasks.ended_tasks import ended_totals
+from ingestion_pipeline.tasks.queue import Queue, queues
 from ingestion_pipeline.tasks.task import TaskStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """The tasks of one kind that have not ended; `oldest_due_seconds` is 0 if none is due."""
-
-    kind: str
-    due: int
-    later: int
-    running: int
-    lost: int
-    retries: int
-    oldest_due_seconds: float
-
-    @property
-    def depth(self) -> int:
-        """Return the number of all tasks that have not ended."""
-        return self.due + self.later + self.running + self.lost
-
-
-def queues(connection: Connection, *, now: datetime) -> tuple[Queue, ...]:
-    """Return the queue of every kind of task that has not ended, by name."""
-    is_pending = tasks.c.status == TaskStatus.PENDING.value
-    is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    is_due = and_(is_pending, tasks.c.not_before <= now)
-    counts: dict[str, Any] = {
-        "due": func.count().filter(is_due),
-        "later": func.count().filter(and_(is_pending, tasks.c.not_before > now)),
-        "running": func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
-        "lost": func.count().filter(and_(is_running, tasks.c.lease_until < now)),
-        "retries": func.coalesce(func.sum(tasks.c.attempts).filter(is_pending), 0),
-        "oldest": func.min(tasks.c.not_before).filter(is_due),
-    }
-    query = (
-        select(tasks.c.kind, *(column.label(name) for name, column in counts.items()))
-        .where(ACTIVE)
-        .group_by(tasks.c.kind)
-        .order_by(tasks.c.kind)
-    )
-    return tuple(_queue(row, now) for row in connection.execute(query).mappings())
-
-
-def _queue(row: Mapping[Any, Any], now: datetime) -> Queue:
-    oldest: datetime | None = row["oldest"]
-    return Queue(
-        kind=row["kind"],
-        **{name: int(row[name]) for name in ("due", "later", "running", "lost", "retries")},
-        oldest_due_seconds=0.0 if oldest is None else (now - oldest).total_seconds(),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,16 +83,7 @@ DAY = timedelta(days=1)
 _BY_MODELS = ("cheap_model", "strong_model")  # extraction methods that call a model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTimes:
-    """The runs of one job that ended within a day."""
-
-    job: str
-    ended: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Polls:
     """All polls of all sources ever; unchanged ones cost no parsing."""
 
@@ -156,7 +97,7 @@ class Polls:
         return max(self.ended - self.changed - self.failed, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ModelUse:
     """The model calls of 30 days, and those that were saved."""
 
@@ -177,11 +118,12 @@ class Numbers:
     queues: tuple[Queue, ...]
     ended: Mapping[tuple[str, str, str], int]
     dead_letters: Mapping[str, int]
-    runs: tuple[RunTimes, ...]
+    runs: Mapping[str, Sequence[float]]  # by job the durations of those that ended within a day
     polls: Polls
     models: ModelUse
     budget: Budget
     systems: tuple[Metric, ...]
+    objectives: tuple[Attainment, ...]
     outbox: int
     notices_pending: int
     last_tick: datetime | None
@@ -206,6 +148,7 @@ def numbers(connection: Connection, settings: Settings, statuses: Iterable[Sourc
         models=_models(connection, now),
         budget=month_budget(connection, settings, now=now),
         systems=tuple(metric for system in systems() if system.metrics for metric in system.metrics(connection, now)),
+        objectives=tuple(attainments(connection, settings, now=now)),
         outbox=connection.execute(waiting).scalar_one(),
         notices_pending=connection.execute(unsent).scalar_one(),
         last_tick=last_heartbeat(connection),
@@ -225,19 +168,18 @@ def _dead_letter_counts(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
-def _runs(connection: Connection, now: datetime) -> tuple[RunTimes, ...]:
+def _runs(connection: Connection, now: datetime) -> dict[str, list[float]]:
     query = select(runs.c.job, runs.c.started_at, runs.c.ended_at).where(runs.c.ended_at > now - DAY)
     spans: dict[str, list[float]] = {}
-    for job, began, ended in connection.execute(query):
+    for job, began, ended in connection.execute(query.order_by(runs.c.job)):
         spans.setdefault(job, []).append((ended - began).total_seconds())
-    return tuple(RunTimes(job=job, ended=len(seconds), seconds=sum(seconds)) for job, seconds in sorted(spans.items()))
+    return spans
 
 
 def _polls(connection: Connection) -> Polls:
     columns = (sources.c.poll_count, sources.c.change_count, sources.c.strike_count)
     query = select(*(func.coalesce(func.sum(column), 0) for column in columns))
-    ended, changed, failed = map(int, connection.execute(query).one())
-    return Polls(ended=ended, changed=changed, failed=failed)
+    return Polls(*map(int, connection.execute(query).one()))
 
 
 def _models(connection: Connection, now: datetime) -> ModelUse:
@@ -250,14 +192,7 @@ def _models(connection: Connection, now: datetime) -> ModelUse:
     ).where(model_calls.c.created_at > now - MONTH)
     calls, failed, cached, cost = connection.execute(query).one()
     unchanged, by_rules = _spared_pages(connection, now)
-    return ModelUse(
-        calls=calls,
-        failed=failed,
-        saved_by_cache=cached,
-        saved_by_unchanged=unchanged,
-        saved_by_rules=by_rules,
-        cost_usd=Decimal(str(cost)),
-    )
+    return ModelUse(calls, failed, cached, unchanged, by_rules, Decimal(str(cost)))
 
 
 def _spared_pages(connection: Connection, now: datetime) -> tuple[int, int]:
@@ -286,6 +221,7 @@ def exposition(snapshot: Numbers) -> str:
 def metrics(snapshot: Numbers) -> Iterable[Metric]:
     """Yield every metric, in the order in which they are documented."""
     yield from _of_sources(snapshot)
+    yield from _of_objectives(snapshot)
     yield from _of_queues(snapshot)
     yield from _of_runs(snapshot)
     yield from _of_models(snapshot)
@@ -320,6 +256,14 @@ def _of_sources(snapshot: Numbers) -> Iterable[Metric]:
     yield Metric("polls_total", meaning, _samples("outcome", ends), "counter")
 
 
+def _of_objectives(snapshot: Numbers) -> Iterable[Metric]:
+    shares = {attained.source_id: attained.share for attained in snapshot.objectives}
+    left = {attained.source_id: attained.budget_left for attained in snapshot.objectives}
+    meaning = "Share of 30 days in which a source was within its max_delay."
+    yield Metric("freshness_attainment_30d", meaning, _samples("source", shares))
+    yield Metric("freshness_budget_left", "Share of its error budget that is left.", _samples("source", left))
+
+
 def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
     states = ("due", "later", "running", "lost")
     depth = tuple(
@@ -342,9 +286,9 @@ def _of_queues(snapshot: Numbers) -> Iterable[Metric]:
 
 
 def _of_runs(snapshot: Numbers) -> Iterable[Metric]:
-    counts = _samples("job", {run.job: run.ended for run in snapshot.runs})
+    counts = _samples("job", {job: len(seconds) for job, seconds in snapshot.runs.items()})
     yield Metric("runs_ended_24h", "Runs that ended within a day.", counts)
-    spans = _samples("job", {run.job: run.seconds for run in snapshot.runs})
+    spans = _samples("job", {job: sum(seconds) for job, seconds in snapshot.runs.items()})
     yield Metric("run_seconds_24h", "Total duration of the runs of a day.", spans)
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, or_, select, union, update
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, literal, or_, select, union, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.system_spec import Sweep
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.operations.alerts import notify_budget, record_health_changes
+from ingestion_pipeline.operations.alerts import measure_freshness, notify_budget, record_health_changes
 from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
 from ingestion_pipeline.reading.llm.batch_lines import old_batches, wake_waiting
 from ingestion_pipeline.registry import systems
@@ -22,7 +22,9 @@ from ingestion_pipeline.sources.lookup import popular_sources
 from ingestion_pipeline.sources.poll_tasks import POLL, age_polls, ensure_polls, lock_polls, make_due
 from ingestion_pipeline.sources.scheduling.tiers import HOT_FOR, WARM_FOR, adjust_request_costs
 from ingestion_pipeline.sources.source import ALERTS, SourceStatus, Tier
-from ingestion_pipeline.store.statements import delete_unlocked, lock_rows
+from ingestion_pipeline.store.changes import Cause, Origin, set_origins
+from ingestion_pipeline.store.history import compact
+from ingestion_pipeline.store.statements import delete_unlocked, lock_rows, sweep
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
@@ -69,10 +71,10 @@ def maintain(ctx: RunContext, *, dry_run: bool = False) -> SweepResult:
     """Run every sweep once; a dry run counts what each would do, and rolls it back."""
     counts: dict[str, int] = {}
     errors: list[str] = []
-    for name, sweep in SWEEPS.items():
+    for name, own_sweep in SWEEPS.items():
         try:
-            counts[name] = _run_sweep(ctx, sweep, dry_run=dry_run)
-            while name in REPEATED and not dry_run and (more := _run_sweep(ctx, sweep)):
+            counts[name] = _run_sweep(ctx, own_sweep, dry_run=dry_run)
+            while name in REPEATED and not dry_run and (more := _run_sweep(ctx, own_sweep)):
                 counts[name] += more
         except SQLAlchemyError as error:
             errors.append(f"{name}: {error}")
@@ -83,9 +85,11 @@ def maintain(ctx: RunContext, *, dry_run: bool = False) -> SweepResult:
     return SweepResult(counts=counts, errors=errors)
 
 
-def _run_sweep(ctx: RunContext, sweep: Sweep, *, dry_run: bool = False) -> int:
+def _run_sweep(ctx: RunContext, run: Sweep, *, dry_run: bool = False) -> int:
     with ctx.store.begin() as connection:
-        count = sweep(connection, ctx.settings, ctx.store.clock.now(connection))
+        now = ctx.store.clock.now(connection)
+        set_origins(connection, {}, now=now, default=Origin(cause=Cause.RETENTION, run_id=ctx.run_id))
+        count = run(connection, ctx.settings, now)
         if dry_run:
             connection.rollback()
     return count
@@ -145,15 +149,11 @@ def _sweep_dead_letters(connection: Connection, _settings: Settings, now: dateti
     """Delete replayed or discarded dead letters; open ones stay however old."""
     before = now - DECIDED_DEAD_LETTERS
     is_decided = or_(dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None))
-    statement = delete_unlocked(dead_letters, is_decided, dead_letters.c.failed_at < before)
-    return connection.execute(statement).rowcount
+    return sweep(connection, dead_letters, is_decided, dead_letters.c.failed_at < before)
 
 
 def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Delete snapshots that are too old, or beyond the newest few of their page.
-
-    Never a page's last good one, nor what a system still needs.
-    """
+    """Delete old snapshots and surplus ones of a page, but not its last good one, nor what a system needs."""
     keep = settings.retention
     before = now - timedelta(seconds=keep.snapshots_seconds)
     page = (snapshots.c.source_id, snapshots.c.url)
@@ -171,7 +171,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
         ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
         *(~exists().where(column == ranked.c.id) for system in systems() for column in system.kept_snapshots),
     )
-    return connection.execute(delete_unlocked(snapshots, snapshots.c.id.in_(surplus))).rowcount
+    return sweep(connection, snapshots, snapshots.c.id.in_(surplus))
 
 
 def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -187,13 +187,14 @@ def _ingestions(connection: Connection, settings: Settings, now: datetime) -> in
         .order_by(ingestions.c.ingested_at)
         .limit(INGESTIONS_AT_ONCE)
     )
-    return connection.execute(delete_unlocked(ingestions, ingestions.c.id.in_(old))).rowcount
+    return sweep(connection, ingestions, ingestions.c.id.in_(old))
 
 
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
     """Delete batches of dead runs; their polls have long been claimed again."""
     before = now - timedelta(seconds=10 * settings.work.lease_seconds)
-    statement = delete_unlocked(
+    return sweep(
+        connection,
         batch_items,
         batch_items.c.fetched_at < before,
         ~exists().where(
@@ -203,7 +204,6 @@ def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
             tasks.c.lease_until > now,
         ),
     )
-    return connection.execute(statement).rowcount
 
 
 def _model_batches(connection: Connection, _settings: Settings, now: datetime) -> int:
@@ -213,49 +213,40 @@ def _model_batches(connection: Connection, _settings: Settings, now: datetime) -
 
 
 def _runs(connection: Connection, _settings: Settings, now: datetime) -> int:
-    before = now - ENDED_RUNS
-    statement = delete_unlocked(runs, runs.c.ended_at.is_not(None), runs.c.ended_at < before)
-    return connection.execute(statement).rowcount
+    return sweep(connection, runs, runs.c.ended_at < now - ENDED_RUNS)
 
 
 def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     """Move auto sources without a new record for long enough one tier down."""
-    hot_until = now - HOT_FOR
-    warm_until = hot_until - WARM_FOR
     newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
-    is_hot = sources.c.tier == Tier.HOT.value
-    is_quiet = and_(
-        ~sources.c.tier_pinned,
-        sources.c.status == SourceStatus.ACTIVE.value,
-        sources.c.id.not_in(popular_sources(more_than=settings.tiers.hot_readers)),
-        or_(and_(is_hot, newest < hot_until), and_(sources.c.tier == Tier.WARM.value, newest < warm_until)),
-    )
-    query = select(sources.c.id).where(is_quiet).order_by(sources.c.id).limit(COOLED_AT_ONCE)
-    quiet = list(connection.execute(query).scalars())
-    lock_polls(connection, quiet)
-    lock_rows(connection, sources.c.id, quiet)
+    is_hot, is_warm = sources.c.tier == Tier.HOT.value, sources.c.tier == Tier.WARM.value
+    is_quiet = or_(and_(is_hot, newest < now - HOT_FOR), and_(is_warm, newest < now - HOT_FOR - WARM_FOR))
+    is_popular = sources.c.id.in_(popular_sources(more_than=settings.tiers.hot_readers))
     colder = case((is_hot, Tier.WARM.value), else_=Tier.COLD.value)
-    statement = update(sources).where(sources.c.id.in_(quiet), is_quiet).values(tier=colder)
-    cooled = connection.execute(statement).rowcount
-    ensure_polls(connection, quiet, now=now)
-    return cooled
+    return _move(connection, colder, is_quiet, ~is_popular, now=now)[1]
 
 
 def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
     """Move auto sources that many follow to HOT, and poll them at once."""
-    is_cold = and_(
-        ~sources.c.tier_pinned, sources.c.status == SourceStatus.ACTIVE.value, sources.c.tier != Tier.HOT.value
-    )
-    popular = popular_sources(more_than=settings.tiers.hot_readers)
-    query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)
-    popular_ids = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
-    lock_polls(connection, popular_ids)
-    lock_rows(connection, sources.c.id, popular_ids)
-    statement = update(sources).where(sources.c.id.in_(popular_ids), is_cold)
-    heated = connection.execute(statement.values(tier=Tier.HOT.value)).rowcount
-    ensure_polls(connection, popular_ids, now=now)
-    make_due(connection, popular_ids, now=now)
+    is_popular = sources.c.id.in_(popular_sources(more_than=settings.tiers.hot_readers))
+    hot = literal(Tier.HOT.value)
+    ids, heated = _move(connection, hot, sources.c.tier != Tier.HOT.value, is_popular, now=now)
+    make_due(connection, ids, now=now)
     return heated
+
+
+def _move(
+    connection: Connection, tier: ColumnElement[str], *those: ColumnElement[bool], now: datetime
+) -> tuple[list[str], int]:
+    """Move those of the active auto sources to the tier; return the sources considered, and how many were moved."""
+    is_moved = and_(~sources.c.tier_pinned, sources.c.status == SourceStatus.ACTIVE.value, *those)
+    query = select(sources.c.id).where(is_moved).order_by(sources.c.id).limit(COOLED_AT_ONCE)
+    ids = list(connection.execute(query).scalars())
+    lock_polls(connection, ids)
+    lock_rows(connection, sources.c.id, ids)
+    moved = connection.execute(update(sources).where(sources.c.id.in_(ids), is_moved).values(tier=tier)).rowcount
+    ensure_polls(connection, ids, now=now)
+    return ids, moved
 
 
 def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -266,8 +257,12 @@ def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
 
 def _outbox(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete outbox rows that became notices; notices stay, so that nobody is notified twice."""
-    before = now - HANDLED_OUTBOX
-    return connection.execute(delete_unlocked(outbox, outbox.c.handled_at < before)).rowcount
+    return sweep(connection, outbox, outbox.c.handled_at < now - HANDLED_OUTBOX)
+
+
+def _changes(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Merge old changes of a row into its first, so that folding them gives the same."""
+    return compact(connection, before=now - timedelta(seconds=settings.retention.changes_seconds))
 
 
 def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -276,20 +271,15 @@ def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
     Notices about records stay for ever, so that nobody is notified of one twice.
     """
     before = now - timedelta(seconds=settings.retention.alerts_seconds)
-    statement = delete_unlocked(
-        notices,
-        notices.c.subject_kind.in_(ALERTS),
-        notices.c.status.in_(["sent", "muted"]),
-        notices.c.created_at < before,
-    )
-    return connection.execute(statement).rowcount
+    is_over = notices.c.status.in_(["sent", "muted"]) & (notices.c.created_at < before)
+    return sweep(connection, notices, notices.c.subject_kind.in_(ALERTS), is_over)
 
 
 SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
     "dead_letters": _sweep_dead_letters,
-    **{name: sweep for system in systems() for name, sweep in system.sweeps.items()},
+    **{name: own_sweep for system in systems() for name, own_sweep in system.sweeps.items()},
     "snapshots": _snapshots,
     "ingestions": _ingestions,
     "batches": _batches,
@@ -298,11 +288,13 @@ SWEEPS: dict[str, Sweep] = {
     "cooled": _cool,
     "heated": _heat,
     "health": record_health_changes,
+    "freshness": measure_freshness,
     "budget": notify_budget,
     "aged": age_polls,
     "prices": adjust_request_costs,
     "expanded": _expanded,
     "outbox": _outbox,
     "alerts": _alerts,
+    "changes": _changes,
 }
-REPEATED = {"expanded"}  # until nothing is left, each time in its own transaction
+REPEATED = {"expanded", "changes"}  # until nothing is left, each time in its own transaction

@@ -13,20 +13,14 @@ from functools import cache
 from io import BytesIO
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from ingestion_pipeline.extras import is_installed
+from ingestion_pipeline.operations.freshness import MONTH, Attainment, attainments
 from ingestion_pipeline.registry import kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.poll_tasks import POLL
-from ingestion_pipeline.sources.scheduling.tiers import (
-    REPEATED,
-    STALE_FACTOR,
-    PollingBudget,
-    current_budget,
-    expectation,
-    interval,
-)
+from ingestion_pipeline.sources.scheduling import tiers
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.status import (
     HEALTH_ORDER,
@@ -41,7 +35,7 @@ from ingestion_pipeline.sources.status import (
     reason,
     watched_by_id,
 )
-from ingestion_pipeline.store.statements import columns_of, insert_into, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_rows
 from ingestion_pipeline.store.tables import (
     OPEN,
     dead_letters,
@@ -104,7 +98,7 @@ def _read_statuses(
 ) -> Iterator[SourceFacts]:
     @cache
     def wait(kind: str, tier: str) -> timedelta:
-        return interval(Kind(kind), Tier(tier), settings)
+        return tiers.interval(Kind(kind), Tier(tier), settings)
 
     @cache
     def held_back() -> Mapping[str, str]:  # by no command that has no source: it loads the systems
@@ -155,40 +149,27 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
 
 def _held_back(connection: Connection) -> dict[str, str]:
     """Return why systems show older data of some sources, by source."""
-    held_back: dict[str, str] = {}
-    for system in systems():
-        held_back |= {} if system.held_back is None else system.held_back(connection)
-    return held_back
+    each = [system.held_back(connection) for system in systems() if system.held_back is not None]
+    return {source_id: why for held_back in each for source_id, why in held_back.items()}
 
 
 def _accepted_at(connection: Connection) -> dict[str, datetime]:
     """Return when systems last showed new data of the sources that were reported as unhealthy."""
     unhealthy = select(source_health.c.source_id).where(source_health.c.state != HealthState.WELL.value)
-    accepted_at: dict[str, datetime] = {}
-    for system in systems():
-        accepted_at |= {} if system.accepted_at is None else system.accepted_at(connection, unhealthy)
-    return accepted_at
+    each = [system.accepted_at(connection, unhealthy) for system in systems() if system.accepted_at is not None]
+    return {source_id: at for accepted_at in each for source_id, at in accepted_at.items()}
 
 
-def _facts(
-    row: Any,  # noqa: ANN401 - a row
-    wait: timedelta,
-    held_back: str | None,
-    accepted_at: datetime | None,
-) -> Facts:
+def _facts(row: Any, wait: timedelta, held_back: str | None, accepted_at: datetime | None) -> Facts:  # noqa: ANN401 - a row
+    taken = ("id", "status_reason", "failure_count", "last_outcome", "last_success_at", "created_at")
     return Facts(
-        id=row.id,
+        **{name: getattr(row, name) for name in taken},
         kind=Kind(row.kind),
         tier=Tier(row.tier),
         status=SourceStatus(row.status),
-        status_reason=row.status_reason,
-        failure_count=row.failure_count,
         error_class=row.last_error_class,
-        last_outcome=row.last_outcome,
-        last_success_at=row.last_success_at,
-        created_at=row.created_at,
         interval=wait,
-        patience=wait * STALE_FACTOR,
+        patience=wait * tiers.STALE_FACTOR,
         poll=None if row.poll is None else TaskStatus(row.poll),
         due_at=row.not_before,
         lease_until=row.lease_until,
@@ -217,16 +198,10 @@ def changed_states(connection: Connection, statuses: Iterable[SourceFacts], *, n
 def store_states(connection: Connection, states: Sequence[ObservedState]) -> None:
     """Store the states for the view `v_source_health`; the last writer wins."""
     for start in range(0, len(states), ROWS_AT_ONCE):
-        rows = row_source(connection, _OBSERVED_COLUMNS, states[start : start + ROWS_AT_ONCE], "observed")
-        # SQLite parses ON CONFLICT as the ON of a join unless a WHERE comes before it.
-        insert = insert_into(connection, observed_health).from_select(
-            list(_OBSERVED_COLUMNS), select(*rows.c).where(true()).order_by(rows.c.source_id)
-        )
+        rows = states[start : start + ROWS_AT_ONCE]
+        insert = insert_rows(connection, observed_health, _OBSERVED_COLUMNS, rows, order=["source_id"])
         set_ = {name: insert.excluded[name] for name in ("state", "since")}
         connection.execute(insert.on_conflict_do_update(index_elements=["source_id"], set_=set_))
-
-
-MONTH = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,14 +243,14 @@ def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
     return covered
 
 
-def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> ChangeRate | None:
+def change_rate(source: Source, prices: tiers.PollingBudget, *, now: datetime) -> ChangeRate | None:
     """Return the rate that the next check depends on; None for kinds without an estimate.
 
     For a source without history it is what is usual for its platform, with a confidence of 0.
     """
-    if source.kind in REPEATED:
+    if source.kind in tiers.REPEATED:
         return None
-    expected = expectation(source, prices, now=now)
+    expected = tiers.expectation(source, prices, now=now)
     return ChangeRate(expected["expected_changes_per_day"], expected["change_confidence"])
 
 
@@ -325,6 +300,7 @@ class SourceHealthRow:
     coverage: Coverage | None = None
     change_rate: ChangeRate | None = None
     cost_30d_usd: Decimal = Decimal(0)
+    objective: Attainment | None = None
 
 
 def reported(
@@ -341,9 +317,12 @@ def _reported(
     ids = [status.facts.id for status in statuses]
     watched_sources = watched_by_id(connection, ids)
     covered = coverage(connection, ids)
-    prices = current_budget(connection, settings)
+    prices = tiers.current_budget(connection, settings)
     cost = costs(connection, ids, now=now)
     dead_letter_counts = failures(connection, ids)
+    objectives: dict[str, Attainment] = {}
+    if any(watched.source.max_delay_seconds for watched in watched_sources.values()):
+        objectives = {attained.source_id: attained for attained in attainments(connection, settings, now=now)}
     for status in statuses:
         watched = watched_sources[status.facts.id]
         source = watched.source
@@ -367,20 +346,25 @@ def _reported(
             coverage=covered.get(source.id),
             change_rate=change_rate(source, prices, now=now),
             cost_30d_usd=cost.get(source.id, Decimal(0)),
+            objective=objectives.get(source.id),
         )
 
 
 def as_row(row: SourceHealthRow) -> dict[str, Any]:
     """Return the row under stable keys, for programs."""
-    covered, rate = row.coverage, row.change_rate
+    covered, rate, objective = row.coverage, row.change_rate, row.objective
     plain = {name: getattr(row, name) for name in SourceHealthRow.__dataclass_fields__}
     plain.pop("change_rate")
+    plain.pop("objective")
     return plain | {
         "coverage": None
         if covered is None
         else {"got": covered.obtained, "expected": covered.expected, "of": covered.of},
         "changes_per_day": None if rate is None else rate.per_day,
         "change_confidence": None if rate is None else rate.confidence,
+        "max_delay_seconds": None if objective is None else int(objective.max_delay.total_seconds()),
+        "freshness_30d": None if objective is None else objective.share,
+        "freshness_budget_left": None if objective is None else objective.budget_left,
     }
 
 

@@ -176,7 +176,9 @@ def sources(context: dg.AssetExecutionContext, config: Declaration, run_context:
             if not refreshed.problems:  # start what it needs before it can be polled, again after a failure
                 with run_context.store.begin() as connection:
                     declare(connection, [key], now=run_context.store.clock.now(connection), retries=True)
-            context.add_asset_metadata(declared(refreshed.source, problems=len(refreshed.problems)), partition_key=key)
+            context.add_asset_metadata(
+                declared(run_context, refreshed.source, problems=len(refreshed.problems)), partition_key=key
+            )
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)
 
@@ -537,11 +539,12 @@ def _request_work(context: StepContext, ctx: RunContext, spec: WorkSpec, keys: l
         context.log.info("%s requested source=%s: %s", spec.name, key, outcome)
 
 
-JOB_OF_ASSET = {asset.name: f"ingest_{kind.value}" for kind, asset in POLLED.items()}
-JOB_OF_ASSET |= {"notices": "deliver_notices", "source_health": "maintain"}
 _WORK = [(system.name, spec) for system in systems() for spec in system.work]
 WORK_JOBS = {spec.job.name: spec.job for _, spec in _WORK if spec.job is not None}
-JOB_OF_ASSET |= {asset.name: f"ingest_{spec.kind}" for _, spec in _WORK for asset in spec.assets}
+KIND_OF_ASSET = {asset.name: kind for kind, asset in POLLED.items()}
+KIND_OF_ASSET |= {asset.name: Kind(spec.kind) for _, spec in _WORK for asset in spec.assets}
+JOB_OF_ASSET = {asset: f"ingest_{kind.value}" for asset, kind in KIND_OF_ASSET.items()}
+JOB_OF_ASSET |= {"notices": "deliver_notices", "source_health": "maintain"}
 
 
 def poll_jobs(mount: Mount, steps: Steps) -> list[AnyJob]:

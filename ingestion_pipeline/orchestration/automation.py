@@ -21,6 +21,7 @@ from ingestion_pipeline.operations.alerts import RUN_FAILED, notify_run_failure,
 from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.orchestration.assets import JOB_OF_ASSET, WORK_JOBS
 from ingestion_pipeline.orchestration.checks import evaluate_planned_checks
+from ingestion_pipeline.orchestration.exports import own_assets
 from ingestion_pipeline.orchestration.jobs import (
     MODEL_BATCHES_JOB,
     NOTICES_SHARD,
@@ -29,7 +30,7 @@ from ingestion_pipeline.orchestration.jobs import (
     own_jobs,
 )
 from ingestion_pipeline.orchestration.mount import AnyOption, Mount, RunContextParam, asset_key, own_asset, set_name
-from ingestion_pipeline.orchestration.runs import OWN_ASSETS, declared, differences, import_sources
+from ingestion_pipeline.orchestration.runs import declared, differences, import_sources
 from ingestion_pipeline.registry import ingesting_kinds, kind_specs
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.files import fingerprints, partition_keys
@@ -217,7 +218,9 @@ def _declared(ctx: RunContext, requests: list[Any]) -> list[dg.AssetMaterializat
     with ctx.store.read() as connection:
         sources = sources_by_id(connection, added[:REPORTED_EVENTS])
     return [
-        dg.AssetMaterialization(asset_key(ctx.names, "sources"), partition=key, metadata=declared(source, problems=0))
+        dg.AssetMaterialization(
+            asset_key(ctx.names, "sources"), partition=key, metadata=declared(ctx, source, problems=0)
+        )
         for key, source in sorted(sources.items())
     ]
 
@@ -309,7 +312,7 @@ def stale_runs(context: dg.SensorEvaluationContext, run_context: RunContextParam
 def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextParam) -> None:
     """Release the failed run's claims and hosts, and record the failure; another project's is its own affair."""
     run = context.dagster_run
-    if (job := _shown_job(run_context.names, run)) is None:
+    if (job := _shown_job(run_context, run)) is None:
         return
     freed = runs.release_run(run_context.store, run_id=run.run_id)
     evaluate_planned_checks(context.instance, run_context, run.run_id)  # of a killed one: it could not
@@ -326,14 +329,15 @@ def run_failures(context: dg.RunFailureSensorContext, run_context: RunContextPar
         notify_run_failure(connection, job, run_id=run.run_id, now=now)
 
 
-def _shown_job(names: MountNames, run: dg.DagsterRun) -> str | None:
+def _shown_job(ctx: RunContext, run: dg.DagsterRun) -> str | None:
     """Return the run's job; of assets materialized in the UI, whose job is Dagster's own, the job of one source.
 
     None if the run is not ours.
     """
     if run.job_name != IMPLICIT_ASSET_JOB_NAME:
-        return run.job_name if names.own_job(run.job_name) in own_jobs() else None
-    assets = sorted(asset for key in run.asset_selection or () if (asset := own_asset(names, key)) in OWN_ASSETS)
+        return run.job_name if ctx.names.own_job(run.job_name) in own_jobs() else None
+    ours = own_assets(ctx.settings)
+    assets = sorted(asset for key in run.asset_selection or () if (asset := own_asset(ctx.names, key)) in ours)
     jobs = dict.fromkeys(JOB_OF_ASSET.get(asset, f"materialize {asset}") for asset in assets)
     return ", ".join(jobs) or None
 

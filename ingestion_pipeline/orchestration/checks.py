@@ -38,6 +38,7 @@ from ingestion_pipeline.exports.contracts import (
 from ingestion_pipeline.exports.export_request import table_rows
 from ingestion_pipeline.notices.queries import undelivered
 from ingestion_pipeline.operations.alerts import record_health_changes
+from ingestion_pipeline.operations.freshness import Attainment
 from ingestion_pipeline.operations.metrics import Numbers, numbers
 from ingestion_pipeline.operations.source_health import (
     Grid,
@@ -56,11 +57,13 @@ from ingestion_pipeline.orchestration.runs import (
     in_sync,
     metadata_value,
     register_partition,
+    table_address,
     whole_run,
 )
 from ingestion_pipeline.registry import definition_check, kind_specs, systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.loading import replaced_environment
+from ingestion_pipeline.sources.declarations import duration_text
 from ingestion_pipeline.sources.files import read_folder
 from ingestion_pipeline.sources.status import Finding, Health, summary
 
@@ -203,7 +206,7 @@ ROWS = 5_000  # the newest rows that are checked; a run's own partitions are che
 ITEMS = 20_000  # the same for items of datasets; each takes some 20 microseconds
 HEALTH = "source_health"
 
-_TYPES = {
+COLUMN_TYPES = {  # as Dagster calls them
     ColumnType.TEXT: "string",
     ColumnType.WHOLE: "integer",
     ColumnType.DECIMAL: "decimal",
@@ -220,7 +223,7 @@ def column_schema(asset: str) -> dg.TableSchema:
     columns = [
         dg.TableColumn(
             column.name,
-            _TYPES[column.holds],
+            COLUMN_TYPES[column.holds],
             description=contract.describe(column.name),
             constraints=dg.TableColumnConstraints(unique=column.name == "id"),
         )
@@ -412,9 +415,9 @@ def health_definitions(mount: Mount) -> dg.Definitions:
         kinds={"sql"},
         deps=[mount.key(parent) for parent in PARENTS[HEALTH]],
         description=(
-            "The health of every source, the worst first, with the reason. Freshness is a picture; queues, polls,"
-            " costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which the schedule"
-            " `maintenance` starts every five minutes."
+            "The health of every source, the worst first, with the reason. Freshness is a picture; objectives, queues,"
+            " polls, costs and phases are plots. Changes are notified. Refreshed by the job `maintain`, which"
+            " the schedule `maintenance` starts every five minutes."
         ),
         metadata={"dagster/column_schema": column_schema("source_health")},
         io_manager_key=mount.io_key,
@@ -432,7 +435,7 @@ def source_health(context: dg.AssetExecutionContext, run_context: RunContextPara
         with run_context.store.begin() as connection:
             record_health_changes(connection, run_context.settings, run_context.store.clock.now(connection))
         return dg.MaterializeResult(
-            metadata=health_metadata(measure_health(run_context)), tags=in_sync(run_context.names, HEALTH)
+            metadata=health_metadata(run_context, measure_health(run_context)), tags=in_sync(run_context.names, HEALTH)
         )
 
 
@@ -442,7 +445,7 @@ def refreshed(
     """Yield the current state of the asset and the evaluation of its contract."""
     measured = measure_health(ctx)
     key = asset_key(ctx.names, HEALTH)
-    yield dg.AssetMaterialization(key, metadata=health_metadata(measured), tags=in_sync(ctx.names, HEALTH))
+    yield dg.AssetMaterialization(key, metadata=health_metadata(ctx, measured), tags=in_sync(ctx.names, HEALTH))
     yield from changed_contract(instance, ctx, HEALTH, health_findings(measured.worst))
 
 
@@ -475,16 +478,18 @@ def measure_health(ctx: RunContext) -> HealthMeasurement:
     return measured
 
 
-def health_metadata(measured: HealthMeasurement) -> dict[str, Any]:
+def health_metadata(ctx: RunContext, measured: HealthMeasurement) -> dict[str, Any]:
     """Return numbers, table and picture of this moment."""
     numbers = _numbers(measured.numbers)
     plots = {name: value for name, value in numbers.items() if name in PLOTTED}
     details = {name.replace("_", " "): value for name, value in numbers.items() if name not in PLOTTED}
     metadata: dict[str, Any] = {"worst": dg.MetadataValue.md(health_table(measured.worst, of=measured.sources))}
+    if measured.numbers.objectives:
+        metadata["freshness_objectives"] = dg.MetadataValue.md(objectives_table(measured.numbers.objectives))
     if measured.grid.names and (drawn := picture(freshness_picture(measured.grid), name="freshness")) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
     metadata["details"] = metadata_value(details_table(details))
-    return metadata | {"dagster/row_count": measured.sources} | plots
+    return metadata | {"dagster/row_count": measured.sources, **table_address(ctx, HEALTH)} | plots
 
 
 # The numbers of `source_health` that Dagster plots; the others are its details, and metrics.
@@ -493,6 +498,7 @@ PLOTTED = frozenset(
         *("sources_open", "sources_disabled", "sources_degraded", "sources_late", "sources_healthy"),
         *("due", "oldest_due_seconds", "dead_letters_open", "notices_pending"),
         *("polls", "polls_failed", "cost_30d_usd"),
+        *("freshness_attainment_percent", "freshness_budget_left_percent", "freshness_budgets_spent"),
     }
 )
 
@@ -525,6 +531,12 @@ def _numbers(numbers: Numbers) -> dict[str, int | float]:
         for labels, value in metric.samples
         if value
     }
+    if objectives := numbers.objectives:
+        measured = sum(attained.measured_seconds for attained in objectives)
+        late = sum(attained.late_seconds for attained in objectives)
+        plots["freshness_attainment_percent"] = round(100 * (1 - late / measured), 2) if measured else 100.0
+        plots["freshness_budget_left_percent"] = round(100 * objectives[0].budget_left, 1)  # of the worst
+        plots["freshness_budgets_spent"] = sum(not attained.budget_left for attained in objectives)
     if (percent := numbers.budget.percent) is not None:
         plots["budget_percent"] = round(percent, 1)
     if numbers.last_tick is not None:
@@ -564,6 +576,18 @@ def _cells(row: SourceHealthRow) -> tuple[str, ...]:
         by_class,
         f"{row.cost_30d_usd:.2f}" if row.cost_30d_usd else "",
     )
+
+
+def objectives_table(objectives: Sequence[Attainment]) -> str:
+    """Return the sources with the least error budget as a Markdown table."""
+    lines = ["| source | max delay | fresh in 30 days | objective | error budget left |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {plain(attained.source_id, limit=120)} | {duration_text(attained.max_delay)}"
+        f" | {_whole(f'{100 * attained.share:.2f} %')} | {_whole(f'{100 * attained.target:g} %')}"
+        f" | {'**spent**' if not attained.budget_left else _whole(f'{100 * attained.budget_left:.0f} %')} |"
+        for attained in objectives[:SHOWN_SOURCES]
+    ]
+    return "\n".join(lines)
 
 
 def _whole(text: str) -> str:

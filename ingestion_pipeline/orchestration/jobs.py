@@ -4,7 +4,7 @@ The sensor `extraction_completion` stands beside the op `complete` of its job.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from itertools import islice
@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.datasets.finishing import Ended, running, updat
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_reports import dataset_event, end_metadata
-from ingestion_pipeline.engine.context import MountNames, RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.model_batches import run_model_batches
 from ingestion_pipeline.engine.system_spec import preview_table
 from ingestion_pipeline.exports.export_request import ITEMS, TABLES, ExportRequest
@@ -40,21 +40,21 @@ from ingestion_pipeline.orchestration.checks import (
     published_items,
     refreshed,
 )
+from ingestion_pipeline.orchestration.exports import own_assets
 from ingestion_pipeline.orchestration.mount import (
     Mount,
     RunContextParam,
     asset_key,
-    own_asset,
     set_name,
     set_names,
 )
 from ingestion_pipeline.orchestration.runs import (
-    OWN_ASSETS,
     AnyEvent,
     declared,
     in_sync,
     metadata_value,
     register_keys,
+    table_address,
     whole_run,
     with_current_expectations,
 )
@@ -80,19 +80,19 @@ def delete_runs(
     before: datetime,
     at_most: int,
     job: str | None = None,
-    names: MountNames | None = None,
+    assets: Collection[dg.AssetKey] | None = None,
     dry_run: bool = False,
 ) -> int:
     """Delete runs that ended before, oldest first; return their number.
 
-    With a `job` only its runs; with `names` only those that materialized assets of ours.
+    With a `job` only its runs; with `assets` only those that materialized nothing else.
 
     A run that has the newest materialization of an asset's partition stays however old it is:
     without it the partition would be shown as missing. Two callers at a time do no harm. A dry run
     only counts.
     """
     ended = dg.RunsFilter(statuses=list(ENDED), updated_before=before, job_name=job)
-    newest_first = instance.get_run_ids(ended) if names is None else _runs_of_assets(instance, ended, names)
+    newest_first = instance.get_run_ids(ended) if assets is None else _runs_of_assets(instance, ended, assets)
     if not newest_first:  # the usual case: avoid the queries below
         return 0
     kept_ids = _with_newest_materializations(instance)
@@ -103,10 +103,10 @@ def delete_runs(
     return len(chosen)
 
 
-def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, names: MountNames) -> list[str]:
-    """Return the runs that materialized nothing but assets of ours, newest first."""
+def _runs_of_assets(instance: dg.DagsterInstance, ended: dg.RunsFilter, assets: Collection[dg.AssetKey]) -> list[str]:
+    """Return the runs that materialized some of these assets and nothing else, newest first."""
     runs = [(run.run_id, run.asset_selection or ()) for run in instance.get_runs(ended)]
-    return [run_id for run_id, keys in runs if keys and all(own_asset(names, key) in OWN_ASSETS for key in keys)]
+    return [run_id for run_id, keys in runs if keys and all(key in assets for key in keys)]
 
 
 def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
@@ -158,6 +158,7 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
     with ctx.store.read() as connection:
         now = ctx.store.clock.now(connection)
     deleted = 0
+    own_keys = {asset_key(ctx.names, asset) for asset in own_assets(ctx.settings)}
     for job in (*sorted(own_jobs()), IMPLICIT_ASSET_JOB_NAME):
         is_of_assets = job == IMPLICIT_ASSET_JOB_NAME
         age = MAINTENANCE_RUNS_SECONDS if job == "maintain" else keep.dagster_runs_seconds
@@ -166,7 +167,7 @@ def _delete_old_runs(context: dg.OpExecutionContext, ctx: RunContext, *, dry_run
             before=now - timedelta(seconds=age),
             at_most=keep.dagster_runs_at_once - deleted,
             job=job if is_of_assets else ctx.names.job(job),
-            names=ctx.names if is_of_assets else None,
+            assets=own_keys if is_of_assets else None,
             dry_run=dry_run,
         )
     return deleted
@@ -225,7 +226,8 @@ def register(context: dg.OpExecutionContext, config: NewSource, run_context: Run
     for name in set_names(definition.kind, run_context.names):
         register_keys(context.instance, name, [definition.id])
     key = asset_key(run_context.names, "sources")
-    context.log_event(dg.AssetMaterialization(key, partition=added.id, metadata=declared(added, problems=0)))
+    metadata = declared(run_context, added, problems=0)
+    context.log_event(dg.AssetMaterialization(key, partition=added.id, metadata=metadata))
     next_step = "its recipe is detected" if needs_detection else "it is due now, and polled"
     message = "source added source=%s platform=%s; %s in a few seconds if the sensors run"
     context.log.info(message, added.id, added.platform, next_step)
@@ -268,7 +270,7 @@ def notices(context: dg.AssetExecutionContext, run_context: RunContextParam) -> 
         "failed_in_all": left["failed"],
     }
     metadata: dict[str, Any] = {"newest": metadata_value(preview_table(newest))} if newest else {}
-    metadata |= counts
+    metadata |= counts | {"dagster/row_count": sum(left.values())} | table_address(run_context, "notices")
     if done.delay_seconds is not None:
         metadata["median_delay_seconds"] = round(done.delay_seconds, 1)
     return dg.MaterializeResult(metadata=metadata, tags=in_sync(run_context.names, "notices"))

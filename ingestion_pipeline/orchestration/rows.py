@@ -11,10 +11,9 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.exports.export_request import ITEMS, ExportRequest, NothingPublished
+from ingestion_pipeline.exports.export_request import ITEMS, NothingPublished, request_for
 from ingestion_pipeline.exports.exporting import open_export_rows
 from ingestion_pipeline.exports.formats import as_frame, private_folder, to_arrow
 from ingestion_pipeline.extras import missing_extra
@@ -28,11 +27,16 @@ def exported_as(asset: str) -> str:
     return ITEMS if asset == "datasets" else CONTRACTS[asset].export
 
 
-def on_changed_rows() -> dg.AutomationCondition:
-    """Return the condition of an eager asset that runs only for the partitions whose rows have changed."""
+def on_changed_rows(*, needs_all: bool = True) -> dg.AutomationCondition:
+    """Return the condition of an eager asset that runs only for the partitions whose rows have changed.
+
+    Unless it `needs_all`, a partition upstream that was never read does not hold it back.
+    """
     changed = dg.AutomationCondition.data_version_changed()
     updated = dg.AutomationCondition.any_deps_updated().replace("newly_updated", changed)
-    return dg.AutomationCondition.eager().replace("any_deps_updated", updated).with_label("on_changed_rows")
+    eager = dg.AutomationCondition.eager()
+    eager = eager if needs_all else eager.without(~dg.AutomationCondition.any_deps_missing())
+    return eager.replace("any_deps_updated", updated).with_label("on_changed_rows")
 
 
 class RowsIOManager(dg.IOManager):
@@ -66,7 +70,7 @@ class RowsIOManager(dg.IOManager):
             named = context.asset_key.to_user_string()
             raise dg.Failure(f"{named} has no rows to load: name it in `deps` instead", allow_retries=False)
         # A run without partitions takes all rows, also of sources beyond the limit of partitions.
-        keys = list(context.asset_partition_keys) if context.has_partition_key else [None]
+        keys = list(context.asset_partition_keys) if context.step_context.has_partitions else [None]
         try:
             return self._converted(exported_as(asset), keys, context.dagster_type.typing_type)
         except ImportError as error:
@@ -86,13 +90,7 @@ class RowsIOManager(dg.IOManager):
                 return as_frame(rows)
 
     def _table(self, name: str, source_id: str | None) -> Any:  # noqa: ANN401 - Arrow has no types
-        settings = self._ctx.settings
-        request = ExportRequest(
-            name=name,
-            source_id=source_id,
-            entities=entity_folder(settings),
-            honours_rights=settings.rights.honour,
-        )
+        request = request_for(self._ctx.settings, name, source_id=source_id)
         try:
             with open_export_rows(self._ctx.store, request) as (columns, _, batches):
                 return to_arrow(columns, batches)

@@ -144,7 +144,8 @@ def import_sources(ctx: RunContext, log: logging.Logger) -> None:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
         begin_declared(connection, now=now)
-        recipients = declare_recipients(connection, result.recipients, now=now)
+        # A shadow notifies nobody.
+        recipients = declare_recipients(connection, () if ctx.settings.shadow else result.recipients, now=now)
     sources = result.registered
     if sources.added or sources.updated or recipients.added or recipients.updated:
         log.info(
@@ -282,6 +283,8 @@ def versioned(spec: dg.AssetSpec) -> dg.AssetSpec:
     `sources` and `notices` change when somebody adds or follows one: no event of theirs is no sign.
     """
     name = spec.key.path[-1]
+    if name not in CODE_VERSIONS:  # an export has its own
+        return spec
     table = {"dagster/table_name": CONTRACTS[name].export} if name in CONTRACTS else {}
     spec = spec.replace_attributes(code_version=CODE_VERSIONS[name]).merge_attributes(metadata=table)
     if name not in QUIET_TIMES:
@@ -357,7 +360,7 @@ def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
     }
 
 
-def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
+def declared(ctx: RunContext, source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
     """Return the declaration and status of a source as metadata."""
     metadata: dict[str, dg.MetadataValue] = {
         "url": dg.MetadataValue.url(source.url),
@@ -367,6 +370,8 @@ def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
         "problems": dg.MetadataValue.int(problems),
         "records": dg.MetadataValue.int(source.record_count),
         "failures_in_a_row": dg.MetadataValue.int(source.failure_count),
+        "dagster/partition_row_count": dg.MetadataValue.int(1),
+        **table_address(ctx, "sources"),
     }
     texts = {"platform": source.platform, "why": source.status_reason, "last_outcome": source.last_outcome}
     metadata |= {name: dg.MetadataValue.text(text) for name, text in texts.items() if text}
@@ -427,7 +432,7 @@ def with_expectations(
     sources = sources_by_id(connection, [event.partition for event in events])
     return [
         reported.with_metadata(
-            in_order({**reported.metadata, **expected(_facts(source, prices, now)), **_address(ctx, event.asset)})
+            in_order({**reported.metadata, **expected(_facts(source, prices, now)), **table_address(ctx, event.asset)})
         )
         if (source := sources.get(event.partition))
         else reported
@@ -436,7 +441,7 @@ def with_expectations(
     ]
 
 
-def _address(ctx: RunContext, asset: str) -> dict[str, dg.MetadataValue]:
+def table_address(ctx: RunContext, asset: str) -> dict[str, dg.MetadataValue]:
     """Return where the rows are: the database without its password, and the table."""
     if asset not in CONTRACTS:
         return {}

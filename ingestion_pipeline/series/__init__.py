@@ -6,6 +6,6 @@ package does not fetch anything itself.
 Fetching does not belong here.
 """
 
-from ingestion_pipeline.series.chapter import chapter_number
+from ingestion_pipeline.series.chapter_labels import chapter_number
 
 __all__ = ["chapter_number"]

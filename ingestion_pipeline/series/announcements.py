@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import ColumnElement, Connection, RowMapping, Table, Text, delete, exists, func, or_, select, update
 
 from ingestion_pipeline.notices.message import CHAPTER, CHAPTER_KINDS, CHAPTER_LANGUAGE
 from ingestion_pipeline.series.chapter import Chapter
@@ -39,27 +38,22 @@ def chapter_payload(row: Any, source_id: str) -> dict[str, Any]:  # noqa: ANN401
 
 
 def announce(
-    connection: Connection,
-    news: Mapping[tuple[str, str], str],
-    *,
-    revealed: Collection[tuple[str, str]] = (),
-    now: datetime,
+    connection: Connection, news: Mapping[ChapterKey, str], *, revealed: Collection[ChapterKey], now: datetime
 ) -> None:
     """Write one outbox row per chapter (series, key), naming the source that listed it.
 
     A `revealed` chapter is sent to those who followed the series when it was first detected.
     """
-    rows = [
-        {
-            "subject_kind": CHAPTER,
-            "subject_id": str(row.id),
-            "payload": chapter_payload(row, news[row.series_id, row.key])
-            | ({"followed_by": row.first_detected_at.isoformat()} if (row.series_id, row.key) in revealed else {}),
-            "created_at": now,
-        }
-        for row in chapters_by_key(connection, news, *CHAPTER_COLUMNS, chapters.c.first_detected_at)
-    ]
+    rows: list[dict[str, Any]] = []
+    for row in chapters_by_key(connection, news, *CHAPTER_COLUMNS, chapters.c.first_detected_at):
+        key = (row.series_id, row.key)
+        followed_by = {"followed_by": row.first_detected_at.isoformat()} if key in revealed else {}
+        rows.append(_outbox_row(CHAPTER, str(row.id), chapter_payload(row, news[key]) | followed_by, now))
     put_in_outbox(connection, rows)
+
+
+def _outbox_row(kind: str, subject_id: str, payload: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    return {"subject_kind": kind, "subject_id": subject_id, "payload": payload, "created_at": now}
 
 
 def put_in_outbox(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -160,19 +154,13 @@ def announce_languages(connection: Connection, languages: NewLanguages, *, now: 
         chapters.c.id.in_({chapter_id for chapter_id, _ in languages}), chapters.c.rejected_at.is_(None)
     )
     chapters_by_id = {row.id: row for row in connection.execute(query)}
-    new = [
-        {
-            "subject_kind": CHAPTER_LANGUAGE,
-            "subject_id": f"{chapter_id}:{language}",
-            "payload": chapter_payload(chapters_by_id[chapter_id], source_id)
-            | {"language": language}
+    new: list[dict[str, Any]] = []
+    for (chapter_id, language), (source_id, suppressed_at) in sorted(languages.items(), key=itemgetter(0)):
+        if chapter_id in chapters_by_id:
             # news that a silent sync suppressed are for those who followed at that time
-            | ({"followed_by": suppressed_at.isoformat()} if suppressed_at else {}),
-            "created_at": now,
-        }
-        for (chapter_id, language), (source_id, suppressed_at) in sorted(languages.items(), key=itemgetter(0))
-        if chapter_id in chapters_by_id
-    ]
+            followed_by = {"followed_by": suppressed_at.isoformat()} if suppressed_at else {}
+            payload = chapter_payload(chapters_by_id[chapter_id], source_id) | {"language": language} | followed_by
+            new.append(_outbox_row(CHAPTER_LANGUAGE, f"{chapter_id}:{language}", payload, now))
     if new:
         insert = insert_into(connection, outbox).on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
         connection.execute(insert, new)
@@ -198,55 +186,29 @@ def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
     """Move outbox rows and notices of each duplicate to the chapter that survives; return the notices dropped."""
     if not pairs:
         return 0
-    _repoint_outbox(connection, pairs, series_id)
-    return _repoint_notices(connection, pairs, series_id)
+    _repoint(connection, outbox, pairs, series_id)
+    return _repoint(connection, notices, pairs, series_id)
 
 
-def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> None:
-    survivors = {_subject(row): row for row in _rows_about(connection, outbox, pairs.values())}
-    moved: list[RowMapping] = []
+def _repoint(connection: Connection, table: Table, pairs: _Pairs, series_id: str) -> int:
+    """Move the table's rows, or drop one of two about the same; return how many were dropped."""
+    survivors = {(row.get("recipient"), *_subject(row)): row for row in _rows_about(connection, table, pairs.values())}
+    moved: list[tuple[RowMapping, str]] = []
     dropped: list[int] = []
-    reopened: list[int] = []
-    for row in _rows_about(connection, outbox, pairs.keys()):
-        survivor = survivors.get(_subject(row, pairs))
-        if survivor is None:
-            moved.append(row)
+    for row in _rows_about(connection, table, pairs.keys()):
+        subject = _subject(row, pairs)
+        survivor = survivors.get((row.get("recipient"), *subject))
+        if survivor is None or (table is notices and _replaces(row, survivor)):
+            moved.append((row, subject[1]))
+            dropped += [] if survivor is None else [survivor["id"]]
             continue
         dropped.append(row["id"])
-        if row["handled_at"] is None and survivor["handled_at"] is not None:
+        if table is outbox and row["handled_at"] is None and survivor["handled_at"] is not None:
             # else followers of the duplicate's series would not be notified
-            reopened.append(survivor["id"])
-    again = update(outbox).where(among(connection, outbox.c.id, reopened))
-    connection.execute(again.values(handled_at=None))
-    _replace(connection, outbox, moved, dropped, pairs, series_id)
-
-
-def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> int:
-    survivors = {(row["recipient"], *_subject(row)): row for row in _rows_about(connection, notices, pairs.values())}
-    moved: list[RowMapping] = []
-    dropped: list[int] = []
-    for row in _rows_about(connection, notices, pairs.keys()):
-        survivor = survivors.get((row["recipient"], *_subject(row, pairs)))
-        if survivor is None or _replaces(row, survivor):
-            moved.append(row)
-            dropped += [] if survivor is None else [survivor["id"]]
-        else:
-            dropped.append(row["id"])
-    _replace(connection, notices, moved, dropped, pairs, series_id)
-    return len(dropped)
-
-
-def _replace(
-    connection: Connection,
-    table: Table,
-    moved: Sequence[RowMapping],
-    dropped: Sequence[int],
-    pairs: _Pairs,
-    series_id: str,
-) -> None:
-    """Delete the dropped rows, then move the others to the chapters that survive."""
+            connection.execute(update(outbox).where(outbox.c.id == survivor["id"]).values(handled_at=None))
     connection.execute(delete(table).where(among(connection, table.c.id, dropped)))
-    _rewrite(connection, table, [(row, _subject(row, pairs)[1]) for row in moved], series_id)
+    _rewrite(connection, table, moved, series_id)
+    return len(dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,9 +274,7 @@ def announce_unseen(connection: Connection, owed: Sequence[Unseen], *, series_id
             "followed_by": str(followed_by),
             "also": sorted({*chapter.recipients, *before.get("also", ())}),
         }
-        values.append(
-            {"subject_kind": CHAPTER, "subject_id": str(chapter.chapter_id), "payload": payload, "created_at": now}
-        )
+        values.append(_outbox_row(CHAPTER, str(chapter.chapter_id), payload, now))
     put_in_outbox(connection, values)
 
 

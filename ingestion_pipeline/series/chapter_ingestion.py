@@ -14,9 +14,8 @@ from operator import attrgetter
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import Chapter, fingerprint, number_text, own_id, with_stored_releases
+from ingestion_pipeline.series.chapter import Chapter, fingerprint, own_id, with_stored_releases
 from ingestion_pipeline.series.chapter_plan import (
     Baseline,
     ChapterKey,
@@ -31,7 +30,8 @@ from ingestion_pipeline.series.chapter_plan import (
 )
 from ingestion_pipeline.series.chapter_rows import LinkRow, StoredRelease, link_row
 from ingestion_pipeline.sources.lookup import series_assignments
-from ingestion_pipeline.store.changes import SERIES, Cause, Origin, set_origins
+from ingestion_pipeline.sources.poll_results import IngestResult
+from ingestion_pipeline.store.changes import SERIES, Origin, common_origin, set_origins
 from ingestion_pipeline.store.tables import chapters
 
 
@@ -58,15 +58,7 @@ def _origins(listings: Sequence[SourceListing], series_by_source: Mapping[str, s
     by_series: dict[str, list[Origin]] = defaultdict(list)
     for source_id, origin in origins.items():
         by_series[SERIES + series_by_source[source_id]].append(origin)
-    return origins | {key: _common(of_series) for key, of_series in by_series.items()}
-
-
-def _common(origins: Sequence[Origin]) -> Origin:
-    if len(origins) == 1:
-        return origins[0]
-    causes = {origin.cause for origin in origins}
-    cause = causes.pop() if len(causes) == 1 else Cause.SOURCE_CHANGED
-    return Origin(cause=cause, run_id=origins[0].run_id)
+    return origins | {key: common_origin(of_series) for key, of_series in by_series.items()}
 
 
 def ingest_listings(connection: Connection, listings: Sequence[SourceListing], *, now: datetime) -> list[IngestResult]:
@@ -228,6 +220,7 @@ def _raise_latest(connection: Connection, plans: Sequence[ChapterPlan], *, now: 
     operator has rejected the highest chapter, the latest is recomputed.
     """
     highest: dict[str, tuple[Decimal, datetime]] = {}
+    keys: dict[str, str] = {}
     for plan in plans:
         numbered = [listed for listed in plan.added if listed.number is not None]
         chapter = max(numbered, key=attrgetter("number"), default=None)
@@ -236,10 +229,11 @@ def _raise_latest(connection: Connection, plans: Sequence[ChapterPlan], *, now: 
         at = now if plan.listing.source.synced_at else past(chapter.leading.published_at, now)
         before = highest.get(plan.series_id)
         if before is None or before[0] < chapter.number:
-            highest[plan.series_id] = (chapter.number, at)
-    keys = {(series_id, number_text(number)) for series_id, (number, _) in highest.items()}
+            highest[plan.series_id], keys[plan.series_id] = (chapter.number, at), chapter.key
     columns = (chapters.c.series_id, chapters.c.rejected_at)
-    refused = {id_ for id_, at in chapter_rows.chapters_by_key(connection, keys, *columns) if at is not None}
+    refused = {
+        id_ for id_, at in chapter_rows.chapters_by_key(connection, set(keys.items()), *columns) if at is not None
+    }
     chapter_rows.raise_latest(connection, {id_: chapter for id_, chapter in highest.items() if id_ not in refused})
     chapter_rows.recompute_latest(connection, refused)
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, func, or_, select
 
-from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Chapter, Release, chapter_of, chapters_of, own_id, release_from_dict
 from ingestion_pipeline.series.chapter_rows import Baseline, StoredRelease, VanishedLink
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.poll_results import IngestResult
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.changes import Cause, Origin
 from ingestion_pipeline.store.tables import chapter_sources, chapters

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, distinct, func, select
 
-from ingestion_pipeline.series.chapter import is_special, missing_numbers
+from ingestion_pipeline.series.chapter import missing_numbers
+from ingestion_pipeline.series.chapter_labels import is_special
 from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
@@ -16,6 +17,8 @@ from ingestion_pipeline.sources.scheduling.tiers import STALE_FACTOR, is_stale
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.sources.status import MAX_SUMMARY_FINDINGS, Finding
 from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
+
+MAX_RANGE = 1_000  # chapters of one release
 
 
 def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
@@ -34,17 +37,18 @@ def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
 
 
 def chapter_numbers(connection: Connection, series_id: str | None = None) -> dict[str, list[Decimal]]:
-    """Return the numbers of available chapters, ascending, by series; none withdrawn."""
+    """Return the numbers of available chapters, ascending, by series; none withdrawn, of a range each whole one."""
     query = (
-        select(chapters.c.series_id, chapters.c.number)
+        select(chapters.c.series_id, chapters.c.number, chapters.c.key)
         .where(chapters.c.number.is_not(None), chapters.c.rejected_at.is_(None), IS_AVAILABLE)
         .order_by(chapters.c.series_id, chapters.c.number)
     )
     if series_id is not None:
         query = query.where(chapters.c.series_id == series_id)
     numbers: dict[str, list[Decimal]] = {}
-    for id_, number in connection.execute(query):
-        numbers.setdefault(id_, []).append(number)
+    for id_, number, key in connection.execute(query):
+        last = min(Decimal(key.partition("-")[2] or number), number + MAX_RANGE)
+        numbers.setdefault(id_, []).extend([number, *map(Decimal, range(int(number) + 1, int(last) + 1))])
     return numbers
 
 

@@ -4,40 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Connection,
-    RowMapping,
-    and_,
-    case,
-    delete,
-    exists,
-    func,
-    literal,
-    null,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
-from ingestion_pipeline.series import announcements, chapter_rows
-from ingestion_pipeline.series.chapter import (
-    chapter_number,
-    chapter_of,
-    number_text,
-    release_from_dict,
-    with_stored_releases,
-)
+from ingestion_pipeline.series import announcements, chapter, chapter_rows
+from ingestion_pipeline.series.chapter_labels import chapter_numbers
 from ingestion_pipeline.series.chapter_rows import LinkRow, link_row, recompute_latest
 from ingestion_pipeline.series.series_reports import SeriesMerged, lock_live
-from ingestion_pipeline.sources.lookup import (
-    UnknownSource,
-    canonical_series_id,
-    named_series,
-    series_assignments,
-    sources_of,
-)
+from ingestion_pipeline.sources import lookup
 from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
 from ingestion_pipeline.store.changes import set_origins
@@ -64,7 +37,7 @@ class Merged:
     notices_dropped: int
 
 
-def merge(connection: Connection, old: str, new: str, *, actor: str, now: datetime) -> Merged:
+def merge(connection: sa.Connection, old: str, new: str, *, actor: str, now: datetime) -> Merged:
     """Move every chapter of `old` into `new`; from now on both ids mean `new`.
 
     Polls are locked first, then series in one order, as ingestion does it. A series that was merged
@@ -74,7 +47,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     if old == new:
         raise SameSeries(old)
     set_origins(connection, {}, now=now)
-    affected = {*sources_of(connection, [old, new]), *linked_sources(connection, [old, new])}
+    affected = {*lookup.sources_of(connection, [old, new]), *linked_sources(connection, [old, new])}
     lock_polls(connection, affected)
     lock_live(connection, [old, new])
     pairs = shared_chapters(connection, old, new)
@@ -83,14 +56,14 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     _fill_from_duplicates(connection, old, new)
     links = move_links(connection, pairs)
     dropped = announcements.repoint(connection, pairs, series_id=new)
-    connection.execute(delete(chapters).where(chapters.c.id.in_(list(pairs))))
-    others = update(chapters).where(chapters.c.series_id == old).values(series_id=new)
+    connection.execute(sa.delete(chapters).where(chapters.c.id.in_(list(pairs))))
+    others = sa.update(chapters).where(chapters.c.series_id == old).values(series_id=new)
     moved = connection.execute(others).rowcount
     follows = announcements.move_to_series(connection, old, new)
     announcements.announce_unseen(connection, unseen, series_id=new, now=now)
     # and every series merged into it before
     named = (series.c.id == old) | (series.c.merged_into == old)
-    connection.execute(update(series).where(named).values(merged_into=new))
+    connection.execute(sa.update(series).where(named).values(merged_into=new))
     recompute_latest(connection, [old, new])
     lock_rows(connection, sources.c.id, affected)
     recount_chapters(connection, affected, now=now)
@@ -106,21 +79,21 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     return result
 
 
-def _fill_from_duplicates(connection: Connection, old: str, new: str) -> None:
+def _fill_from_duplicates(connection: sa.Connection, old: str, new: str) -> None:
     """Fill missing fields from the duplicates, and keep the earlier time of detection."""
     twin = chapters.alias()
-    earlier = case(
+    earlier = sa.case(
         (twin.c.first_detected_at < chapters.c.first_detected_at, twin.c.first_detected_at),
         else_=chapters.c.first_detected_at,
     )
     connection.execute(
-        update(chapters)
+        sa.update(chapters)
         .where(chapters.c.series_id == new, twin.c.series_id == old, twin.c.key == chapters.c.key)
         .values(
-            title=func.coalesce(chapters.c.title, twin.c.title),
-            published_at=func.coalesce(chapters.c.published_at, twin.c.published_at),
+            title=sa.func.coalesce(chapters.c.title, twin.c.title),
+            published_at=sa.func.coalesce(chapters.c.published_at, twin.c.published_at),
             first_detected_at=earlier,
-            unannounced=or_(chapters.c.unannounced, twin.c.unannounced),
+            unannounced=sa.or_(chapters.c.unannounced, twin.c.unannounced),
         )
     )
 
@@ -139,7 +112,7 @@ class Split:
 
 
 def split(
-    connection: Connection,
+    connection: sa.Connection,
     old: str,
     new: str,
     source_ids: Sequence[str],
@@ -158,11 +131,11 @@ def split(
         raise CannotSplit(f"{new!r} is not a valid series id; use a-z 0-9 : . _ -, at most 120")
     set_origins(connection, {}, now=now)
     # Also those that stay: undoing a merge assigns sources that came with it by name.
-    affected = {*source_ids, *sources_of(connection, [old])}
+    affected = {*source_ids, *lookup.sources_of(connection, [old])}
     lock_polls(connection, affected)
     chapter_rows.ensure_series(connection, {new: title or new}, now=now)
     if title is not None:
-        connection.execute(update(series).where(series.c.id == new).values(title=title))
+        connection.execute(sa.update(series).where(series.c.id == new).values(title=title))
     merged = chapter_rows.lock_series(connection, [old, new])
     lock_live(connection, [old])
     if merged.get(new, old) != old:
@@ -175,9 +148,9 @@ def split(
     lock_rows(connection, sources.c.id, affected)
     if new in merged:
         # undo the merge; sources that came with `new` and stay are assigned to `old`
-        staying = (named_series() == new) & sources.c.id.not_in(list(source_ids))
-        connection.execute(update(sources).where(staying).values(assigned_series_id=old))
-        connection.execute(update(series).where(series.c.id == new).values(merged_into=None))
+        staying = (lookup.named_series() == new) & sources.c.id.not_in(list(source_ids))
+        connection.execute(sa.update(sources).where(staying).values(assigned_series_id=old))
+        connection.execute(sa.update(series).where(series.c.id == new).values(merged_into=None))
     _assign(connection, source_ids, new, now=now)
     recompute_latest(connection, [old, new])
     recount_chapters(connection, source_ids, now=now)
@@ -188,30 +161,30 @@ def split(
     return result
 
 
-def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) -> None:
-    assignments = series_assignments(connection, source_ids)
+def _check_sources(connection: sa.Connection, source_ids: Sequence[str], old: str) -> None:
+    assignments = lookup.series_assignments(connection, source_ids)
     for source_id in source_ids:
         if source_id not in assignments:
-            raise UnknownSource(source_id)
+            raise lookup.UnknownSource(source_id)
         series_id = assignments[source_id].series_id
         if series_id != old:
             raise CannotSplit(f"{source_id} belongs to {series_id!r}, not to {old!r}; nothing was split")
 
 
-def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Collection[str]) -> int:
+def _copy_chapters(connection: sa.Connection, old: str, new: str, source_ids: Collection[str]) -> int:
     """Copy the chapters of these sources to `new`, with the time they were first detected.
 
     If `new` has chapters, its followers are notified once one of its sources lists a copied one.
     """
     facts = ("key", "number", "title", "published_at", "rejected_at")
     own = chapters.alias()
-    has_chapters = exists().where(own.c.series_id == new)
+    has_chapters = sa.exists().where(own.c.series_id == new)
     theirs = (
-        select(
-            literal(new),
+        sa.select(
+            sa.literal(new),
             *(chapters.c[name] for name in facts),
-            or_(chapters.c.unannounced, has_chapters),
-            func.min(chapter_sources.c.detected_at, type_=chapters.c.first_detected_at.type),
+            sa.or_(chapters.c.unannounced, has_chapters),
+            sa.func.min(chapter_sources.c.detected_at, type_=chapters.c.first_detected_at.type),
         )
         .join(chapter_sources, chapter_sources.c.chapter_id == chapters.c.id)
         .where(chapters.c.series_id == old, chapter_sources.c.source_id.in_(list(source_ids)))
@@ -226,24 +199,24 @@ def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Colle
     return connection.execute(statement).rowcount
 
 
-def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
+def _remove_empty(connection: sa.Connection, chapter_ids: Sequence[int]) -> int:
     """Delete those of these chapters that have no source and were never announced."""
-    query = select(chapters.c.id).where(
-        chapters.c.id.in_(chapter_ids), ~exists().where(chapter_sources.c.chapter_id == chapters.c.id)
+    query = sa.select(chapters.c.id).where(
+        chapters.c.id.in_(chapter_ids), ~sa.exists().where(chapter_sources.c.chapter_id == chapters.c.id)
     )
     empty = set(connection.execute(query).scalars())
     empty -= announcements.announced_chapters(connection, empty)
-    connection.execute(delete(chapters).where(chapters.c.id.in_(empty)))
+    connection.execute(sa.delete(chapters).where(chapters.c.id.in_(empty)))
     return len(empty)
 
 
-def _assign(connection: Connection, source_ids: Collection[str], new: str, *, now: datetime) -> None:
+def _assign(connection: sa.Connection, source_ids: Collection[str], new: str, *, now: datetime) -> None:
     """Assign the sources to `new`; clear the assignment where the declaration says the same."""
-    declared = canonical_series_id(func.coalesce(sources.c.series_id, sources.c.id))
+    declared = lookup.canonical_series_id(sa.func.coalesce(sources.c.series_id, sources.c.id))
     connection.execute(
-        update(sources)
+        sa.update(sources)
         .where(sources.c.id.in_(list(source_ids)))
-        .values(assigned_series_id=case((declared == new, null()), else_=new), updated_at=now)
+        .values(assigned_series_id=sa.case((declared == new, sa.null()), else_=new), updated_at=now)
     )
 
 
@@ -261,7 +234,7 @@ class Rejection:
 
 
 def withdraw(
-    connection: Connection, series_id: str, label: str, *, reason: str | None = None, actor: str, now: datetime
+    connection: sa.Connection, series_id: str, label: str, *, reason: str | None = None, actor: str, now: datetime
 ) -> Rejection:
     """Reject the chapter: it is not the latest, fills no gap, and nobody is notified of it."""
     set_origins(connection, {}, now=now)
@@ -275,7 +248,7 @@ def withdraw(
     return Rejection(key=key, is_changed=True, notices=muted)
 
 
-def restore(connection: Connection, series_id: str, label: str, *, actor: str, now: datetime) -> Rejection:
+def restore(connection: sa.Connection, series_id: str, label: str, *, actor: str, now: datetime) -> Rejection:
     """Undo `withdraw` and release the notifications it held back."""
     set_origins(connection, {}, now=now)
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
@@ -288,11 +261,10 @@ def restore(connection: Connection, series_id: str, label: str, *, actor: str, n
     return Rejection(key=key, is_changed=True, notices=pending)
 
 
-def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
+def _locked_chapter(connection: sa.Connection, series_id: str, label: str) -> tuple[int, str, datetime | None]:
     """Lock the series; return id, key and rejection of the chapter by number or key."""
     lock_live(connection, [series_id])
-    number = chapter_number(label) if "#" not in label else None
-    key = label if number is None else number_text(number)
+    key = (chapter.key_of(*chapter_numbers(label)) if "#" not in label else None) or label
     columns = (chapters.c.id, chapters.c.key, chapters.c.rejected_at)
     rows = chapter_rows.chapters_by_key(connection, [(series_id, key)], *columns)
     if not rows:
@@ -302,20 +274,20 @@ def _locked_chapter(connection: Connection, series_id: str, label: str) -> tuple
     return tuple(rows[0])
 
 
-def _set_rejected(connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None) -> None:
-    connection.execute(update(chapters).where(chapters.c.id == chapter_id).values(rejected_at=rejected_at))
+def _set_rejected(connection: sa.Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None) -> None:
+    connection.execute(sa.update(chapters).where(chapters.c.id == chapter_id).values(rejected_at=rejected_at))
     recompute_latest(connection, [series_id])
 
 
-def shared_chapters(connection: Connection, old: str, new: str) -> dict[int, int]:
+def shared_chapters(connection: sa.Connection, old: str, new: str) -> dict[int, int]:
     """Return the chapters of `old` whose key `new` has, too: id in `old`, id in `new`."""
     twin = chapters.alias()
-    query = select(chapters.c.id, twin.c.id).join(twin, twin.c.key == chapters.c.key)
+    query = sa.select(chapters.c.id, twin.c.id).join(twin, twin.c.key == chapters.c.key)
     rows = connection.execute(query.where(chapters.c.series_id == old, twin.c.series_id == new))
     return {old_id: new_id for old_id, new_id in rows}  # noqa: C416 - rows, not pairs, to a type checker
 
 
-def move_links(connection: Connection, pairs: Mapping[int, int], *, of: Collection[str] | None = None) -> int:
+def move_links(connection: sa.Connection, pairs: Mapping[int, int], *, of: Collection[str] | None = None) -> int:
     """Move the chapter sources of each chapter to its counterpart; return how many.
 
     `of` limits it to these sources. Where the source already has a row there, one row keeps the
@@ -328,21 +300,21 @@ def move_links(connection: Connection, pairs: Mapping[int, int], *, of: Collecti
     if of is not None:
         is_moved &= chapter_sources.c.source_id.in_(list(of))
     _merge_duplicates(connection, batch, is_moved)
-    return connection.execute(update(chapter_sources).where(is_moved).values(chapter_id=batch.c.new)).rowcount
+    return connection.execute(sa.update(chapter_sources).where(is_moved).values(chapter_id=batch.c.new)).rowcount
 
 
-def _merge_duplicates(connection: Connection, batch: CTE, is_moved: ColumnElement[bool]) -> None:
+def _merge_duplicates(connection: sa.Connection, batch: sa.CTE, is_moved: sa.ColumnElement[bool]) -> None:
     """Unite each link that moves with the one its source has there: all releases, the newer values."""
     other = chapter_sources.alias()
     query = (
-        select(chapters.c.key, chapter_sources.c.id, other.c.id)
+        sa.select(chapters.c.key, chapter_sources.c.id, other.c.id)
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
         .join(batch, is_moved)
-        .join(other, and_(other.c.chapter_id == batch.c.new, other.c.source_id == chapter_sources.c.source_id))
+        .join(other, sa.and_(other.c.chapter_id == batch.c.new, other.c.source_id == chapter_sources.c.source_id))
     )
     rows = connection.execute(query).all()
     duplicate_ids = [duplicate for _, duplicate, _ in rows]
-    held = select(chapter_sources).where(chapter_sources.c.id.in_([*duplicate_ids, *(id_ for _, _, id_ in rows)]))
+    held = sa.select(chapter_sources).where(chapter_sources.c.id.in_([*duplicate_ids, *(id_ for _, _, id_ in rows)]))
     links = {row["id"]: row for row in connection.execute(held).mappings()}
     pairs = [(key, links[duplicate], links[survivor]) for key, duplicate, survivor in rows]
     chapter_rows.update_links(connection, [_united(key, duplicate, survivor) for key, duplicate, survivor in pairs])
@@ -350,7 +322,7 @@ def _merge_duplicates(connection: Connection, batch: CTE, is_moved: ColumnElemen
         there = survivor["available"] or duplicate["available"]
         current = survivor if survivor["available"] == there else duplicate
         connection.execute(
-            update(chapter_sources)
+            sa.update(chapter_sources)
             .where(chapter_sources.c.id == survivor["id"])
             .values(
                 available=there,
@@ -359,39 +331,36 @@ def _merge_duplicates(connection: Connection, batch: CTE, is_moved: ColumnElemen
                 detected_at=min(survivor["detected_at"], duplicate["detected_at"]),
             )
         )
-    connection.execute(delete(chapter_sources).where(chapter_sources.c.id.in_(duplicate_ids)))
+    connection.execute(sa.delete(chapter_sources).where(chapter_sources.c.id.in_(duplicate_ids)))
 
 
-def _united(key: str, duplicate: RowMapping, survivor: RowMapping) -> LinkRow:
+def _united(key: str, duplicate: sa.RowMapping, survivor: sa.RowMapping) -> LinkRow:
     older, newer = sorted(
         (survivor, duplicate), key=lambda link: (link["available"], link["detected_at"], len(link["releases"]))
     )
     older_releases, newer_releases = (
-        [release_from_dict(fields) for fields in link["releases"]] for link in (older, newer)
+        [chapter.release_from_dict(fields) for fields in link["releases"]] for link in (older, newer)
     )
-    united = with_stored_releases(chapter_of(key, newer_releases), older_releases)
+    united = chapter.with_stored_releases(chapter.chapter_of(key, newer_releases), older_releases)
     return link_row(survivor["chapter_id"], survivor["source_id"], united)
 
 
-def recount_chapters(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
-    """Update the sources' record counts; polls that rely on a changed count start again.
-
-    The caller has locked their polls.
-    """
+def recount_chapters(connection: sa.Connection, source_ids: Collection[str], *, now: datetime) -> None:
+    """Update the sources' record counts; polls, which the caller has locked, start again if theirs changed."""
     count = (
-        select(func.count())
+        sa.select(sa.func.count())
         .select_from(chapter_sources)
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
         .where(
             chapter_sources.c.source_id == sources.c.id,
             chapter_sources.c.available,
-            chapters.c.series_id == canonical_series_id(named_series()),
+            chapters.c.series_id == lookup.canonical_series_id(lookup.named_series()),
         )
         .correlate(sources)
         .scalar_subquery()
     )
     changed = (
-        update(sources)
+        sa.update(sources)
         .where(sources.c.id.in_(list(source_ids)), sources.c.record_count != count)
         .values(record_count=count, updated_at=now)
         .returning(sources.c.id)
@@ -399,10 +368,10 @@ def recount_chapters(connection: Connection, source_ids: Collection[str], *, now
     interrupt_polls(connection, list(connection.execute(changed).scalars()), now=now)
 
 
-def linked_sources(connection: Connection, series_ids: Collection[str]) -> set[str]:
+def linked_sources(connection: sa.Connection, series_ids: Collection[str]) -> set[str]:
     """Return the sources that list or listed a chapter of these series."""
     query = (
-        select(chapter_sources.c.source_id)
+        sa.select(chapter_sources.c.source_id)
         .distinct()
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
         .where(chapters.c.series_id.in_(list(series_ids)))

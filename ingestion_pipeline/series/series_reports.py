@@ -13,11 +13,10 @@ from operator import itemgetter
 from statistics import median
 from typing import Any
 
-from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select, true
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import CTE, ColumnElement, Connection, RowMapping, and_, func, or_, select, true
 
 from ingestion_pipeline.engine.system_spec import AssetEvent, EventValue, Markdown, Url, moment, plain
-from ingestion_pipeline.series.chapter import number_text
+from ingestion_pipeline.series.chapter_labels import number_text
 from ingestion_pipeline.series.chapter_rows import IS_AVAILABLE, lock_series
 from ingestion_pipeline.sources.lookup import canonical_series_id, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, series, sources

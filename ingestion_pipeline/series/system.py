@@ -1,31 +1,21 @@
-"""The system of series: polled feeds by platform, parsed releases, chapters as rows; and its spec."""
+"""The system of series: polled feeds by platform, parsed releases, chapters as rows and their lineage; and its spec."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, RowMapping, select
 
-from ingestion_pipeline.engine.context import IngestResult, PolledFeed, SinglePageSnapshot
-from ingestion_pipeline.engine.system_spec import (
-    ADDRESS,
-    POLL_ORIGIN,
-    AssetCheck,
-    Contract,
-    CoverageQuery,
-    KindSpec,
-    PolledAsset,
-    PublishedTable,
-    SystemSpec,
-    joined_to_poll,
-    required,
-    written_by_polls,
-)
+from ingestion_pipeline.engine import system_spec
+from ingestion_pipeline.engine.context import PolledFeed, SinglePageSnapshot
+from ingestion_pipeline.engine.lineage import ExplainedTable, Hop, Lineage, origin_by_poll, row_of, values_in_body
 from ingestion_pipeline.notices.message import CHAPTER
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, SavedBody, SavedBodyResult
@@ -33,15 +23,60 @@ from ingestion_pipeline.series import checks
 from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
 from ingestion_pipeline.series.chapter_plan import SourceListing
-from ingestion_pipeline.series.lineage import EXPLAINED
 from ingestion_pipeline.series.platforms import PLATFORMS, SeriesFeed, platform
 from ingestion_pipeline.series.series_reports import chapter_events
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.sources.lookup import series_assignments
+from ingestion_pipeline.sources.poll_results import IngestResult
 from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import chapter_sources, chapters, ingestions, series
+
+
+def _chapter(connection: Connection, content: ContentStore, row: RowMapping) -> Lineage:
+    links = tables.chapter_sources
+    query = select(links).where(links.c.chapter_id == row["id"])
+    order = (links.c.available.desc(), links.c.ingestion_id.is_(None), links.c.id)
+    link = connection.execute(query.order_by(*order).limit(1)).mappings().one_or_none()
+    facts = {name: row[name] for name in ("series_id", "key", "number", "title", "published_at")}
+    if link is None:
+        nobody = Hop.unknown("source", "no source has it any more")
+        return Lineage(row=f"chapters:{row['id']}", facts=facts, fields=(), hops=[nobody])
+    lineage = _chapter_source(connection, content, link)
+    return replace(lineage, row=f"chapters:{row['id']}", facts={**facts, **lineage.facts})
+
+
+def _chapter_source(connection: Connection, content: ContentStore, row: RowMapping) -> Lineage:
+    chapter = row_of(connection, tables.chapters, row["chapter_id"])
+    releases: Sequence[Mapping[str, Any]] = row["releases"] or [{}]
+    first = releases[0]
+    values: dict[str, Any] = {
+        "number": chapter["number"] if chapter else None,
+        "title": first.get("title"),
+        "url": row["url"],
+        "source_chapter_id": row["source_chapter_id"],
+        "language": row["language"],
+        "scanlation_group": row["scanlation_group"],
+        "published_at": _moment(first.get("published_at")),
+    }
+    anchors = [anchor for anchor in (row["source_chapter_id"], row["url"], first.get("title")) if anchor]
+    origin = origin_by_poll(connection, row["source_id"], row["ingestion_id"])
+    facts = {"source_id": row["source_id"], "link": row["id"], "available": row["available"]}
+    return values_in_body(connection, content, f"chapter_sources:{row['id']}", facts, origin, anchors, values)
+
+
+def _moment(text: str | None) -> datetime | None:
+    with suppress(ValueError, TypeError):
+        return datetime.fromisoformat(text or "")
+    return None
+
+
+EXPLAINED = (
+    ExplainedTable(table=tables.chapters, explain=_chapter),
+    ExplainedTable(table=tables.chapter_sources, explain=_chapter_source),
+)
 
 
 def feed_to_bytes(parsed: ParsedFeed[Release]) -> bytes:
@@ -164,47 +199,51 @@ _FIRST_LINK = (
     .correlate(chapters)
     .scalar_subquery()
 )
-_CHAPTER_SOURCES = PublishedTable(
+_CHAPTER_SOURCES = system_spec.PublishedTable(
     table=chapter_sources,
     without=frozenset({"fingerprint"}),
     source_id=chapter_sources.c.source_id,
-    rows=joined_to_poll(chapter_sources).outerjoin(chapters, chapters.c.id == chapter_sources.c.chapter_id),
-    origin=(chapters.c.number, chapters.c.title, *POLL_ORIGIN),
+    is_compared=True,
+    rows=system_spec.joined_to_poll(chapter_sources).outerjoin(chapters, chapters.c.id == chapter_sources.c.chapter_id),
+    origin=(chapters.c.number, chapters.c.title, *system_spec.POLL_ORIGIN),
     meanings={
         "number": "number of the chapter; null: it has none",
         "title": "title of the chapter, as the first source words it; null: no source has one",
     },
 )
 _PUBLISHED = (
-    PublishedTable(table=series),
-    PublishedTable(
+    system_spec.PublishedTable(table=series),
+    system_spec.PublishedTable(
         table=chapters,
         rows=chapters.outerjoin(_link, _link.c.id == _FIRST_LINK).outerjoin(
             ingestions, ingestions.c.id == _link.c.ingestion_id
         ),
-        origin=(_link.c.source_id, _link.c.ingestion_id, *POLL_ORIGIN),
+        origin=(_link.c.source_id, _link.c.ingestion_id, *system_spec.POLL_ORIGIN),
         meanings={
             "source_id": "of the sources that have it, the one that had it first; null: no source has the chapter"
         },
     ),
     _CHAPTER_SOURCES,
 )
-_CONTRACT = Contract(
+_CONTRACT = system_spec.Contract(
     asset="chapters",
     table=_CHAPTER_SOURCES,
-    rules={"chapter_id": [required("the chapter is gone; `ingest series` moves links")], "url": [ADDRESS]},
-    written=written_by_polls(chapter_sources),
+    rules={
+        "chapter_id": [system_spec.required("the chapter is gone; `ingest series` moves links")],
+        "url": [system_spec.ADDRESS],
+    },
+    written=system_spec.written_by_polls(chapter_sources),
     first=("number", "title"),
 )
 
-SYSTEM = SystemSpec(
+SYSTEM = system_spec.SystemSpec(
     name="series",
     kinds=(
-        KindSpec(
+        system_spec.KindSpec(
             name="series",
             partitions="series_sources",
             polled=SeriesSystem(),
-            asset=PolledAsset(
+            asset=system_spec.PolledAsset(
                 name="chapters",
                 description=(
                     "The chapters of each series source, a partition each. Materializing polls the"
@@ -213,7 +252,7 @@ SYSTEM = SystemSpec(
                 events=chapter_events,
                 code_version=", ".join(f"{adapter.name} {adapter.version}" for adapter in PLATFORMS.values()),
             ),
-            coverage=CoverageQuery(of="chapters", select=checks.coverage_query),
+            coverage=system_spec.CoverageQuery(of="chapters", select=checks.coverage_query),
             changes=checks.CHANGES,
             facts=_facts,
             read_saved=read_saved,
@@ -224,14 +263,14 @@ SYSTEM = SystemSpec(
     published=_PUBLISHED,
     contracts=(_CONTRACT,),
     checks=(
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="chapters",
             name="no_gaps",
             description="No whole chapter number is missing between a series' first and latest.",
             cure="`ingest series show ID` names the sources; add one that lists what is missing",
             find=lambda connection, _settings, _now: checks.gaps(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="chapters",
             name="not_empty_after_full",
             description="No listing is quarantined for being empty, or for having lost most of its chapters.",
@@ -240,7 +279,7 @@ SYSTEM = SystemSpec(
             holds_back=True,
             is_cheap=True,
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="chapters",
             name="sources_fresh",
             description="Every source succeeded within three of its intervals.",

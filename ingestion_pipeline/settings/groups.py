@@ -4,8 +4,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
-from typing import cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -19,60 +20,58 @@ class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def setting(default: Any, meaning: str, **bounds: Any) -> Any:  # noqa: ANN401 - of the setting's type
+    """Return the field of a setting with its default, its meaning for people, and its bounds."""
+    return Field(default=default, description=meaning, **bounds)
+
+
 class Work(Group):
     """Claims, leases and retries of every task."""
 
-    max_attempts: int = Field(default=3, ge=1, le=100, description="attempts of a task, the first included")
-    lease_seconds: int = Field(
-        default=120, ge=1, le=3_600, description="a claim without a heartbeat expires after this"
-    )
-    backoff_base_seconds: float = Field(default=5, gt=0, description="delay before the first retry; doubles each time")
-    spawn_depth: int = Field(default=10, ge=1, le=100, description="longest chain of tasks that start each other")
+    max_attempts: int = setting(3, "attempts of a task, the first included", ge=1, le=100)
+    lease_seconds: int = setting(120, "a claim without a heartbeat expires after this", ge=1, le=3_600)
+    backoff_base_seconds: float = setting(5, "delay before the first retry; doubles each time", gt=0)
+    spawn_depth: int = setting(10, "longest chain of tasks that start each other", ge=1, le=100)
 
 
 class Hosts(Group):
     """Politeness towards one host."""
 
-    delay_seconds: float = Field(default=1.0, ge=0, le=3_600, description="seconds between two requests to a host")
-    lease_seconds: int = Field(
-        default=60, ge=1, le=3_600, description="a host lease that is not renewed expires after this"
-    )
-    longest_crawl_delay_seconds: int = Field(
-        default=600, ge=0, le=6 * HOUR, description="a longer Crawl-delay in robots.txt counts as this"
+    delay_seconds: float = setting(1.0, "seconds between two requests to a host", ge=0, le=3_600)
+    lease_seconds: int = setting(60, "a host lease that is not renewed expires after this", ge=1, le=3_600)
+    longest_crawl_delay_seconds: int = setting(
+        600, "a longer Crawl-delay in robots.txt counts as this", ge=0, le=6 * HOUR
     )
 
 
 class Crawl(Group):
     """How a run crawls catalogues, and how far."""
 
-    delay_seconds: float = Field(
-        default=3.0, ge=0, le=3_600, description="seconds between two requests to a catalogue's host"
+    delay_seconds: float = setting(3.0, "seconds between two requests to a catalogue's host", ge=0, le=3_600)
+    backoff_base_seconds: float = setting(
+        1, "first delay after a page, its reading or a detection failed; doubles", gt=0
     )
-    backoff_base_seconds: float = Field(
-        default=1, gt=0, description="first delay after a page, its reading or a detection failed; doubles"
-    )
-    max_pages: int = Field(
-        default=100_000, ge=1, description="maximum number of pages of one extraction; further links are not followed"
-    )
+    max_pages: int = setting(100_000, "maximum number of pages of one extraction; further links are not followed", ge=1)
 
 
 class Fetch(Group):
     """Limits of one exchange with a foreign server."""
 
-    deadline_seconds: float = Field(
-        default=30.0, gt=0, le=600, description="time limit of a whole exchange, redirects included"
-    )
-    max_bytes: int = Field(
-        default=10_000_000, ge=1, description="size limit of a body, both compressed and decompressed"
-    )
-    blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="wait before the retry after a 403 or a 407")
-    max_pages: int = Field(default=50, ge=1, le=1_000, description="pages of one feed in one poll")
-    canary: str = Field(
-        default="",
-        pattern=r"^(|([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4})$",
-        description="host:port that answers whenever our network works; if set, it alone decides"
+    deadline_seconds: float = setting(30.0, "time limit of a whole exchange, redirects included", gt=0, le=600)
+    max_bytes: int = setting(10_000_000, "size limit of a body, both compressed and decompressed", ge=1)
+    blocked_wait_seconds: int = setting(4 * HOUR, "wait before the retry after a 403 or a 407", ge=1)
+    max_pages: int = setting(50, "pages of one feed in one poll", ge=1, le=1_000)
+    canary: str = setting(
+        "",
+        "host:port that answers whenever our network works; if set, it alone decides"
         " whether failed connections are an outage of ours",
+        pattern=r"^(|([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4})$",
     )
+
+    @property
+    def blocked_for(self) -> timedelta:
+        """Return how long to wait before the retry after a 403 or a 407."""
+        return timedelta(seconds=self.blocked_wait_seconds)
 
 
 class Identity(Group):
@@ -99,38 +98,34 @@ class Rights(Group):
 class Snapshots(Group):
     """What is stored of a fetched page, and when it is fetched again."""
 
-    markdown: bool = Field(default=True, description="store each new page as Markdown, too")
-    render_again_seconds: int = Field(
-        default=DAY, ge=0, description="a page whose served HTML is unchanged is rendered again after this"
-    )
+    markdown: bool = setting(default=True, meaning="store each new page as Markdown, too")
+    render_again_seconds: int = setting(DAY, "a page whose served HTML is unchanged is rendered again after this", ge=0)
 
 
 class Rendering(Group):
     """Limits of one page in a browser."""
 
-    pages: int = Field(default=4, ge=1, le=64, description="browser pages open at the same time in a run")
-    deadline_seconds: float = Field(
-        default=60.0, gt=0, le=600, description="time limit of one page, besides the waits that its source configures"
+    pages: int = setting(4, "browser pages open at the same time in a run", ge=1, le=64)
+    deadline_seconds: float = setting(
+        60.0, "time limit of one page, besides the waits that its source configures", gt=0, le=600
     )
-    discovery_seconds: float = Field(default=600.0, gt=0, le=6 * HOUR, description="time limit of one click discovery")
-    patience_seconds: float = Field(
-        default=10.0, gt=0, le=120, description="longest wait for a page to become idle or for a selector to appear"
+    discovery_seconds: float = setting(600.0, "time limit of one click discovery", gt=0, le=6 * HOUR)
+    patience_seconds: float = setting(
+        10.0, "longest wait for a page to become idle or for a selector to appear", gt=0, le=120
     )
-    max_bytes: int = Field(
-        default=50_000_000, ge=1, description="size limit of all that a page loads, both compressed and decompressed"
+    max_bytes: int = setting(50_000_000, "size limit of all that a page loads, both compressed and decompressed", ge=1)
+    screenshot_height: int = setting(
+        4_000, "height of a screenshot in pixels; a longer page is cropped", ge=100, le=16_000
     )
-    screenshot_height: int = Field(
-        default=4_000, ge=100, le=16_000, description="height of a screenshot in pixels; a longer page is cropped"
-    )
-    blocked_resources: str = Field(
-        default="image,media,font",
+    blocked_resources: str = setting(
+        "image,media,font",
+        "comma-separated types that are never loaded: image, media, font, stylesheet",
         pattern=r"^(|(image|media|font|stylesheet)(,(image|media|font|stylesheet))*)$",
-        description="comma-separated types that are never loaded: image, media, font, stylesheet",
     )
-    sandbox: str = Field(
-        default="auto",
+    sandbox: str = setting(
+        "auto",
+        "auto: use Chromium's sandbox, which root has not; off: for systems where it cannot start",
         pattern=r"^(auto|off)$",
-        description="auto: use Chromium's sandbox, which root has not; off: for systems where it cannot start",
     )
 
     @property
@@ -142,49 +137,38 @@ class Rendering(Group):
 class Retention(Group):
     """How long finished rows are kept, in seconds."""
 
-    snapshots_seconds: int = Field(
-        default=30 * DAY, ge=0, description="snapshots of a page, except its last successful one"
+    snapshots_seconds: int = setting(30 * DAY, "snapshots of a page, except its last successful one", ge=0)
+    snapshots_per_page: int = setting(20, "maximum number of snapshots of a page", ge=1)
+    ingestions_seconds: int = setting(30 * DAY, "polls with changes, once no row refers to them", ge=0)
+    dagster_runs_seconds: int = setting(
+        14 * DAY, "ended Dagster runs with their events, except those that an asset page shows", ge=0
     )
-    snapshots_per_page: int = Field(default=20, ge=1, description="maximum number of snapshots of a page")
-    ingestions_seconds: int = Field(
-        default=30 * DAY, ge=0, description="polls with changes, once no row refers to them"
+    dagster_runs_at_once: int = setting(500, "Dagster runs deleted by one run of maintain", ge=1)
+    alerts_seconds: int = setting(90 * DAY, "notices of alerts, after they were sent or muted", ge=62 * DAY)
+    changes_seconds: int = setting(
+        365 * DAY, "changes of rows one by one; older ones are merged into the row's first", ge=DAY
     )
-    dagster_runs_seconds: int = Field(
-        default=14 * DAY,
-        ge=0,
-        description="ended Dagster runs with their events, except those that an asset page shows",
-    )
-    dagster_runs_at_once: int = Field(default=500, ge=1, description="Dagster runs deleted by one run of maintain")
-    alerts_seconds: int = Field(
-        default=90 * DAY, ge=62 * DAY, description="notices of alerts, after they were sent or muted"
-    )
-    extractions_per_source: int = Field(default=5, ge=1, description="extractions kept per source, with their pages")
+    extractions_per_source: int = setting(5, "extractions kept per source, with their pages", ge=1)
 
 
 class Notices(Group):
     """How often recipients are notified, and how long a dead endpoint is paused."""
 
-    grouping_seconds: float = Field(
-        default=15, ge=0, description="chapters of a series that appear within this time share a message"
-    )
-    series_seconds: int = Field(
-        default=HOUR, ge=0, description="seconds between two messages about one series to one recipient"
-    )
-    per_hour: int = Field(default=100, ge=1, description="messages to one recipient in any hour")
-    per_day: int = Field(default=50, ge=1, description="messages to one recipient in any 24 hours")
-    digest_seconds: int = Field(default=DAY, ge=0, description="seconds between two digests")
-    max_attempts: int = Field(default=5, ge=1, le=100, description="attempts to send one message, the first included")
-    pause_seconds: int = Field(
-        default=HOUR, ge=1, description="pause of a recipient whose message failed; doubles each time"
-    )
-    longest_pause_seconds: int = Field(default=DAY, ge=1, description="longest pause of a recipient")
-    text_chapters: int = Field(default=20, ge=1, description="chapters named in a message's text; the JSON has all")
+    grouping_seconds: float = setting(15, "chapters of a series that appear within this time share a message", ge=0)
+    series_seconds: int = setting(HOUR, "seconds between two messages about one series to one recipient", ge=0)
+    per_hour: int = setting(100, "messages to one recipient in any hour", ge=1)
+    per_day: int = setting(50, "messages to one recipient in any 24 hours", ge=1)
+    digest_seconds: int = setting(DAY, "seconds between two digests", ge=0)
+    max_attempts: int = setting(5, "attempts to send one message, the first included", ge=1, le=100)
+    pause_seconds: int = setting(HOUR, "pause of a recipient whose message failed; doubles each time", ge=1)
+    longest_pause_seconds: int = setting(DAY, "longest pause of a recipient", ge=1)
+    text_chapters: int = setting(20, "chapters named in a message's text; the JSON has all", ge=1)
 
 
 class Runs(Group):
     """Heartbeats of Dagster runs."""
 
-    lease_seconds: int = Field(default=90, ge=5, description="a run without a heartbeat for this long counts as lost")
+    lease_seconds: int = setting(90, "a run without a heartbeat for this long counts as lost", ge=5)
 
 
 # Dollars, or `none` for no limit; 0 allows nothing.
@@ -204,40 +188,27 @@ class Price(Group):
 class Models(Group):
     """Limits of model calls, and what they may cost."""
 
-    prices: str = Field(
+    prices: str = setting(
         # Published list prices of 2025; a provider may change its own at any time.
-        default=(
-            "gpt-5=1.25/0.125/10, gpt-5-mini=0.25/0.025/2, gpt-5-nano=0.05/0.005/0.4,"
-            " gpt-4.1=2/0.5/8, gpt-4.1-mini=0.4/0.1/1.6, gpt-4.1-nano=0.1/0.025/0.4,"
-            " gpt-4o=2.5/1.25/10, gpt-4o-mini=0.15/0.075/0.6"
-        ),
-        description="comma-separated model=input/cached input/output in dollars per million tokens",
+        "gpt-5=1.25/0.125/10, gpt-5-mini=0.25/0.025/2, gpt-5-nano=0.05/0.005/0.4,"
+        " gpt-4.1=2/0.5/8, gpt-4.1-mini=0.4/0.1/1.6, gpt-4.1-nano=0.1/0.025/0.4,"
+        " gpt-4o=2.5/1.25/10, gpt-4o-mini=0.15/0.075/0.6",
+        "comma-separated model=input/cached input/output in dollars per million tokens",
     )
-    source_day_usd: str = Field(
-        default="none", pattern=LIMIT, description="dollars for one source in a day (UTC), or none"
+    source_day_usd: str = setting("none", "dollars for one source in a day (UTC), or none", pattern=LIMIT)
+    deadline_seconds: float = setting(
+        90, "time limit of one question, retries included; at most three quarters of a lease", gt=0, le=2_000
     )
-    deadline_seconds: float = Field(
-        default=90,
-        gt=0,
-        le=2_000,
-        description="time limit of one question, retries included; at most three quarters of a lease",
-    )
-    max_attempts: int = Field(
-        default=4, ge=1, le=10, description="attempts of one request to a model, the first included"
-    )
-    backoff_base_seconds: float = Field(
-        default=0.5, gt=0, description="delay before the first retry; doubles each time"
-    )
+    max_attempts: int = setting(4, "attempts of one request to a model, the first included", ge=1, le=10)
+    backoff_base_seconds: float = setting(0.5, "delay before the first retry; doubles each time", gt=0)
 
-    batch: str = Field(
-        default="off",
+    batch: str = setting(
+        "off",
+        "auto: first extractions, reruns and the prompts of websites are sent in batches, at half the price and"
+        " answered within a day, where the server has them; off: every question is sent at once",
         pattern=r"^(off|auto)$",
-        description="auto: first extractions, reruns and the prompts of websites are sent in batches, at half the"
-        " price and answered within a day, where the server has them; off: every question is sent at once",
     )
-    batch_seconds: float = Field(
-        default=60, ge=0, le=HOUR, description="how long questions are collected for a batch, at the least"
-    )
+    batch_seconds: float = setting(60, "how long questions are collected for a batch, at the least", ge=0, le=HOUR)
 
     @field_validator("prices")
     @classmethod
@@ -269,153 +240,120 @@ def _price(entry: str) -> tuple[str, Price]:
 class Polling(Group):
     """How a run polls the due sources."""
 
-    shards: int = Field(
-        default=2,
-        ge=1,
-        le=256,
-        description="usual number of runs per tier and tick; hosts are distributed over them by hash",
+    shards: int = setting(
+        2, "usual number of runs per tier and tick; hosts are distributed over them by hash", ge=1, le=256
     )
-    most_shards: int = Field(default=16, ge=1, le=256, description="maximum number of runs per tier and tick")
-    run_seconds: int = Field(
-        default=60, ge=1, le=800, description="target duration of a run; sets the number of shards"
+    most_shards: int = setting(16, "maximum number of runs per tier and tick", ge=1, le=256)
+    run_seconds: int = setting(60, "target duration of a run; sets the number of shards", ge=1, le=800)
+    aged_seconds: int = setting(
+        2 * HOUR, "a due poll is treated as one tier more urgent each time it has waited this long", ge=60
     )
-    aged_seconds: int = Field(
-        default=2 * HOUR,
-        ge=60,
-        description="a due poll is treated as one tier more urgent each time it has waited this long",
+    backlog_limit: int = setting(
+        50_000, "polling pauses while more fetched feeds and pages than this wait to be ingested", ge=1
     )
-    backlog_limit: int = Field(
-        default=50_000,
-        ge=1,
-        description="polling pauses while more fetched feeds and pages than this wait to be ingested",
+    batch_size: int = setting(500, "sources claimed at a time", ge=1, le=5_000)
+    slice_seconds: int = setting(300, "a run claims no more tasks after this", ge=1, le=800)
+    concurrency: int = setting(32, "hosts that one run fetches from at the same time", ge=1, le=256)
+    jitter_share: float = setting(0.1, "random shift of the next poll, as a share of its interval", ge=0, le=0.5)
+    adaptive: bool = setting(default=True, meaning="poll `auto` sources when a change is expected")
+    adaptive_gaps: float = setting(0, "known gaps between changes that a source needs before that", ge=0, le=20)
+    budget_share: float = setting(
+        1.0, "polls of such sources in total, as a share of what their tiers would make", gt=0, le=10
     )
-    batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
-    slice_seconds: int = Field(default=300, ge=1, le=800, description="a run claims no more tasks after this")
-    concurrency: int = Field(default=32, ge=1, le=256, description="hosts that one run fetches from at the same time")
-    jitter_share: float = Field(
-        default=0.1, ge=0, le=0.5, description="random shift of the next poll, as a share of its interval"
+    shortest_share: float = setting(
+        1 / 3, "shortest interval of such a source, as a share of HOT's interval", gt=0, le=1
     )
-    adaptive: bool = Field(default=True, description="poll `auto` sources when a change is expected")
-    adaptive_gaps: float = Field(
-        default=0, ge=0, le=20, description="known gaps between changes that a source needs before that"
-    )
-    budget_share: float = Field(
-        default=1.0,
-        gt=0,
-        le=10,
-        description="polls of such sources in total, as a share of what their tiers would make",
-    )
-    shortest_share: float = Field(
-        default=1 / 3, gt=0, le=1, description="shortest interval of such a source, as a share of HOT's interval"
-    )
-    longest_share: float = Field(
-        default=2.0, ge=1, le=10, description="longest interval of such a source, as a share of COLD's interval"
-    )
-    partition_limit: int = Field(
-        default=25_000, ge=1, le=100_000, description="maximum number of partitions per kind; Dagster's limit"
-    )
+    longest_share: float = setting(2.0, "longest interval of such a source, as a share of COLD's interval", ge=1, le=10)
+    partition_limit: int = setting(25_000, "maximum number of partitions per kind; Dagster's limit", ge=1, le=100_000)
+
+
+def _between_polls(seconds: int, of: str) -> Any:  # noqa: ANN401 - as above
+    return setting(seconds, f"seconds between two polls of a {of}", ge=1)
 
 
 class Interval(Group):
     """Seconds between two polls, by kind and tier."""
 
-    series_hot: int = Field(default=15 * 60, ge=1, description="seconds between two polls of a HOT series")
-    series_warm: int = Field(default=4 * HOUR, ge=1, description="seconds between two polls of a WARM series")
-    series_cold: int = Field(default=DAY, ge=1, description="seconds between two polls of a COLD series")
-    job_board_hot: int = Field(default=HOUR, ge=1, description="seconds between two polls of a HOT job board")
-    job_board_warm: int = Field(default=6 * HOUR, ge=1, description="seconds between two polls of a WARM job board")
-    job_board_cold: int = Field(default=DAY, ge=1, description="seconds between two polls of a COLD job board")
-    catalog_hot: int = Field(default=DAY, ge=1, description="seconds between two polls of a HOT catalogue")
-    catalog_warm: int = Field(default=7 * DAY, ge=1, description="seconds between two polls of a WARM catalogue")
-    catalog_cold: int = Field(default=30 * DAY, ge=1, description="seconds between two polls of a COLD catalogue")
-    website_hot: int = Field(default=DAY, ge=1, description="seconds between two polls of a HOT website")
-    website_warm: int = Field(default=7 * DAY, ge=1, description="seconds between two polls of a WARM website")
-    website_cold: int = Field(default=30 * DAY, ge=1, description="seconds between two polls of a COLD website")
-    company_hot: int = Field(default=7 * DAY, ge=1, description="seconds between two polls of a HOT company")
-    company_warm: int = Field(default=30 * DAY, ge=1, description="seconds between two polls of a WARM company")
-    company_cold: int = Field(default=90 * DAY, ge=1, description="seconds between two polls of a COLD company")
-    other_hot: int = Field(
-        default=HOUR, ge=1, description="seconds between two polls of a HOT source of another package's kind"
-    )
-    other_warm: int = Field(
-        default=6 * HOUR, ge=1, description="seconds between two polls of a WARM source of another package's kind"
-    )
-    other_cold: int = Field(
-        default=DAY, ge=1, description="seconds between two polls of a COLD source of another package's kind"
-    )
+    series_hot: int = _between_polls(15 * 60, "HOT series")
+    series_warm: int = _between_polls(4 * HOUR, "WARM series")
+    series_cold: int = _between_polls(DAY, "COLD series")
+    job_board_hot: int = _between_polls(HOUR, "HOT job board")
+    job_board_warm: int = _between_polls(6 * HOUR, "WARM job board")
+    job_board_cold: int = _between_polls(DAY, "COLD job board")
+    catalog_hot: int = _between_polls(DAY, "HOT catalogue")
+    catalog_warm: int = _between_polls(7 * DAY, "WARM catalogue")
+    catalog_cold: int = _between_polls(30 * DAY, "COLD catalogue")
+    website_hot: int = _between_polls(DAY, "HOT website")
+    website_warm: int = _between_polls(7 * DAY, "WARM website")
+    website_cold: int = _between_polls(30 * DAY, "COLD website")
+    company_hot: int = _between_polls(7 * DAY, "HOT company")
+    company_warm: int = _between_polls(30 * DAY, "WARM company")
+    company_cold: int = _between_polls(90 * DAY, "COLD company")
+    other_hot: int = _between_polls(HOUR, "HOT source of another package's kind")
+    other_warm: int = _between_polls(6 * HOUR, "WARM source of another package's kind")
+    other_cold: int = _between_polls(DAY, "COLD source of another package's kind")
 
 
 class Tiers(Group):
     """When an `auto` source changes its tier; age is counted from the last new record."""
 
-    hot_readers: int = Field(default=100, ge=0, description="a series with more followers than this is always HOT")
+    hot_readers: int = setting(100, "a series with more followers than this is always HOT", ge=0)
 
 
 class HealthLimits(Group):
     """When a source is called degraded or late, and a daemon silent."""
 
-    degraded_failures: int = Field(
-        default=2,
-        ge=1,
-        description="failed polls in a row after which a source is degraded; one is enough if a retry cannot help",
+    degraded_failures: int = setting(
+        2, "failed polls in a row after which a source is degraded; one is enough if a retry cannot help", ge=1
     )
-    late_seconds: int = Field(
-        default=2 * HOUR, ge=60, description="a source overdue by this, or by its interval if that is shorter, is late"
+    late_seconds: int = setting(
+        2 * HOUR, "a source overdue by this, or by its interval if that is shorter, is late", ge=60
     )
-    daemon_silent_seconds: int = Field(
-        default=180, ge=60, description="the daemon is silent after this long without a tick"
+    freshness_target: float = setting(
+        0.99, "share of 30 days in which a source with max_delay must be fresh", gt=0, lt=1
     )
+    daemon_silent_seconds: int = setting(180, "the daemon is silent after this long without a tick", ge=60)
 
 
 class Extraction(Group):
     """How pages become a dataset, and when it is complete."""
 
-    quiet_seconds: float = Field(
-        default=0, ge=0, description="an extraction without waiting tasks is complete after this long without a change"
+    quiet_seconds: float = setting(
+        0, "an extraction without waiting tasks is complete after this long without a change", ge=0
     )
-    stale_seconds: float = Field(
-        default=4 * HOUR, gt=0, description="an incomplete extraction without a change for this long is stale"
-    )
+    stale_seconds: float = setting(4 * HOUR, "an incomplete extraction without a change for this long is stale", gt=0)
 
 
 class Company(Group):
     """When a company is known well, and how its score is computed."""
 
-    fresh_seconds: float = Field(
-        default=30 * DAY, ge=0, description="a good record younger than this is not analysed again"
-    )
-    bonus_city: str = Field(
-        default="Portland", description="an office in this city adds bonus_points to a company's score"
-    )
-    bonus_points: int = Field(default=50, ge=0, description="points for an office in bonus_city")
+    fresh_seconds: float = setting(30 * DAY, "a good record younger than this is not analysed again", ge=0)
+    bonus_city: str = setting("Portland", "an office in this city adds bonus_points to a company's score")
+    bonus_points: int = setting(50, "points for an office in bonus_city", ge=0)
 
 
 class Filter(Group):
     """What rejects a listing before a model is called."""
 
-    strike_threshold: int = Field(default=5, ge=1, description="a listing with this many strikes is rejected")
-    salary_floor: int = Field(
-        default=100_000, ge=0, description="per year in the currency of the profile; a lower salary is rejected"
+    strike_threshold: int = setting(5, "a listing with this many strikes is rejected", ge=1)
+    salary_floor: int = setting(100_000, "per year in the currency of the profile; a lower salary is rejected", ge=0)
+    strike_salary: int = setting(
+        150_000, "per year in the currency of the profile; a lower salary is two strikes", ge=0
     )
-    strike_salary: int = Field(
-        default=150_000, ge=0, description="per year in the currency of the profile; a lower salary is two strikes"
-    )
-    strike_experience_years: int = Field(
-        default=6, ge=0, description="fewer required years of experience are one strike"
-    )
-    short_description: int = Field(default=200, ge=0, description="a description with fewer characters is one strike")
-    max_age_days: float = Field(default=7, gt=0, description="an older listing is rejected")
-    strike_age_days: float = Field(default=1, gt=0, description="an older listing is one strike")
+    strike_experience_years: int = setting(6, "fewer required years of experience are one strike", ge=0)
+    short_description: int = setting(200, "a description with fewer characters is one strike", ge=0)
+    max_age_days: float = setting(7, "an older listing is rejected", gt=0)
+    strike_age_days: float = setting(1, "an older listing is one strike", gt=0)
 
 
 class Match(Group):
     """How well a listing must fit the profile."""
 
-    profile: str = Field(default="profile.yaml", description="the file that describes which jobs match")
-    min_score: int = Field(default=80, ge=0, le=100, description="a listing with at least this score is a match")
-    home_city_score: int = Field(default=65, ge=0, le=100, description="minimum score in the profile's home city")
-    home_city_bonus: int = Field(default=15, description="points added in the profile's home city")
-    company_waits: int = Field(default=3, ge=0, le=10, description="how often a listing waits for its company's data")
+    profile: str = setting("profile.yaml", "the file that describes which jobs match")
+    min_score: int = setting(80, "a listing with at least this score is a match", ge=0, le=100)
+    home_city_score: int = setting(65, "minimum score in the profile's home city", ge=0, le=100)
+    home_city_bonus: int = setting(15, "points added in the profile's home city")
+    company_waits: int = setting(3, "how often a listing waits for its company's data", ge=0, le=10)
 
 
 class Provider(Group):
@@ -435,22 +373,16 @@ class Provider(Group):
 class Website(Group):
     """How a website is analysed, how many at a time, and which providers are asked."""
 
-    prompts: int = Field(default=7, ge=1, le=50, description="questions per website; the last one names the business")
-    slots: int = Field(default=10, ge=1, le=128, description="analyses processed at the same time in each phase")
-    queue_limit: int = Field(
-        default=1_000, ge=1, description="active tasks of a phase after which new ones are refused with queue_full"
-    )
-    backoff_base_seconds: float = Field(
-        default=30, gt=0, description="first delay after a failed phase; doubles each time"
-    )
-    providers: str = Field(
-        default="",
-        description="JSON list of objects with name, base_url, key_env, model, concurrency, budget_usd and host;"
+    prompts: int = setting(7, "questions per website; the last one names the business", ge=1, le=50)
+    slots: int = setting(10, "analyses processed at the same time in each phase", ge=1, le=128)
+    queue_limit: int = setting(1_000, "active tasks of a phase after which new ones are refused with queue_full", ge=1)
+    backoff_base_seconds: float = setting(30, "first delay after a failed phase; doubles each time", gt=0)
+    providers: str = setting(
+        "",
+        "JSON list of objects with name, base_url, key_env, model, concurrency, budget_usd and host;"
         " or the path of a file with such a list; by default the server of OPENAI_BASE_URL",
     )
-    answer_seconds: float = Field(
-        default=60, gt=0, le=2_000, description="time limit of one answer of a provider, retries included"
-    )
+    answer_seconds: float = setting(60, "time limit of one answer of a provider, retries included", gt=0, le=2_000)
 
     @field_validator("providers")
     @classmethod

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, SecretStr, ValidationError, field_validator
 
 from ingestion_pipeline.settings import groups
-from ingestion_pipeline.settings.groups import LIMIT, Group, Work, limit_usd
+from ingestion_pipeline.settings.groups import LIMIT, Group, Work, limit_usd, setting
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535
@@ -37,45 +37,37 @@ class BadSetting(ValueError):
 class Settings(Group):
     """All settings of one run; build it with `load_settings` and pass it on."""
 
-    database_url: str = Field(default="", description="SQLAlchemy URL; SQLite in INGESTION_HOME by default")
-    home: Path = Field(default=Path(".ingestion"), description="database, snapshots, exports")
-    sources: Path = Field(default=Path("sources"), description="folder of source files")
-    allow_hosts: str = Field(default="", description="host:port,... exempt from the private-address guard")
-    secrets: str = Field(
-        default="", description="VARIABLE@host,...: which secret of the environment may be sent to which host"
-    )
-    ui_hosts: str = Field(default="", description="names,... of the UI behind a proxy, besides localhost")
-    user_agent: str = Field(
-        default="ingestion_pipeline/0.1",
+    database_url: str = setting("", "SQLAlchemy URL; SQLite in INGESTION_HOME by default")
+    home: Path = setting(Path(".ingestion"), "database, snapshots, exports")
+    sources: Path = setting(Path("sources"), "folder of source files")
+    exports: Path = setting(Path("exports.yaml"), "file of exports that are kept current as assets")
+    allow_hosts: str = setting("", "host:port,... exempt from the private-address guard")
+    secrets: str = setting("", "VARIABLE@host,...: which secret of the environment may be sent to which host")
+    shadow: bool = setting(default=False, meaning="read stored snapshots instead of the web, send nothing")
+    shadow_home: str = setting("", "INGESTION_HOME of the installation that a shadow reads")
+    shadow_database_url: str = setting("", "its database; SQLite in its home by default")
+    ui_hosts: str = setting("", "names,... of the UI behind a proxy, besides localhost")
+    user_agent: str = setting(
+        "ingestion_pipeline/0.1",
+        "printable ASCII, sent with every request; put a way to reach you into it",
         pattern=r"^[\x20-\x7e]+$",
-        description="printable ASCII, sent with every request; put a way to reach you into it",
     )
-    log_level: str = Field(
-        default="INFO",
-        pattern=r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$",
-        description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
+    log_level: str = setting(
+        "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL", pattern=r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$"
     )
-    log_format: str = Field(
-        default="text",
-        pattern=r"^(text|json)$",
-        description="text, or json: a line on stderr with run, source and tracking id",
+    log_format: str = setting(
+        "text", "text, or json: a line on stderr with run, source and tracking id", pattern=r"^(text|json)$"
     )
-    browser: str = Field(default="", description="path of a Chromium; playwright's own or the system's by default")
-    notify_urls: SecretStr = Field(
-        default=SecretStr(""), description="your own Apprise URLs, for mailto: and notify:; secret"
+    browser: str = setting("", "path of a Chromium; playwright's own or the system's by default")
+    notify_urls: SecretStr = setting(SecretStr(""), "your own Apprise URLs, for mailto: and notify:; secret")
+    openai_api_key: SecretStr = setting(SecretStr(""), "of the language model's provider; secret")
+    openai_base_url: str = setting(
+        "", "any server that speaks OpenAI's protocol; OpenAI's own by default", pattern=r"^(https?://[^\s@]+)?$"
     )
-    openai_api_key: SecretStr = Field(default=SecretStr(""), description="of the language model's provider; secret")
-    openai_base_url: str = Field(
-        default="",
-        pattern=r"^(https?://[^\s@]+)?$",
-        description="any server that speaks OpenAI's protocol; OpenAI's own by default",
-    )
-    model_cheap: str = Field(default="gpt-5-mini", pattern=r"^\S+$", description="asked first, where rules end")
-    model_strong: str = Field(default="gpt-5", pattern=r"^\S+$", description="asked where the cheap one fails")
-    model_budget_usd: str = Field(default="50", pattern=LIMIT, description="dollars for one extraction, or none")
-    model_budget_month_usd: str = Field(
-        default="none", pattern=LIMIT, description="dollars for all in a month (UTC), or none"
-    )
+    model_cheap: str = setting("gpt-5-mini", "asked first, where rules end", pattern=r"^\S+$")
+    model_strong: str = setting("gpt-5", "asked where the cheap one fails", pattern=r"^\S+$")
+    model_budget_usd: str = setting("50", "dollars for one extraction, or none", pattern=LIMIT)
+    model_budget_month_usd: str = setting("none", "dollars for all in a month (UTC), or none", pattern=LIMIT)
     polling: groups.Polling = groups.Polling()
     interval: groups.Interval = groups.Interval()
     tiers: groups.Tiers = groups.Tiers()
@@ -123,11 +115,12 @@ class Settings(Group):
     @property
     def store_url(self) -> str:
         """Return the database URL with an installed driver; by default SQLite under home."""
-        url = self.database_url or f"sqlite:///{self.home.absolute() / 'ingestion.db'}"
-        for scheme in ("postgresql://", "postgres://"):
-            if url.startswith(scheme):
-                return "postgresql+psycopg2://" + url.removeprefix(scheme)
-        return url
+        return _with_driver(self.database_url or _sqlite_in(self.home))
+
+    @property
+    def shadowed_url(self) -> str:
+        """Return the URL of the database that a shadow reads."""
+        return _with_driver(self.shadow_database_url or _sqlite_in(Path(self.shadow_home)))
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
@@ -153,8 +146,8 @@ class Settings(Group):
 
     @property
     def has_model(self) -> bool:
-        """Return whether a language model is configured, by a key or a server URL."""
-        return bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
+        """Return whether a language model is configured, by a key or a server URL; a shadow counts its questions."""
+        return self.shadow or bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
 
     @property
     def catalog_work(self) -> Work:
@@ -175,6 +168,17 @@ class Settings(Group):
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Return the seconds between two checks of a source of this kind in this tier."""
         return int(getattr(self.interval, f"{kind}_{tier}", None) or getattr(self.interval, f"other_{tier}"))
+
+
+def _sqlite_in(home: Path) -> str:
+    return f"sqlite:///{home.absolute() / 'ingestion.db'}"
+
+
+def _with_driver(url: str) -> str:
+    for scheme in ("postgresql://", "postgres://"):
+        if url.startswith(scheme):
+            return "postgresql+psycopg2://" + url.removeprefix(scheme)
+    return url
 
 
 OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone

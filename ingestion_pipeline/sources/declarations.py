@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import (
@@ -82,16 +83,32 @@ def as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def expect(message: str) -> WrapValidator:
-    """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
+def refused(message: Callable[[str, object], str]) -> WrapValidator:
+    """Return an annotation that replaces the errors of a type by one message, made from the key and the value."""
 
-    def validate(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+    def validate(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
         try:
             return handler(value)
         except ValidationError:
-            raise ValueError(message.replace("{value}", quoted(value))) from None
+            raise ValueError(message(info.field_name or "", value)) from None
 
     return WrapValidator(validate)
+
+
+def expect(message: str) -> WrapValidator:
+    """Return an annotation that replaces the errors of a type by one message; {value} is what was written."""
+    return refused(lambda _, value: message.replace("{value}", quoted(value)))
+
+
+def listed(message: str) -> BeforeValidator:
+    """Return an annotation of a list; the message says what is accepted."""
+
+    def validate(value: object) -> list[object]:
+        if not isinstance(value, list | tuple):
+            raise ValueError(message)  # noqa: TRY004 - pydantic's kind of error
+        return list(cast("Sequence[object]", value))
+
+    return BeforeValidator(validate)
 
 
 Weight = Annotated[float, Field(gt=0, le=1_000), expect("must be a number above 0 to 1000, not {value}")]
@@ -236,7 +253,7 @@ def _plain_data(config: object) -> dict[str, Any]:
         json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"must be plain data (text, numbers, lists, mappings): {error}") from None
-    keys, texts = _texts_of(plain)
+    keys, texts = texts_of(plain)
     if any(not isinstance(key, str) for key in keys):
         raise ValueError("its keys must be text; write them in quotes")
     if any(_UNSTORABLE.search(text) for text in [*map(str, keys), *texts]):
@@ -244,7 +261,7 @@ def _plain_data(config: object) -> dict[str, Any]:
     return plain
 
 
-def _texts_of(config: object) -> tuple[list[object], list[str]]:
+def texts_of(config: object) -> tuple[list[object], list[str]]:
     """Return every key and every text in it, at whatever depth."""
     keys: list[object] = []
     texts: list[str] = []
@@ -262,6 +279,29 @@ def _texts_of(config: object) -> tuple[list[object], list[str]]:
     return keys, texts
 
 
+_DURATION = re.compile(r"(?P<count>[1-9][0-9]{0,5})(?P<unit>[mhd])")
+_UNIT_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+SHORTEST_DELAY = timedelta(minutes=10)  # twice the interval of maintenance, which measures it
+
+
+def _duration(value: object) -> int:
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{quoted(value)} is no duration: write 30m, 2h or 1d")
+    seconds = int(match["count"]) * _UNIT_SECONDS[match["unit"]]
+    if seconds < SHORTEST_DELAY.total_seconds():
+        raise ValueError(f"{value} is shorter than {duration_text(SHORTEST_DELAY)}, which cannot be measured")
+    return seconds
+
+
+def duration_text(length: timedelta) -> str:
+    """Return the duration as a source file has it."""
+    seconds = int(length.total_seconds())
+    unit = next(unit for unit in ("d", "h", "m") if seconds % _UNIT_SECONDS[unit] == 0 or unit == "m")
+    return f"{seconds // _UNIT_SECONDS[unit]}{unit}"
+
+
+_Delay = Annotated[int, PlainValidator(_duration, json_schema_input_type=str)]
 Text = Annotated[str, BeforeValidator(_text)]
 GroupId = Annotated[Text, AfterValidator(_group_id)]
 _SourceKind = Annotated[Kind, PlainValidator(_kind, json_schema_input_type=str)]
@@ -281,6 +321,7 @@ class SourceEntry(FileModel):
     enabled: Flag = True
     series: GroupId | None = Field(default=None, description="the series it belongs to; its own name by default")
     company: GroupId | None = Field(default=None, description="the company it belongs to")
+    max_delay: _Delay | None = Field(default=None, description="its freshness objective: 30m, 2h, 1d")
 
     @classmethod
     def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
@@ -328,6 +369,7 @@ class SourceEntry(FileModel):
         stated: dict[str, Any] = dict(self)
         stated["tier"] = None if self.tier == "auto" else Tier(self.tier)
         stated["series"] = self.series or own_series
+        stated["max_delay_seconds"] = stated.pop("max_delay")
         return Definition(**stated)
 
 
@@ -365,6 +407,7 @@ def declaration(source: Source) -> dict[str, Any]:
         "enabled": source.status_reason != BY_FILE,
         "series": source.series_id,
         "company": source.company_id,
+        "max_delay": source.max_delay_seconds and duration_text(timedelta(seconds=source.max_delay_seconds)),
     }
     return {key: value for key, value in values.items() if value is not None}
 
@@ -438,12 +481,6 @@ def _each_once(follows: tuple[FollowEntry, ...]) -> tuple[FollowEntry, ...]:
     return follows
 
 
-def _listed(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return cast("object", value)
-    raise ValueError("must be a list of series ids")
-
-
 _Follow = Annotated[FollowEntry, BeforeValidator(_as_follow, json_schema_input_type=str | FollowEntry)]
 
 
@@ -455,7 +492,7 @@ class RecipientEntry(FileModel):
     mode: _Mode = Mode.IMMEDIATE
     language: Language | None = None
     kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = DEFAULT_KINDS
-    follows: Annotated[tuple[_Follow, ...], BeforeValidator(_listed), AfterValidator(_each_once)] = ()
+    follows: Annotated[tuple[_Follow, ...], listed("must be a list of series ids"), AfterValidator(_each_once)] = ()
 
 
 def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadField]]:

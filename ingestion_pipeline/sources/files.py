@@ -21,16 +21,7 @@ from pydantic import Field, create_model
 from sqlalchemy import Connection, and_, false, func, select, update
 from yaml.composer import ComposerError
 
-from ingestion_pipeline.sources.declarations import (
-    BadField,
-    Check,
-    FileModel,
-    RecipientEntry,
-    SourceEntry,
-    declaration,
-    definition_of,
-    recipient_of,
-)
+from ingestion_pipeline.sources import declarations
 from ingestion_pipeline.sources.lookup import UnknownSource, series_assignments, sources_by_id
 from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, Registered, register
 from ingestion_pipeline.sources.source import BY_HAND, Definition, Kind, Recipient, Source
@@ -99,7 +90,7 @@ def unreadable(path: str, body: bytes, error: Exception) -> FileProblem:
     return FileProblem(path=path, line=line, field="yaml", message=f"not readable as YAML: {message}; {cure}")
 
 
-def located(path: str, node: yaml.Node, bad: Iterable[BadField]) -> list[FileProblem]:
+def located(path: str, node: yaml.Node, bad: Iterable[declarations.BadField]) -> list[FileProblem]:
     """Return the problems with their lines: of the field itself, or of the nearest part that was written."""
     lines: dict[str, int] = {"": node.start_mark.line + 1}
     for place, line in _places(node):
@@ -156,19 +147,19 @@ class SourceFile:
 
 
 Declared = TypeVar("Declared", Definition, Recipient)
-Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
+Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[declarations.BadField]]]
 
 
 def file_schema() -> dict[str, Any]:
     """Return the JSON schema of a source file, for editors; what depends on the platform is not in it."""
     entries: dict[str, Any] = {
-        "sources": (list[SourceEntry], Field(default=[])),
-        "recipients": (list[RecipientEntry], Field(default=[])),
+        "sources": (list[declarations.SourceEntry], Field(default=[])),
+        "recipients": (list[declarations.RecipientEntry], Field(default=[])),
     }
-    return create_model("SourceFile", __base__=FileModel, **entries).model_json_schema()
+    return create_model("SourceFile", __base__=declarations.FileModel, **entries).model_json_schema()
 
 
-def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
+def read_folder(folder: Path, *, check: declarations.Check) -> list[SourceFile]:
     """Read every *.yaml and *.yml of the folder; an id that two files declare invalidates both."""
     return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
 
@@ -201,7 +192,7 @@ def _fingerprint(path: Path) -> str:
     return f"{stat.st_mtime_ns}:{stat.st_size}"
 
 
-def read_file(path: Path, *, check: Check) -> SourceFile:
+def read_file(path: Path, *, check: declarations.Check) -> SourceFile:
     """Read the file's definitions, or all that is wrong with it."""
     try:
         body = path.read_bytes()
@@ -212,8 +203,8 @@ def read_file(path: Path, *, check: Check) -> SourceFile:
         too_large = f"{len(body)} bytes; split files over {MAX_FILE_BYTES}"
         return _spoiled(path, fingerprint, [_problem(path, 1, "file", too_large)])
     sections, problems = _read_document(path, body)
-    sources = _read_entries(path, sections.get("sources", ()), partial(definition_of, check=check))
-    recipients = _read_entries(path, sections.get("recipients", ()), recipient_of)
+    sources = _read_entries(path, sections.get("sources", ()), partial(declarations.definition_of, check=check))
+    recipients = _read_entries(path, sections.get("recipients", ()), declarations.recipient_of)
     problems = [*problems, *sources.problems, *recipients.problems]
     if problems:
         return _spoiled(path, fingerprint, problems)
@@ -293,7 +284,7 @@ def _declared_ids(node: yaml.Node) -> list[tuple[str, int]]:
 def _read_entry(path: Path, node: yaml.Node, build: Build[Declared]) -> tuple[Declared | None, list[FileProblem]]:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        needed = "id and address" if build is recipient_of else "id, kind and url"
+        needed = "id and address" if build is declarations.recipient_of else "id, kind and url"
         return None, [_problem(path, line, "entry", f"must be a mapping with {needed}")]
     repeated = [_problem(path, line, key, "this key is repeated") for key, line in repeated_keys(node)]
     try:
@@ -354,7 +345,7 @@ def redeclare(connection: Connection, source: Source, definition: Definition, *,
 
 
 def _difference(source: Source, definition: Definition) -> dict[str, object]:
-    before = declaration(source)
+    before = declarations.declaration(source)
     after: dict[str, object] = {
         "url": definition.url,
         "name": definition.name,
@@ -382,7 +373,7 @@ class Refreshed:
     problems: Sequence[str]
 
 
-def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) -> Refreshed:
+def refresh_source(store: Store, source_id: str, *, folder: Path, check: declarations.Check) -> Refreshed:
     """Update the row from its declaration; a declaration with a problem changes nothing."""
     with store.begin() as connection:
         source = sources_by_id(connection, [source_id]).get(source_id)
@@ -395,7 +386,7 @@ def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) 
             mine = [definition for definition in file.definitions if definition.id == source_id]
             register(connection, mine, now=store.clock.now(connection))
         else:
-            _, bad = definition_of(declaration(source), check=check)
+            _, bad = declarations.definition_of(declarations.declaration(source), check=check)
             problems = [f"{problem.field}: {problem.message}" for problem in bad]
         current = sources_by_id(connection, [source_id])[source_id]
     return Refreshed(source=current, problems=problems)
@@ -411,7 +402,7 @@ class Imported:
     """Who the good files say is to be told; `notices` registers them."""
 
 
-def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
+def import_files(store: Store, folder: Path, *, check: declarations.Check) -> Imported:
     """Register the good files of the folder, and return every problem of the others."""
     files = read_folder(folder, check=check)
     definitions = [entry for file in files for entry in file.definitions]

@@ -108,15 +108,11 @@ def sources_by_id(connection: Connection, ids: Collection[str]) -> dict[str, Sou
     return {source.id: source for source in map(_source, rows)}
 
 
-def list_sources(
-    connection: Connection, *conditions: ColumnElement[bool], kind: Kind | None = None, limit: int | None = None
-) -> list[Source]:
+def list_sources(connection: Connection, *conditions: ColumnElement[bool], kind: Kind | None = None) -> list[Source]:
     """Return every source, by id; with conditions, those that meet them."""
     query = select(*_SOURCE_COLUMNS).where(*conditions).order_by(sources.c.id)
     if kind is not None:
         query = query.where(sources.c.kind == kind.value)
-    if limit is not None:
-        query = query.limit(limit)
     return [_source(row) for row in connection.execute(query)]
 
 

@@ -15,13 +15,11 @@ from pydantic import (
     PlainValidator,
     Strict,
     StringConstraints,
-    ValidationError,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
     WrapValidator,
 )
 
-from ingestion_pipeline.sources.declarations import BadField, FileModel, model_of, stated_keys, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, model_of, refused, stated_keys, validated
 from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.urls import secret_parameter, without_credentials
 
@@ -38,14 +36,7 @@ def refusal(key: str, value: object, accepted: str) -> str:
 
 def accepted(description: str) -> WrapValidator:
     """Return an annotation that replaces the errors of a type by one message: what is accepted."""
-
-    def validate(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
-        try:
-            return handler(value)
-        except ValidationError:
-            raise ValueError(refusal(info.field_name or "", value, description)) from None
-
-    return WrapValidator(validate)
+    return refused(lambda key, value: refusal(key, value, description))
 
 
 def _web_address(address: str, info: ValidationInfo) -> str:

@@ -150,7 +150,8 @@ READERS: dict[Kind, tuple[str, ...]] = {
     Kind.COMPANY: ("page",),
     Kind.JOB_BOARD: (
         *("greenhouse", "lever", "ashby", "workday", "smartrecruiters", "recruitee", "workable"),
-        *("personio", "jsonld", "rss", "json", "html"),
+        *("personio", "rippling", "gem", "pinpoint", "breezy", "bamboohr", "teamtailor", "oracle_hcm", "join", "icims"),
+        *("jsonld", "sitemap", "rss", "json", "html"),
     ),
     Kind.WEBSITE: ("page",),
 }

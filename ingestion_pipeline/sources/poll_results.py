@@ -30,42 +30,67 @@ from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.statements import audit, columns_of, row_source
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.ended_tasks import (
-    DeadLetterEntry,
-    DeadLetterTask,
-    Decision,
-    ReleaseTask,
-    Retry,
-    add_dead_letters,
-)
+from ingestion_pipeline.tasks import claims, ended_tasks
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, WorkError
 from ingestion_pipeline.tasks.task import Move, Task, TaskStatus, finished, rearmed, released, retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollSuccess:
-    """A successful poll.
+class IngestResult:
+    """The result of ingesting one source; a quarantined one has changed nothing.
 
-    With `is_read` its feed was read and accepted in this transaction, with `changed` it also led to
-    a row that is new or different; `updated` and `withdrawn` say how many.
+    `published` are the dates of its new records. If `is_dead_lettered`, a dead letter with the body
+    waits for an operator.
     """
 
-    task: Task
-    source: Source
+    source_id: str
     outcome: str
-    etag: str | None
-    last_modified: str | None
-    is_read: bool = False
-    changed: bool = False
+    new: int = 0
     updated: int = 0
     withdrawn: int = 0
-    content_hash: str | None = None
-    parser_version: str | None = None
+    quarantined: bool = False
     newest_at: datetime | None = None
     published: Sequence[datetime] = ()
     needs_full_read: bool = False
-    record_count: int | None = None
+    record_count: int = 0
+    is_dead_lettered: bool = False
+    has_touched: bool = False
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the records differed, and not only the bytes."""
+        changes = self.new or self.updated or self.withdrawn
+        return bool(changes) or self.needs_full_read or self.quarantined
+
+    @property
+    def has_written(self) -> bool:
+        """Whether rows may refer to the poll: it has changes, or touched rows that are no news."""
+        return self.has_changes or self.has_touched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollSuccess:
+    """A successful poll and its result; with `is_read` its feed was read and accepted in this transaction."""
+
+    task: Task
+    source: Source
+    result: IngestResult
+    etag: str | None = None
+    last_modified: str | None = None
+    is_read: bool = False
+    content_hash: str | None = None
+    parser_version: str | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it led to a row that is new or different."""
+        return self.is_read and self.result.has_changes
+
+
+def unchanged(task: Task, source: Source, *, etag: str | None, last_modified: str | None) -> PollSuccess:
+    """Return the success of a poll that found the feed unchanged."""
+    result = IngestResult(source_id=source.id, outcome="unchanged", record_count=source.record_count)
+    return PollSuccess(task=task, source=source, result=result, etag=etag, last_modified=last_modified)
 
 
 # What a success writes as it is; the other columns of its row lead to several of the source's.
@@ -87,23 +112,24 @@ def success_row(
     poll: PollSuccess, state: tiers.PollState, newest: datetime | None, change_model: ChangeModel
 ) -> tuple[Any, ...]:
     """Return the row of `write_successes` for one poll."""
-    source = poll.source
+    source, result = poll.source, poll.result
     return (
         source.id,
         state.tier.value,
         poll.is_read,
-        poll.changed,
-        poll.updated,
-        poll.withdrawn,
+        poll.is_changed,
+        result.updated,
+        result.withdrawn,
         state.next_check_at,
         newest,
-        poll.outcome,
+        result.outcome,
         poll.content_hash if poll.is_read else source.content_hash,
         poll.parser_version if poll.is_read else source.parser_version,
         poll.etag,
         poll.last_modified,
-        poll.needs_full_read,
-        source.record_count if poll.record_count is None else poll.record_count,
+        # a quarantined feed does not replace the full read that the last good one asked for
+        result.needs_full_read or (result.quarantined and source.needs_full_read),
+        result.record_count,
         change_model.to_json() if change_model.last_at is not None else None,
         state.changes_per_day,
         state.checks_per_day,
@@ -187,11 +213,11 @@ def move_after_strike(task: Task, error: WorkError, state: PollState) -> Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailure(DeadLetterEntry):
+class PollFailure(ended_tasks.DeadLetterEntry):
     """A failed poll, and what is decided about it."""
 
     source: Source
-    decision: Decision
+    decision: ended_tasks.Decision
 
 
 def succeed(
@@ -203,8 +229,9 @@ def succeed(
     followers = follower_counts(connection, [poll.source.id for poll in polls]) if polls else {}
     budget = current_budget(connection, settings) if polls else PollingBudget({}, settings)
     for poll in polls:
-        newest = poll.newest_at or poll.source.last_new_at
-        changes = changes_found(poll.source, published=poll.published, has_news=poll.newest_at is not None, now=now)
+        result = poll.result
+        newest = result.newest_at or poll.source.last_new_at
+        changes = changes_found(poll.source, published=result.published, has_news=result.newest_at is not None, now=now)
         prior_rate = budget.prior_rate(poll.source.kind, poll.source.platform)
         change_model = with_changes(change_model_from_json(poll.source.change_model), changes, prior_rate=prior_rate)
         state = tiers.after_success(
@@ -221,7 +248,7 @@ def succeed(
     pinned = write_successes(connection, rows, now=now) if rows else []
     claims.apply(connection, moves, now=now)
     for poll in polls:
-        log_poll(poll.task, logging.INFO if poll.changed else logging.DEBUG, "succeeded", None)
+        log_poll(poll.task, logging.INFO if poll.is_changed else logging.DEBUG, "succeeded", None)
     if pinned:
         ensure_polls(connection, pinned, now=now)
         make_due(connection, pinned, now=now)
@@ -238,18 +265,18 @@ def scheduling_inputs(source: Source, change_model: ChangeModel, budget: Polling
 
 def fail(
     connection: Connection, polls: Sequence[PollFailure], *, now: datetime, settings: Settings, random: Random
-) -> list[Decision]:
+) -> list[ended_tasks.Decision]:
     """Retry, release or dead-letter each failure, and return which of these."""
     decisions = [_final_decision(poll) for poll in polls]
     moves: list[Move] = []
     lost: list[PollFailure] = []
     for poll, decision in zip(polls, decisions, strict=True):
         match decision:
-            case Retry(not_before):
+            case ended_tasks.Retry(not_before):
                 moves.append(retried(poll.task, poll.error, not_before=not_before))
-            case ReleaseTask(not_before):
+            case ended_tasks.ReleaseTask(not_before):
                 moves.append(released(poll.task, poll.error, not_before=not_before))
-            case DeadLetterTask():
+            case ended_tasks.DeadLetterTask():
                 lost.append(poll)
     moves += _dead_letter(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
@@ -258,10 +285,10 @@ def fail(
     return decisions
 
 
-def _final_decision(poll: PollFailure) -> Decision:
+def _final_decision(poll: PollFailure) -> ended_tasks.Decision:
     # An open breaker lets one request through, not one poll with all its retries.
-    if isinstance(poll.decision, Retry) and poll.source.status is SourceStatus.OPEN:
-        return DeadLetterTask()
+    if isinstance(poll.decision, ended_tasks.Retry) and poll.source.status is SourceStatus.OPEN:
+        return ended_tasks.DeadLetterTask()
     return poll.decision
 
 
@@ -285,7 +312,7 @@ def _dead_letter(
         audit_status(connection, poll.source, state, now=now)
     if rows:
         _write_failures(connection, rows, now=now)
-        add_dead_letters(connection, polls, now=now)
+        ended_tasks.add_dead_letters(connection, polls, now=now)
     return moves
 
 
@@ -327,13 +354,11 @@ def _write_failures(connection: Connection, rows: Sequence[tuple[Any, ...]], *, 
     connection.execute(statement)
 
 
+StartedCrawl = tuple[Task, Source, str]  # its poll, and the message about it
+
+
 def begin_crawls(
-    connection: Connection,
-    polls: Sequence[tuple[Task, Source, str]],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
+    connection: Connection, polls: Sequence[StartedCrawl], *, now: datetime, settings: Settings, random: Random
 ) -> None:
     """Schedule the next poll of each source whose crawl was started, and record the outcome."""
     moves: list[claims.Move] = []

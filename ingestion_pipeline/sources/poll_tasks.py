@@ -5,26 +5,11 @@ ingestion backlog.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    ColumnExpressionArgument,
-    Connection,
-    Select,
-    and_,
-    case,
-    exists,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    update,
-)
-from sqlalchemy.sql.elements import ColumnElement
+import sqlalchemy as sa
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import SourceStatus, Tier
@@ -43,26 +28,26 @@ POLL = "poll"
 UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
-def lock_polls(connection: Connection, ids: Collection[str]) -> None:
+def lock_polls(connection: sa.Connection, ids: Collection[str]) -> None:
     """Lock the polls, tasks before sources as every finishing poll does, to avoid deadlocks."""
     if connection.dialect.name != "postgresql":  # SQLite has one writer anyway
         return
     is_one = one_of(connection, tasks.c.source_id, ids)
-    query = select(tasks.c.id).where(tasks.c.kind == POLL, is_one)
+    query = sa.select(tasks.c.id).where(tasks.c.kind == POLL, is_one)
     connection.execute(query.order_by(tasks.c.id).with_for_update()).all()
 
 
-def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+def ensure_polls(connection: sa.Connection, ids: Collection[str], *, now: datetime) -> None:
     """Ensure a poll task for every enabled source of these, and none that may run for others."""
     # Queried first, not in a subquery: without statistics, as after a first import, PostgreSQL
     # compares every task with every id (5.6 s for 5,000 of them, 0.02 s so).
-    query = select(sources.c.id, sources.c.status).where(one_of(connection, sources.c.id, ids))
+    query = sa.select(sources.c.id, sources.c.status).where(one_of(connection, sources.c.id, ids))
     statuses = {row.id: row.status for row in connection.execute(query)}
     disabled = [source_id for source_id in statuses if statuses[source_id] in UNPOLLED]
     enabled = list(statuses.keys() - disabled)
     _take_back(connection, disabled, ACTIVE, status=TaskStatus.SKIPPED.value, error="source disabled", updated_at=now)
     connection.execute(
-        update(tasks)
+        sa.update(tasks)
         .where(
             tasks.c.kind == POLL,
             tasks.c.status.in_([TaskStatus.SKIPPED.value, TaskStatus.FAILED.value]),
@@ -74,12 +59,12 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     insert_polls(connection, ids, now=now)
 
 
-def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+def restart_polls(connection: sa.Connection, ids: Collection[str], *, now: datetime) -> None:
     """Restart these polls, due now; a running one loses its claim and its results."""
     _take_back(connection, ids, ACTIVE, **_restarted(now))
 
 
-def interrupt_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+def interrupt_polls(connection: sa.Connection, ids: Collection[str], *, now: datetime) -> None:
     """Release the claims of those polls that are running, so that they start again."""
     _take_back(connection, ids, tasks.c.status == TaskStatus.PROCESSING.value, **_restarted(now))
 
@@ -92,53 +77,53 @@ def _restarted(now: datetime) -> dict[str, Any]:
 
 
 def _take_back(
-    connection: Connection,
+    connection: sa.Connection,
     ids: Collection[str],
-    condition: ColumnExpressionArgument[bool],
+    condition: sa.ColumnExpressionArgument[bool],
     **values: Any,  # noqa: ANN401 - of any column
 ) -> None:
     """Change these polls; a worker that is polling one now loses its claim, and its results."""
     connection.execute(
-        update(tasks)
+        sa.update(tasks)
         .where(condition, tasks.c.kind == POLL, one_of(connection, tasks.c.source_id, ids))
         .values(fence=tasks.c.fence + 1, lease_owner=None, lease_until=None, **values)
     )
 
 
-def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
+def make_due(connection: sa.Connection, source_ids: Collection[str], *, now: datetime) -> int:
     """Make these polls due now; return how many. Running and disabled ones are left alone."""
     lock_polls(connection, source_ids)
     waiting = (
-        update(tasks)
+        sa.update(tasks)
         .where(
             tasks.c.kind == POLL,
             tasks.c.status == TaskStatus.PENDING.value,
             one_of(connection, tasks.c.source_id, source_ids),
-            exists().where(sources.c.id == tasks.c.source_id, sources.c.status.not_in(UNPOLLED)),
+            sa.exists().where(sources.c.id == tasks.c.source_id, sources.c.status.not_in(UNPOLLED)),
         )
-        .values(not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before), stage=ASKED)
+        .values(not_before=sa.case((tasks.c.not_before > now, now), else_=tasks.c.not_before), stage=ASKED)
         .returning(tasks.c.source_id)
     )
     due = list(connection.execute(waiting).scalars())
     lock_rows(connection, sources.c.id, due)
     connection.execute(
-        update(sources)
+        sa.update(sources)
         .where(one_of(connection, sources.c.id, due), sources.c.next_check_at > now)
         .values(next_check_at=now)
     )
     return len(due)
 
 
-def _refresh_polls(connection: Connection, ids: Collection[str]) -> None:
+def _refresh_polls(connection: sa.Connection, ids: Collection[str]) -> None:
     """Update waiting polls to their source's tier and address; retries and pauses stay."""
     connection.execute(
-        update(tasks)
+        sa.update(tasks)
         .where(
             tasks.c.kind == POLL,
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.source_id == sources.c.id,
             one_of(connection, sources.c.id, ids),
-            or_(
+            sa.or_(
                 tasks.c.shard != sources.c.shard,
                 tasks.c.priority != _tier_priority(),
                 tasks.c.url.is_distinct_from(sources.c.url),
@@ -148,73 +133,75 @@ def _refresh_polls(connection: Connection, ids: Collection[str]) -> None:
     )
 
 
-def insert_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+def insert_polls(connection: sa.Connection, ids: Collection[str], *, now: datetime) -> None:
     """Insert a poll for each of these sources that is enabled and has none."""
-    moment = literal(now, tasks.c.created_at.type)
+    moment = sa.literal(now, tasks.c.created_at.type)
     columns = {
-        "kind": literal(POLL),
+        "kind": sa.literal(POLL),
         "dedupe_key": sources.c.id,
         "source_id": sources.c.id,
         "url": sources.c.url,
-        "payload": literal({}, Json),
-        "status": literal(TaskStatus.PENDING.value),
+        "payload": sa.literal({}, Json),
+        "status": sa.literal(TaskStatus.PENDING.value),
         "priority": _tier_priority(),
         "shard": sources.c.shard,
-        "not_before": func.coalesce(sources.c.next_check_at, moment),
+        "not_before": sa.func.coalesce(sources.c.next_check_at, moment),
         "tracking_id": sources.c.tracking_id,
-        "ancestry": literal([], Json),
+        "ancestry": sa.literal([], Json),
         "created_at": moment,
         "updated_at": moment,
     }
-    missing = select(*(value.label(name) for name, value in columns.items())).where(
+    missing = sa.select(*(value.label(name) for name, value in columns.items())).where(
         one_of(connection, sources.c.id, ids),
         sources.c.status.not_in(UNPOLLED),
-        ~exists().where(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id),
+        ~sa.exists().where(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id),
     )
-    connection.execute(insert(tasks).from_select(list(columns), missing))
+    connection.execute(sa.insert(tasks).from_select(list(columns), missing))
 
 
 def _tier_priority() -> Any:  # noqa: ANN401 - a SQL expression
-    return case(*((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority)
+    return sa.case(*((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority)
 
 
-def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int, int]:
+def due_counts(connection: sa.Connection, tier: Tier, *, now: datetime) -> dict[int, int]:
     """Return how many sources of the tier are due, by the hash of their host."""
-    due = select(tasks.c.shard, func.count()).where(_is_due(now), tasks.c.priority == tier.priority)
+    due = sa.select(tasks.c.shard, sa.func.count()).where(_is_due(now), tasks.c.priority == tier.priority)
     return {hashed: count for hashed, count in connection.execute(due.group_by(tasks.c.shard))}  # noqa: C416 - rows
 
 
-def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
+def age_polls(connection: sa.Connection, settings: Settings, now: datetime) -> int:
     """Raise the priority of polls long due, one tier each such time, so that none starves; return how many."""
     patience = timedelta(seconds=settings.polling.aged_seconds)
-    is_cold = and_(tasks.c.priority == Tier.COLD.priority, tasks.c.not_before < now - patience)
-    is_warm = and_(tasks.c.priority == Tier.WARM.priority, tasks.c.not_before < now - 2 * patience)
+    is_cold = sa.and_(tasks.c.priority == Tier.COLD.priority, tasks.c.not_before < now - patience)
+    is_warm = sa.and_(tasks.c.priority == Tier.WARM.priority, tasks.c.not_before < now - 2 * patience)
     aged = (
-        select(tasks.c.id)
-        .where(ACTIVE, tasks.c.kind == POLL, or_(is_cold, is_warm), tasks.c.status == TaskStatus.PENDING.value)
+        sa.select(tasks.c.id)
+        .where(ACTIVE, tasks.c.kind == POLL, sa.or_(is_cold, is_warm), tasks.c.status == TaskStatus.PENDING.value)
         .with_for_update(skip_locked=True)  # a locked one is about to be polled or moved
         .cte("aged")
     )
-    statement = update(tasks).where(tasks.c.id.in_(select(aged.c.id)))
+    statement = sa.update(tasks).where(tasks.c.id.in_(sa.select(aged.c.id)))
     return connection.execute(statement.values(priority=tasks.c.priority - 1)).rowcount
 
 
-def unscheduled_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
+def unscheduled_shards(connection: sa.Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
     """Return the shards with due polls that should not wait for their tier's tick.
 
     Retries and claims of lost workers, released polls (a busy host, a pause that is over), and
     polls that an operator requested. Others become due all the time, a few every minute: for them
     the tick is soon enough.
     """
-    is_waited_for = or_(tasks.c.attempts > 0, tasks.c.error_class == ErrorClass.RESOURCE.value, tasks.c.stage == ASKED)
-    query = select(tasks.c.priority, tasks.c.shard % shards).where(_is_due(now), is_waited_for)
+    is_waited_for = sa.or_(
+        tasks.c.attempts > 0, tasks.c.error_class == ErrorClass.RESOURCE.value, tasks.c.stage == ASKED
+    )
+    query = sa.select(tasks.c.priority, tasks.c.shard % shards).where(_is_due(now), is_waited_for)
     return _shards(connection, query.distinct())
 
 
-def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
+def new_shards(connection: sa.Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
     """Return the shards of sources that wait for their first poll."""
     query = (
-        select(tasks.c.priority, tasks.c.shard % shards)
+        sa.select(tasks.c.priority, tasks.c.shard % shards)
         .join(sources, sources.c.id == tasks.c.source_id)
         .where(
             ACTIVE,
@@ -228,29 +215,29 @@ def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tu
     return _shards(connection, query)
 
 
-def tier_counts(connection: Connection) -> dict[str, int]:
+def tier_counts(connection: sa.Connection) -> dict[str, int]:
     """Return the number of active sources in each tier."""
-    query = select(sources.c.tier, func.count()).where(sources.c.status == SourceStatus.ACTIVE.value)
+    query = sa.select(sources.c.tier, sa.func.count()).where(sources.c.status == SourceStatus.ACTIVE.value)
     counts = {row[0]: row[1] for row in connection.execute(query.group_by(sources.c.tier))}
     return {tier.value: counts.get(tier.value, 0) for tier in Tier}
 
 
-def source_counts(connection: Connection) -> tuple[int, int, datetime | None]:
+def source_counts(connection: sa.Connection) -> tuple[int, int, datetime | None]:
     """Return the number of sources, of disabled ones, and when the newest was added."""
-    query = select(
-        func.count(),
-        func.count().filter(sources.c.status == SourceStatus.DISABLED.value),
-        func.max(sources.c.created_at),
+    query = sa.select(
+        sa.func.count(),
+        sa.func.count().filter(sources.c.status == SourceStatus.DISABLED.value),
+        sa.func.max(sources.c.created_at),
     ).select_from(sources)
     total, disabled, newest = connection.execute(query).one()
     return total, disabled, newest
 
 
-def _is_due(now: datetime) -> ColumnElement[bool]:
-    return and_(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, is_free(now))
+def _is_due(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, is_free(now))
 
 
-def _shards(connection: Connection, query: Select[Any, Any]) -> list[tuple[Tier, int]]:
+def _shards(connection: sa.Connection, query: sa.Select[Any, Any]) -> list[tuple[Tier, int]]:
     by_priority = {tier.priority: tier for tier in Tier}
     rows: list[tuple[int, int]] = [(row[0], row[1]) for row in connection.execute(query)]
     return [(by_priority[priority], shard) for priority, shard in sorted(rows)]
@@ -304,31 +291,22 @@ def pace_name(tier: str) -> str:
     return f"{PACE}{tier}"
 
 
-@dataclass(frozen=True, slots=True)
-class IngestionBacklog:
-    """A backlog of fetched feeds above the limit of the settings."""
-
-    waiting: int
-    limit: int
-
-    def __str__(self) -> str:
-        return (
-            f"polling is paused: {self.waiting:,} or more readings wait to be ingested"
-            f" (polling.backlog_limit {self.limit:,}); it resumes when there are fewer"
-        )
-
-
-def backlog(connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str]) -> IngestionBacklog | None:
-    """Return the backlog that pauses polling, or None; tasks that wait for a model or a budget do not count.
+def backlog(connection: sa.Connection, *, now: datetime, limit: int, kinds: Sequence[str]) -> str | None:
+    """Return why a backlog pauses polling, or None; tasks that wait for a model or a budget do not count.
 
     `kinds` are the tasks that ingest what was fetched; pages that wait to be fetched do not count.
     """
-    fetched = select(batch_items.c.task_id).limit(limit + 1).subquery()
-    waiting = connection.execute(select(func.count()).select_from(fetched)).scalar_one()
+    fetched = sa.select(batch_items.c.task_id).limit(limit + 1).subquery()
+    waiting = connection.execute(sa.select(sa.func.count()).select_from(fetched)).scalar_one()
     for kind in kinds:
         if waiting > limit:
             break
-        due = select(tasks.c.id).where(FRONTIER, tasks.c.kind == kind, tasks.c.not_before <= now)
+        due = sa.select(tasks.c.id).where(FRONTIER, tasks.c.kind == kind, tasks.c.not_before <= now)
         rest = due.limit(limit + 1 - waiting).subquery()
-        waiting += connection.execute(select(func.count()).select_from(rest)).scalar_one()
-    return IngestionBacklog(waiting, limit) if waiting > limit else None
+        waiting += connection.execute(sa.select(sa.func.count()).select_from(rest)).scalar_one()
+    if waiting <= limit:
+        return None
+    return (
+        f"polling is paused: {waiting:,} or more readings wait to be ingested"
+        f" (polling.backlog_limit {limit:,}); it resumes when there are fewer"
+    )

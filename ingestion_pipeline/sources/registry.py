@@ -12,20 +12,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Boolean, Connection, String, and_, case, exists, func, literal, null, or_, select, update
+from sqlalchemy import CTE, Boolean, Connection, String, and_, case, exists, func, literal, null, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.selectable import CTE
 
+from ingestion_pipeline.sources import poll_tasks
 from ingestion_pipeline.sources.lookup import UnknownSource, canonical_series_id, named_series, sources_by_id
-from ingestion_pipeline.sources.poll_tasks import (
-    POLL,
-    UNPOLLED,
-    ensure_polls,
-    insert_polls,
-    lock_polls,
-    make_due,
-    restart_polls,
-)
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Definition, Kind, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.statements import audit, columns_of, insert_into, lock_rows, one_of, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources, tasks
@@ -36,7 +27,10 @@ BY_FILE = "disabled by its declaration"
 Rows = Sequence[tuple[Any, ...]]
 
 # What a declaration owns, beside the tier when it pins one.
-_OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
+_OWNED = (
+    *("url", "name", "platform", "config", "series_id", "company_id", "max_delay_seconds"),
+    *("origin", "host", "shard"),
+)
 _DECLARED_COLUMNS = {
     **columns_of(sources, ("id", "kind", *_OWNED, "tier", "tier_pinned", "tracking_id")),
     "enabled": Boolean(),
@@ -72,6 +66,7 @@ def _declared_row(definition: Definition, tracking_id: str) -> tuple[Any, ...]:
         dict(definition.config),
         definition.series,
         definition.company,
+        definition.max_delay_seconds,
         definition.origin,
         host,
         shard_of(host),
@@ -236,6 +231,7 @@ class StoredSource(NamedTuple):
     platform: str | None
     series_id: str | None
     company_id: str | None
+    max_delay_seconds: int | None
     origin: str
     host: str
     shard: int
@@ -271,7 +267,7 @@ def _is_declared(declared: Definition, stored: StoredSource) -> bool:
     host = host_of(declared.url)
     values = (declared.url, declared.name, declared.platform, declared.series, declared.company)
     return (
-        (*values, declared.origin, host, shard_of(host)) == stored[1:9]
+        (*values, declared.max_delay_seconds, declared.origin, host, shard_of(host)) == stored[1:10]
         and _is_same(declared.config, stored.config)
         and stored.tier_pinned == (declared.tier is not None)
         and (declared.tier is None or stored.tier == declared.tier.value)
@@ -284,7 +280,7 @@ def _is_same(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _is_poll_unchanged(stored: StoredSource) -> bool:
-    if stored.status in UNPOLLED:
+    if stored.status in poll_tasks.UNPOLLED:
         return stored.poll_status is None or stored.poll_ended_at is not None
     if stored.poll_status is None or stored.poll_status in _REQUEUED_STATUSES:
         return False
@@ -295,7 +291,7 @@ def _is_poll_unchanged(stored: StoredSource) -> bool:
 
 _QUERY = (
     select(
-        *(sources.c[name] for name in StoredSource._fields[:14]),
+        *(sources.c[name] for name in StoredSource._fields[:15]),
         source_versions.c.version,
         *(tasks.c[name] for name in ("status", "ended_at", "shard", "priority", "url")),
     )
@@ -304,7 +300,7 @@ _QUERY = (
         source_versions,
         and_(source_versions.c.source_id == sources.c.id, source_versions.c.version == sources.c.config_version),
     )
-    .outerjoin(tasks, and_(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id))
+    .outerjoin(tasks, and_(tasks.c.kind == poll_tasks.POLL, tasks.c.source_id == sources.c.id))
 )
 
 
@@ -359,7 +355,7 @@ def register(
     """Register every definition with its poll task, a new one due now; unchanged ones are not written or locked."""
     added = updated = 0
     changed = _changed(connection, sorted(definitions, key=lambda definition: definition.id))
-    lock_polls(connection, [definition.id for definition in changed])
+    poll_tasks.lock_polls(connection, [definition.id for definition in changed])
     for batch in _batches(changed, REGISTER_BATCH):
         existing_ids = _existing_ids(connection, [definition.id for definition in batch])
         existing = [definition for definition in batch if definition.id in existing_ids]
@@ -400,10 +396,10 @@ def _redeclare(connection: Connection, batch: Sequence[Definition], *, now: date
         before = redirected(connection, others)
         redeclared = [definition for definition in batch if definition.id in changed]
         audit_overrides(connection, redeclared, before=before, actor=actor, now=now)
-        restart_polls(connection, list(before), now=now)
+        poll_tasks.restart_polls(connection, list(before), now=now)
         update_changed(connection, others, now=now)
     record_versions(connection, ids, now=now)
-    ensure_polls(connection, ids, now=now)
+    poll_tasks.ensure_polls(connection, ids, now=now)
     return len(changed)
 
 
@@ -414,10 +410,10 @@ def _add(connection: Connection, batch: Sequence[Definition], *, now: datetime, 
     audit_overrides(connection, batch, before={}, actor=actor, now=now)
     added = insert_missing(connection, rows, now=now)
     record_versions(connection, ids, now=now)
-    insert_polls(connection, ids, now=now)
+    poll_tasks.insert_polls(connection, ids, now=now)
     # A discovered board has its poll before its row, for the lineage: it must not run.
     if off := [definition.id for definition in batch if not definition.enabled]:
-        ensure_polls(connection, off, now=now)
+        poll_tasks.ensure_polls(connection, off, now=now)
     return added
 
 
@@ -457,12 +453,12 @@ def _set_status(
     values: dict[str, Any] = {"status": status.value, "status_reason": reason, "updated_at": now}
     if status is SourceStatus.ACTIVE:
         values |= {"status_reason": None, "failure_count": 0, "next_check_at": now}
-    lock_polls(connection, [source_id])
+    poll_tasks.lock_polls(connection, [source_id])
     changed = connection.execute(update(sources).where(sources.c.id == source_id).values(values)).rowcount
     if not changed:
         raise UnknownSource(source_id)
-    ensure_polls(connection, [source_id], now=now)
+    poll_tasks.ensure_polls(connection, [source_id], now=now)
     if status is SourceStatus.ACTIVE:
-        make_due(connection, [source_id], now=now)
+        poll_tasks.make_due(connection, [source_id], now=now)
     action = "source.enable" if status is SourceStatus.ACTIVE else "source.disable"
     audit(connection, actor=actor, action=action, subject=source_id, now=now, detail={"reason": reason})

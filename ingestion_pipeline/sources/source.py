@@ -112,6 +112,7 @@ class Definition:
     enabled: bool = True
     series: str | None = None
     company: str | None = None
+    max_delay_seconds: int | None = None
     origin: str = BY_HAND
 
 
@@ -127,6 +128,7 @@ class Source:
     config: Mapping[str, Any]
     series_id: str | None
     company_id: str | None
+    max_delay_seconds: int | None
     origin: str
     host: str
     shard: int
@@ -178,8 +180,9 @@ class Source:
 
 # Alerts for operators; `alerts` means all of them.
 SOURCE_ALERTS = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
+FRESHNESS_BUDGET = "freshness_budget"  # of a source with a freshness objective: used up
 SYSTEM_ALERTS = ("budget", "run_failures", "daemon_silent")
-ALERTS = (*SOURCE_ALERTS, *SYSTEM_ALERTS)
+ALERTS = (*SOURCE_ALERTS, FRESHNESS_BUDGET, *SYSTEM_ALERTS)
 NOTICE_KINDS: list[str] = []  # of the systems, which `registry.systems` adds; a recipient may subscribe to each
 DEFAULT_KINDS = ("chapter",)  # followers of a series did not subscribe to catalogues
 OWN_SERVICES = "notify:"

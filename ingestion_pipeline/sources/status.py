@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select, update
+from sqlalchemy import ColumnExpressionArgument, Connection, and_, func, or_, select, update
 
 from ingestion_pipeline.settings.groups import HealthLimits as Limits
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
@@ -251,8 +251,8 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Poll:
-    """The state of a source's permanent poll task."""
+class TaskState:
+    """The state of a source's task: of its permanent poll, or of work that is under way."""
 
     status: TaskStatus
     attempts: int
@@ -270,7 +270,7 @@ class Watched:
     """A source and its poll task; a source that was never enabled has none."""
 
     source: Source
-    poll: Poll | None
+    poll: TaskState | None
 
     @property
     def next_check_at(self) -> datetime | None:
@@ -297,7 +297,7 @@ class Totals:
 
 def watched_sources(connection: Connection, *, kind: Kind | None = None) -> list[Watched]:
     """Return every source with its poll, by id."""
-    polls = _polls(connection)
+    polls = task_states(connection, tasks.c.kind == POLL)
     return [Watched(source=source, poll=polls.get(source.id)) for source in list_sources(connection, kind=kind)]
 
 
@@ -308,7 +308,7 @@ def watched_source(connection: Connection, source_id: str) -> Watched | None:
 
 def watched_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Watched]:
     """Return these sources with their polls."""
-    polls = _polls(connection, *ids)
+    polls = task_states(connection, tasks.c.kind == POLL, tasks.c.source_id.in_(ids))
     by_id = sources_by_id(connection, ids)
     return {id_: Watched(source=source, poll=polls.get(id_)) for id_, source in by_id.items()}
 
@@ -321,21 +321,16 @@ def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, d
     return [(host, since) for host, since in connection.execute(query)]
 
 
-def _polls(connection: Connection, *ids: str) -> dict[str, Poll]:
-    names = tuple(Poll.__dataclass_fields__)
-    query = (
-        select(tasks.c.source_id, *(tasks.c[name] for name in names))
-        .where(tasks.c.kind == POLL, tasks.c.source_id.is_not(None))
-        .order_by(tasks.c.id)
-    )
-    if ids:
-        query = query.where(tasks.c.source_id.in_(ids))
-    polls: dict[str, Poll] = {}
-    for source_id, *row in connection.execute(query):
+def task_states(connection: Connection, *those: ColumnExpressionArgument[bool]) -> dict[str, TaskState]:
+    """Return the newest of these tasks of each source."""
+    names = tuple(TaskState.__dataclass_fields__)
+    query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(tasks.c.source_id.is_not(None), *those)
+    states: dict[str, TaskState] = {}
+    for source_id, *row in connection.execute(query.order_by(tasks.c.id)):
         values: dict[str, Any] = dict(zip(names, row, strict=True))
         values["status"] = TaskStatus(values["status"])
-        polls[source_id] = Poll(**values)
-    return polls
+        states[source_id] = TaskState(**values)
+    return states
 
 
 def totals(connection: Connection, *, now: datetime) -> Totals:
@@ -343,31 +338,25 @@ def totals(connection: Connection, *, now: datetime) -> Totals:
     by_status = select(sources.c.status, func.count().label("sources")).group_by(sources.c.status)
     is_pending = tasks.c.status == TaskStatus.PENDING.value
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    counts = (
-        select(
-            func.count().filter(and_(is_pending, tasks.c.not_before <= now)),
-            func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
-            func.count().filter(and_(is_running, tasks.c.lease_until < now)),
-            func.count().filter(and_(is_pending, tasks.c.not_before > now, tasks.c.attempts > 0)),
-        )
-        .select_from(tasks)
-        .where(ACTIVE)
-    )
-    due, in_progress, abandoned, retrying = connection.execute(counts).one()
+    counts = {
+        "due": and_(is_pending, tasks.c.not_before <= now),
+        "in_progress": and_(is_running, tasks.c.lease_until >= now),
+        "abandoned": and_(is_running, tasks.c.lease_until < now),
+        "retrying": and_(is_pending, tasks.c.not_before > now, tasks.c.attempts > 0),
+    }
+    columns = (func.count().filter(those).label(name) for name, those in counts.items())
+    row: dict[str, Any] = dict(connection.execute(select(*columns).select_from(tasks).where(ACTIVE)).mappings().one())
     open_dead_letters = select(func.count()).select_from(dead_letters).where(OPEN)
     unhandled = select(func.count()).where(outbox.c.handled_at.is_(None))
     return Totals(
         sources={row.status: row.sources for row in connection.execute(by_status)},
-        due=due,
-        in_progress=in_progress,
-        abandoned=abandoned,
-        retrying=retrying,
         dead_letters=connection.execute(open_dead_letters).scalar_one(),
         outbox=connection.execute(unhandled).scalar_one(),
+        **row,
     )
 
 
-def reason(source: Source, poll: Poll | None, *, now: datetime, max_attempts: int) -> str:
+def reason(source: Source, poll: TaskState | None, *, now: datetime, max_attempts: int) -> str:
     """Return why the source was or was not polled, in a sentence for people."""
     if source.status is SourceStatus.DISABLED:
         return _why_disabled(source)
@@ -393,7 +382,7 @@ def _why_disabled(source: Source) -> str:
     return why if why == REMOVED or why.startswith("disabled") else f"disabled by {why}"
 
 
-def _why_running(poll: Poll, *, now: datetime) -> str:
+def _why_running(poll: TaskState, *, now: datetime) -> str:
     stage = f", {poll.stage}" if poll.stage else ""
     if poll.lease_until is None or poll.lease_until >= now:
         return f"being polled since {_at(poll.updated_at, now)} (attempt {poll.attempts}{stage})"
@@ -411,7 +400,7 @@ _HELD = {
 }
 
 
-def _why_waiting(source: Source, poll: Poll, *, now: datetime, max_attempts: int) -> str:
+def _why_waiting(source: Source, poll: TaskState, *, now: datetime, max_attempts: int) -> str:
     is_due = poll.not_before <= now
     when = f"due since {_at(poll.not_before, now)}" if is_due else f"until {_at(poll.not_before, now)}"
     if poll.error_class == ErrorClass.RESOURCE.value:

@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Executable, Table, create_engine, event, inspect, text
-from sqlalchemy.engine import Dialect, make_url
+from sqlalchemy import Connection, Dialect, Engine, Executable, Table, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.schema import SetColumnComment
 from sqlalchemy.types import DateTime
 from sqlalchemy.util import LRUCache
 
-from ingestion_pipeline.store.changes import OriginState, add_functions, forget_origins
+from ingestion_pipeline.store.changes import OriginState, add_functions, create_triggers, forget_origins
+from ingestion_pipeline.store.history import create_history_views
 from ingestion_pipeline.store.types import UtcText, json_value
 
 
@@ -159,7 +159,10 @@ def create_missing_tables(engine: Engine, tables: Sequence[Table]) -> None:
     with engine.begin() as connection:
         _lock(connection)
         for table in tables:
-            table.create(connection, checkfirst=True)
+            if table.name not in existing and not inspect(connection).has_table(table.name):
+                table.create(connection)
+                create_triggers(connection, [table])
+                create_history_views(connection, [table])
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -357,6 +360,22 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     return store
 
 
+def open_read_only(url: str) -> Store:
+    """Open the database of another installation: its schema stays as it is, and every write is refused."""
+    engine = _create_engine(url)
+    is_sqlite = engine.dialect.name == "sqlite"
+    event.listen(engine, "connect", _refuse_writes_sqlite if is_sqlite else _refuse_writes_postgresql)
+    return Store(engine, DatabaseClock())
+
+
+def _refuse_writes_sqlite(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _refuse_writes_postgresql(connection: Any, _: Any) -> None:  # noqa: ANN401
+    connection.set_session(readonly=True)
+
+
 def schema_revision(url: str) -> str | None:
     """Return the schema revision of the database, None if empty; nothing is changed."""
     engine = create_engine(url, hide_parameters=True, poolclass=NullPool)
@@ -368,33 +387,25 @@ def schema_revision(url: str) -> str | None:
 
 def _create_engine(url: str) -> Engine:
     parsed = make_url(url)
+    create = partial(
+        create_engine,
+        parsed,
+        hide_parameters=True,  # an error is stored and logged; a row may hold a secret
+        pool_size=5,
+        pool_use_lifo=True,  # each keeps pages in memory, and statements: few are warm, not all
+        json_deserializer=json_value,
+        execution_options={"compiled_cache": COMPILED},
+    )
     if parsed.get_backend_name() != "sqlite":
-        engine = create_engine(
-            parsed,
-            hide_parameters=True,
-            pool_size=5,
-            pool_use_lifo=True,
-            max_overflow=10,
-            json_deserializer=json_value,
-            execution_options={"compiled_cache": COMPILED},
-        )
+        engine = create(max_overflow=10)
         event.listen(engine, "connect", _plan_to_the_end)
         event.listen(engine, "checkin", _remember_use)
         event.listen(engine, "checkout", _ping_if_idle)
         event.listen(engine, "before_cursor_execute", _execute_prepared, retval=True)
         return engine
     _prepare_file(parsed.database)
-    engine = create_engine(
-        parsed,
-        hide_parameters=True,  # an error is stored and logged; a row may hold a secret
-        json_deserializer=json_value,
-        execution_options={"compiled_cache": COMPILED},
-        poolclass=QueuePool,
-        pool_size=5,
-        pool_use_lifo=True,  # each keeps pages in memory, and statements: few are warm, not all
-        max_overflow=20,
-        connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False, "factory": _CountingConnection},
-    )
+    arguments = {"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False, "factory": _CountingConnection}
+    engine = create(poolclass=QueuePool, max_overflow=20, connect_args=arguments)
     # A bare `now` inside case() or coalesce() is written as its column would write it.
     engine.dialect.colspecs = {**engine.dialect.colspecs, DateTime: UtcText}
     event.listen(engine, "connect", _set_up_sqlite)

@@ -4,9 +4,9 @@ import json
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import BigInteger, Boolean, Column, DateTime, Dialect, ForeignKey, Integer, Numeric, String, text
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -16,23 +16,23 @@ from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 class UtcDateTime(TypeDecorator[datetime]):
     """Aware UTC in and out; on SQLite text of fixed width, so that it compares as time."""
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return TIMESTAMPTZ, or text on SQLite."""
         if dialect.name == "sqlite":
-            return dialect.type_descriptor(String(32))
-        return dialect.type_descriptor(DateTime(timezone=True))
+            return dialect.type_descriptor(sa.String(32))
+        return dialect.type_descriptor(sa.DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:  # noqa: ANN401
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:  # noqa: ANN401
         """Refuse a naive time."""
         if value is None:
             return None
         moment = aware(value)
         return utc_text(moment) if dialect.name == "sqlite" else moment.astimezone(UTC)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ANN401, ARG002
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:  # noqa: ANN401, ARG002
         """Return aware UTC."""
         if value is None:
             return None
@@ -40,14 +40,14 @@ class UtcDateTime(TypeDecorator[datetime]):
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
-class UtcText(DateTime):
+class UtcText(sa.DateTime):
     """The text of `UtcDateTime`, for times that no column gave a type on SQLite."""
 
-    def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ANN401
+    def bind_processor(self, dialect: sa.Dialect) -> Any:  # noqa: ANN401
         """Return the processor of `UtcDateTime`."""
         return partial(UtcDateTime().process_bind_param, dialect=dialect)
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ANN401, ARG002
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:  # noqa: ANN401, ARG002
         """Return the processor of `UtcDateTime`."""
         return partial(UtcDateTime().process_result_value, dialect=dialect)
 
@@ -81,22 +81,22 @@ class ExactDecimal(TypeDecorator[Decimal]):
     written within them comes back equal, and comparison and maximum are numeric.
     """
 
-    impl = Numeric
+    impl = sa.Numeric
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         """Return NUMERIC on both."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(_NumericAffinity())
-        return dialect.type_descriptor(Numeric())
+        return dialect.type_descriptor(sa.Numeric())
 
-    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> Any:  # noqa: ANN401
+    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> Any:  # noqa: ANN401
         """Return plain digits, never an exponent."""
         if value is None or dialect.name != "sqlite":
             return value
         return f"{value:f}"
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:  # noqa: ANN401, ARG002
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Decimal | None:  # noqa: ANN401, ARG002
         """Return the shortest decimal of the stored value, without trailing zeros."""
         if value is None:
             return None
@@ -113,7 +113,7 @@ def json_value(document: str) -> Any:  # noqa: ANN401
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Kind = TypeEngine[Any] | type[TypeEngine[Any]]
-Id = BigInteger().with_variant(Integer(), "sqlite")
+Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 class Moment(FunctionElement[datetime]):
@@ -135,27 +135,40 @@ def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: A
     return "(SELECT strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'))"
 
 
-def required(name: str, kind: Kind, comment: str | None = None, *, references: str | None = None) -> Column[Any]:
+def required(name: str, kind: Kind, comment: str | None = None, *, references: str | None = None) -> sa.Column[Any]:
     """Return a column that is never null; `references` is the column of another table that it points at."""
-    keys = [ForeignKey(references)] if references else []
-    return Column(name, kind, *keys, nullable=False, comment=comment)
+    keys = [sa.ForeignKey(references)] if references else []
+    return sa.Column(name, kind, *keys, nullable=False, comment=comment)
 
 
-def optional(name: str, kind: Kind, comment: str | None = None) -> Column[Any]:
+def optional(name: str, kind: Kind, comment: str | None = None) -> sa.Column[Any]:
     """Return a column that may be null."""
-    return Column(name, kind, comment=comment)
+    return sa.Column(name, kind, comment=comment)
 
 
-def count(name: str, comment: str) -> Column[int]:
-    """Return a column of a number that starts at 0."""
-    return Column(name, Integer, nullable=False, server_default="0", comment=comment)
+def starting(name: str, kind: Kind, start: str, comment: str) -> sa.Column[Any]:
+    """Return a column that is never null and starts with a value."""
+    return sa.Column(name, kind, nullable=False, server_default=start, comment=comment)
 
 
-def flag(name: str, comment: str) -> Column[bool]:
-    """Return a column of a flag that starts as false."""
-    return Column(name, Boolean, nullable=False, server_default=text("false"), comment=comment)
+def count(name: str, comment: str, *, start: int = 0) -> sa.Column[int]:
+    """Return a column of a number."""
+    return starting(name, sa.Integer, str(start), comment)
 
 
-def modified_at() -> Column[datetime]:
+def flag(name: str, comment: str, *, start: Literal["false", "true"] = "false") -> sa.Column[bool]:
+    """Return a column of a flag."""
+    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.text(start), comment=comment)
+
+
+def partial_index(name: str | None, *columns: str, where: sa.TextClause, unique: bool = False) -> sa.Index:
+    """Return an index of the rows that meet the condition.
+
+    Statements repeat the condition literally: SQLite uses a partial index only for those.
+    """
+    return sa.Index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
+
+
+def modified_at() -> sa.Column[datetime]:
     """Return a column that every INSERT and UPDATE stamps; only a conflict clause's update has to name it."""
-    return Column("modified_at", UtcDateTime, default=Moment(), onupdate=Moment())
+    return sa.Column("modified_at", UtcDateTime, default=Moment(), onupdate=Moment())

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from typing import Any
 from uuid import uuid4
 
@@ -231,8 +232,12 @@ def _holds(input_rows: FromClause) -> ColumnElement[bool]:
     )
 
 
-_MOVED = ("status", "not_before", "attempts", "priority", "suspicion", "stage", "state")
-_MOVE_COLUMNS = columns_of(tasks, ("id", "fence", *_MOVED, "error_class", "error_code", "error"))
+_MOVED = (
+    *("status", "not_before", "attempts", "priority", "suspicion", "stage", "state"),
+    *("error_class", "error_code", "error"),
+)
+_MOVE_COLUMNS = columns_of(tasks, ("id", "fence", *_MOVED))
+_move_values: Callable[[Move], tuple[Any, ...]] = attrgetter("task.id", "task.fence", *_MOVED)
 
 
 def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> None:
@@ -240,7 +245,7 @@ def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> No
     if not moves:
         return
     dialect = connection.dialect.name
-    document = row_document(dialect, _MOVE_COLUMNS, [_values(move) for move in moves])
+    document = row_document(dialect, _MOVE_COLUMNS, list(map(_move_values, moves)))
     parameters = {"moves": document, "moment": now}
     changed = connection.execute(_apply_statement(dialect), parameters).rowcount
     if changed != len(moves):
@@ -258,23 +263,6 @@ def _apply_statement(dialect: str) -> Update:
             {name: ours.c[name] for name in _MOVE_COLUMNS if name not in {"id", "fence"}}
             | {"lease_owner": None, "lease_until": None, "updated_at": _MOMENT}
         )
-    )
-
-
-def _values(move: Move) -> tuple[object, ...]:
-    return (
-        move.task.id,
-        move.task.fence,
-        move.status.value,
-        move.not_before,
-        move.attempts,
-        move.priority,
-        move.suspicion,
-        move.stage,
-        None if move.state is None else dict(move.state),
-        move.error_class,
-        move.error_code,
-        move.error,
     )
 
 
@@ -399,6 +387,9 @@ def set_progress(connection: Connection, task: Task, *, stage: str, state: Mappi
         raise LostClaim(f"task {task.id} was claimed by another worker; nothing is written")
 
 
+LOST_AT_ONCE = 100  # runs; the next call returns the others
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRun:
     """A run whose heartbeat stopped, and the owner of its claims."""
@@ -427,13 +418,13 @@ def end_run(connection: Connection, *, run_id: str, now: datetime) -> str | None
     return connection.execute(statement.values(ended_at=now).returning(runs.c.lease_owner)).scalar_one_or_none()
 
 
-def lost_runs(connection: Connection, *, now: datetime, limit: int = 100) -> list[LostRun]:
+def lost_runs(connection: Connection, *, now: datetime) -> list[LostRun]:
     """Return the runs that neither ended nor renewed their lease in time."""
     query = (
         select(runs.c.run_id, runs.c.lease_owner, runs.c.job, runs.c.lease_until)
         .where(runs.c.ended_at.is_(None), runs.c.lease_until < now)
         .order_by(runs.c.lease_until)
-        .limit(limit)
+        .limit(LOST_AT_ONCE)
     )
     return [
         LostRun(run_id=run_id, owner=owner, job=job, lease_until=lease_until)

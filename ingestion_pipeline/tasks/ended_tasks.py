@@ -221,11 +221,7 @@ class UnknownDeadLetter(LookupError):
 
 
 def check_dead_letters(connection: Connection, dead_letter_ids: Sequence[int]) -> None:
-    """Check that every one of these dead letters exists.
-
-    Raises:
-        UnknownDeadLetter: with all ids that do not exist.
-    """
+    """Raise UnknownDeadLetter with all of these ids that do not exist."""
     query = select(dead_letters.c.id).where(dead_letters.c.id.in_(dead_letter_ids))
     existing = set(connection.execute(query).scalars())
     if unknown := [dead_letter_id for dead_letter_id in dead_letter_ids if dead_letter_id not in existing]:

@@ -1,4 +1,4 @@
-"""New tasks: enqueued by an event, or spawned by another task under the spawn guard.
+"""New tasks: enqueued by an event, or spawned by another task under the spawn guard; and how many wait.
 
 The partial unique index over active rows is the final guard against duplicates: two parents that spawn the same child
 at the same moment make one row, and neither sees an error. A finished task does not block a new one.
@@ -12,19 +12,11 @@ from enum import StrEnum
 from functools import cache
 from uuid import uuid4
 
-from sqlalchemy import Connection, and_, exists, func, or_, select, true, union_all
+from sqlalchemy import Connection, and_, exists, func, or_, select, union_all
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
-from ingestion_pipeline.store.statements import (
-    audit,
-    columns_of,
-    insert_for,
-    insert_into,
-    row_document,
-    row_source,
-    row_table,
-)
+from ingestion_pipeline.store import statements
 from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, audit_log, tasks
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
@@ -85,7 +77,9 @@ def log_refusal(connection: Connection, parent: Task, child: NewTask, reason: Re
     if any({name: entry.get(name) for name in edge} == edge for entry in logged):
         return
     log.warning("spawn refused kind=%s url=%s reason=%s", child.kind, display_url, reason.value)
-    audit(connection, actor="system", action=REFUSED, subject=subject, now=now, detail={**edge, "parent": parent.id})
+    statements.audit(
+        connection, actor="system", action=REFUSED, subject=subject, now=now, detail={**edge, "parent": parent.id}
+    )
 
 
 def spawn(
@@ -147,7 +141,7 @@ def log_refusals(connection: Connection, requests: Sequence[SpawnRequest], *, no
 
 _OF_CHILD = ("kind", "dedupe_key", "source_id", "url", "payload", "status", "priority", "shard", "not_before")
 _OF_LINEAGE = ("tracking_id", "parent_id", "ancestry", "spawn_depth", "created_at", "updated_at")
-_SPAWN_COLUMNS = columns_of(tasks, (*_OF_CHILD, *_OF_LINEAGE))
+_SPAWN_COLUMNS = statements.columns_of(tasks, (*_OF_CHILD, *_OF_LINEAGE))
 _INPUT_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 
 
@@ -172,20 +166,20 @@ def _insert_new(connection: Connection, requests: Sequence[SpawnRequest], *, now
         for request, row in zip(requests, rows, strict=True)
     ]
     dialect = connection.dialect.name
-    document = row_document(dialect, _INPUT_COLUMNS, values)
+    document = statements.row_document(dialect, _INPUT_COLUMNS, values)
     return connection.execute(_spawn_statement(dialect), {"given": document}).rowcount
 
 
 @cache
 def _spawn_statement(dialect: str) -> postgresql.Insert:
     """Return the insert statement; cached, since building it takes far longer than running it."""
-    input_rows = row_table(dialect, _INPUT_COLUMNS, "given")
+    input_rows = statements.row_table(dialect, _INPUT_COLUMNS, "given")
     same = and_(tasks.c.url == input_rows.c.url, tasks.c.kind == input_rows.c.kind)
     # As in `_lineage`: only the root was not spawned.
     is_root = exists().where(tasks.c.id == input_rows.c.root_id, same)
     is_spawned = exists().where(SPAWNED, tasks.c.tracking_id == input_rows.c.tracking_id, same)
     columns = [input_rows.c[name] for name in _SPAWN_COLUMNS]
-    statement = insert_for(dialect, tasks).from_select(
+    statement = statements.insert_for(dialect, tasks).from_select(
         list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
     )
     return statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
@@ -204,9 +198,7 @@ def continue_all(connection: Connection, requests: Sequence[SpawnRequest], *, no
         for request in requests
     ]
     values = [[row[name] for name in _SPAWN_COLUMNS] for row in rows]
-    input_rows = row_source(connection, _SPAWN_COLUMNS, values, "given")
-    input_query = select(*input_rows.c).where(true())  # SQLite needs a WHERE before ON CONFLICT
-    statement = insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), input_query)
+    statement = statements.insert_rows(connection, tasks, _SPAWN_COLUMNS, values)
     once = statement.on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
     return connection.execute(once).rowcount
 
@@ -238,7 +230,7 @@ def insert_tasks(
     if not new:
         return []
     statement = (
-        insert_into(connection, tasks)
+        statements.insert_into(connection, tasks)
         .on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
         .returning(tasks.c.id)
     )
@@ -280,3 +272,51 @@ def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relat
         Relative(kind=row.kind, url=row.url, status=TaskStatus(row.status), is_ancestor=row.id in ancestors)
         for row in rows
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """The tasks of one kind that have not ended; `oldest_due_seconds` is 0 if none is due."""
+
+    kind: str
+    due: int
+    later: int
+    running: int
+    lost: int
+    retries: int
+    oldest_due_seconds: float
+
+    @property
+    def depth(self) -> int:
+        """Return the number of all tasks that have not ended."""
+        return self.due + self.later + self.running + self.lost
+
+
+def queues(connection: Connection, *, now: datetime, kinds: Collection[str] = ()) -> tuple[Queue, ...]:
+    """Return the queues of these kinds of tasks, or of all, that have not ended, by name."""
+    is_pending = tasks.c.status == TaskStatus.PENDING.value
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    is_due = and_(is_pending, tasks.c.not_before <= now)
+    columns = (
+        func.count().filter(is_due),
+        func.count().filter(and_(is_pending, tasks.c.not_before > now)),
+        func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
+        func.count().filter(and_(is_running, tasks.c.lease_until < now)),
+        func.coalesce(func.sum(tasks.c.attempts).filter(is_pending), 0),
+        func.min(tasks.c.not_before).filter(is_due),
+    )
+    query = select(tasks.c.kind, *columns).where(ACTIVE, *([tasks.c.kind.in_(kinds)] if kinds else []))
+    return tuple(
+        Queue(
+            kind=kind,
+            due=due,
+            later=later,
+            running=running,
+            lost=lost,
+            retries=int(retries),
+            oldest_due_seconds=0.0 if oldest is None else (now - oldest).total_seconds(),
+        )
+        for kind, due, later, running, lost, retries, oldest in connection.execute(
+            query.group_by(tasks.c.kind).order_by(tasks.c.kind)
+        )
+    )

@@ -9,36 +9,17 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
-from ingestion_pipeline.engine.system_spec import (
-    AssetEvent,
-    EventValue,
-    Markdown,
-    Metric,
-    Url,
-    details_table,
-    picture,
-    plain,
-    rounded_usd,
-)
+from ingestion_pipeline.engine import system_spec
 from ingestion_pipeline.extras import is_installed
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
-from ingestion_pipeline.sources.status import Watched, reason, watched_source, watched_sources
+from ingestion_pipeline.sources.status import TaskState, Watched, reason, task_states, watched_source, watched_sources
 from ingestion_pipeline.store.tables import ACTIVE, model_calls, tasks, website_analyses, website_rankings
 from ingestion_pipeline.tasks.ended_tasks import ended_totals
+from ingestion_pipeline.tasks.queue import queues
 from ingestion_pipeline.tasks.task import TaskStatus
-from ingestion_pipeline.websites.states import (
-    IS_COMPLETE,
-    KINDS,
-    PHASES,
-    WEBSITE_ANALYSIS,
-    WEBSITE_INFO,
-    WEBSITE_PROMPTS,
-    AnalysisStatus,
-    Phase,
-    newest_analyses,
-)
+from ingestion_pipeline.websites import states
 
 HISTORY_DAYS = 180  # of a plot
 
@@ -62,7 +43,7 @@ class AnalysisReport:
     id: int
     source_id: str
     url: str
-    status: AnalysisStatus
+    status: states.AnalysisStatus
     progress_percent: int
     progress_message: str | None
     failure: str | None
@@ -72,7 +53,7 @@ class AnalysisReport:
     prompts: Sequence[Mapping[str, Any]]
     analysis: Mapping[str, Any]
     phase_times: Mapping[str, Mapping[str, Any]]
-    ended: Sequence[Phase]
+    ended: Sequence[states.Phase]
     history: Sequence[RankedDay]
 
 
@@ -92,7 +73,9 @@ def latest_reports(
 ) -> dict[str, AnalysisReport]:
     """Return the last analysis of each of these sources; the last complete one if requested."""
     of_sources = website_analyses.c.source_id.in_(list(source_ids))
-    newest = newest_analyses(of_sources, IS_COMPLETE) if is_complete else newest_analyses(of_sources)
+    newest = (
+        states.newest_analyses(of_sources, states.IS_COMPLETE) if is_complete else states.newest_analyses(of_sources)
+    )
     query = select(website_analyses).where(website_analyses.c.id.in_(newest))
     rows = connection.execute(query).mappings().all()
     return {row["source_id"]: _report(connection, row, None) for row in rows}
@@ -115,12 +98,12 @@ def _report(connection: Connection, row: RowMapping, since: datetime | None) -> 
     business_id = row["business_id"]
     taken = ["id", "source_id", "url", "progress_percent", "progress_message", "failure", "created_at", "finished_at"]
     return AnalysisReport(
-        status=AnalysisStatus(row["status"]),
+        status=states.AnalysisStatus(row["status"]),
         info=row["info"] or {},
         prompts=row["prompts"] or (),
         analysis=row["analysis"] or {},
         phase_times=row["phase_times"],
-        ended=[phase for phase in PHASES if _has_ended(row["phase_times"].get(phase.queue, {}), since)],
+        ended=[phase for phase in states.PHASES if _has_ended(row["phase_times"].get(phase.queue, {}), since)],
         history=[] if business_id is None else history_of(connection, business_id),
         **{name: row[name] for name in taken},
     )
@@ -145,6 +128,8 @@ class VisibilityRow:
     prompts: int
     answers: int
     visibility: float | None = None
+    low: float | None = None
+    high: float | None = None
     unprompted: float | None = None
     best_rank: int | None = None
     mean_rank: float | None = None
@@ -180,14 +165,16 @@ def _row(provider: str, facts: Mapping[str, Any], prompts: int, failure: str | N
         prompts=prompts,
         competitors=dict(sorted(shares.items(), key=lambda pair: -pair[1])),
         failure=failure,
-        mean_rank=facts.get("mean_rank"),  # old rankings have none
+        mean_rank=facts.get("mean_rank"),  # old rankings have none, nor intervals
+        low=facts.get("low"),
+        high=facts.get("high"),
         **{name: facts[name] for name in taken},
     )
 
 
-def analysis_events(report: AnalysisReport) -> Iterator[AssetEvent]:
+def analysis_events(report: AnalysisReport) -> Iterator[system_spec.AssetEvent]:
     """Yield an event for each finished phase."""
-    metadata_of = {WEBSITE_INFO: _info, WEBSITE_PROMPTS: _prompts, WEBSITE_ANALYSIS: _analysis}
+    metadata_of = {states.WEBSITE_INFO: _info, states.WEBSITE_PROMPTS: _prompts, states.WEBSITE_ANALYSIS: _analysis}
     for phase in report.ended:
         times = report.phase_times[phase.queue]
         metadata = {
@@ -196,39 +183,41 @@ def analysis_events(report: AnalysisReport) -> Iterator[AssetEvent]:
             "progress": report.progress_percent,
             "attempts": int(times["attempts"]),
         }
-        yield AssetEvent(asset=phase.kind, partition=report.source_id, metadata=metadata)
+        yield system_spec.AssetEvent(asset=phase.kind, partition=report.source_id, metadata=metadata)
 
 
-def _info(report: AnalysisReport) -> dict[str, EventValue]:
+def _info(report: AnalysisReport) -> dict[str, system_spec.EventValue]:
     info = report.info
     texts = ("name", "industry", "description", "location", "language")
     facts = {name: str(info[name])[:2_000] for name in texts if info.get(name)}
     facts |= {name: ", ".join(info[name]) for name in ("keywords", "competitors")}
     return {
-        "business": details_table(facts),
-        "website": Url(report.url),
+        "business": system_spec.details_table(facts),
+        "website": system_spec.Url(report.url),
         "business_confidence": info["confidence"],
         "pages": len(info.get("pages", ())),
         "problems": len(info.get("problems", ())),
     }
 
 
-def _prompts(report: AnalysisReport) -> dict[str, EventValue]:
-    lines = [f"{number}. {plain(prompt['text'], limit=400)}" for number, prompt in enumerate(report.prompts, 1)]
+def _prompts(report: AnalysisReport) -> dict[str, system_spec.EventValue]:
+    lines = [
+        f"{number}. {system_spec.plain(prompt['text'], limit=400)}" for number, prompt in enumerate(report.prompts, 1)
+    ]
     by = Counter(str(prompt["by"]) for prompt in report.prompts)
     return {
-        "texts": Markdown("\n".join(lines)),
+        "texts": system_spec.Markdown("\n".join(lines)),
         "prompts": len(report.prompts),
         **{f"by_{name}": count for name, count in by.items()},
     }
 
 
-def _analysis(report: AnalysisReport) -> dict[str, EventValue]:
+def _analysis(report: AnalysisReport) -> dict[str, system_spec.EventValue]:
     """Return numbers, since Dagster plots them; a provider without an answer is no zero."""
     analysis = report.analysis
     overall = analysis["overall"]
-    metadata: dict[str, EventValue] = {
-        "visibility_table": Markdown(visibility_table(report)),
+    metadata: dict[str, system_spec.EventValue] = {
+        "visibility_table": system_spec.Markdown(visibility_table(report)),
         "visibility": float(overall["visibility"]),
         "score": overall["score"],
         "mentions": overall["mentions"],
@@ -237,9 +226,9 @@ def _analysis(report: AnalysisReport) -> dict[str, EventValue]:
     }
     metadata |= {f"visibility_{name}": float(result["visibility"]) for name, result in analysis["by_provider"].items()}
     if analysis.get("cost_usd") is not None:
-        metadata["cost_usd"] = rounded_usd(float(analysis["cost_usd"]))
+        metadata["cost_usd"] = system_spec.rounded_usd(float(analysis["cost_usd"]))
     if report.history:
-        drawn = picture(visibility_picture(str(report.info.get("name")), report.history))
+        drawn = system_spec.picture(visibility_picture(str(report.info.get("name")), report.history))
         if drawn is not None:
             metadata["visibility_over_time"] = drawn
     return metadata
@@ -252,7 +241,7 @@ def visibility_table(report: AnalysisReport) -> str:
     lines = ["| name | visible | score | mean rank |", "|---|--:|--:|--:|"]
     for name, result in sorted(everybody.items(), key=lambda pair: -pair[1]["visibility"]):
         rank = result.get("mean_rank") or ""
-        lines.append(f"| {plain(name)} | {result['visibility']:.0%} | {result['score']} | {rank} |")
+        lines.append(f"| {system_spec.plain(name)} | {result['visibility']:.0%} | {result['score']} | {rank} |")
     return "\n".join(lines)
 
 
@@ -342,23 +331,12 @@ def _display_name(name: str) -> str:
 MOST_LISTED = 1_000
 NEVER_ANALYSED = "never-analysed"  # the state of a website without an analysis
 ANSWERED_CALL = "settled"  # status of a model call that was answered
+_IS_OF_PHASE = (ACTIVE, tasks.c.kind.in_(states.KINDS))  # a task of the phase that an analysis is in
 _LAST = ("id", "source_id", "status", "current_step", "progress_percent", "failure", "info", "finished_at")
 
 
 class UnknownWebsite(LookupError):
     """No website has this id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTask:
-    """The task of the phase that an analysis is in."""
-
-    status: str
-    attempts: int
-    not_before: datetime
-    lease_until: datetime | None
-    updated_at: datetime
-    error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,9 +361,9 @@ def list_websites(
     connection: Connection, *, now: datetime, max_attempts: int, status: str | None = None
 ) -> list[dict[str, Any]]:
     """Return every website, or those whose last analysis is in this state; by id."""
-    last, waiting = _last(connection), _phase_tasks(connection)
+    last, waiting = _last(connection), task_states(connection, *_IS_OF_PHASE)
     query = select(website_analyses.c.source_id, website_analyses.c.analysis)
-    complete = connection.execute(query.where(website_analyses.c.id.in_(newest_analyses(IS_COMPLETE))))
+    complete = connection.execute(query.where(website_analyses.c.id.in_(states.newest_analyses(states.IS_COMPLETE))))
     scores: dict[str, Mapping[str, Any]] = {id_: analysis["overall"] for id_, analysis in complete if analysis}
     rows: list[dict[str, Any]] = []
     for watched in watched_sources(connection, kind=Kind.WEBSITE):
@@ -401,7 +379,7 @@ def website_report(connection: Connection, source_id: str, *, now: datetime, max
     if watched is None or watched.source.kind is not Kind.WEBSITE:
         raise UnknownWebsite(f"there is no website {source_id!r}; `ingest websites list` shows all")
     last = _last(connection, website_analyses.c.source_id == source_id).get(source_id)
-    task = _phase_tasks(connection, tasks.c.source_id == source_id).get(source_id)
+    task = task_states(connection, *_IS_OF_PHASE, tasks.c.source_id == source_id).get(source_id)
     is_charged = (model_calls.c.status == ANSWERED_CALL) | (model_calls.c.cost_usd > 0)
     charged = select(model_calls.c.cost_usd).where(model_calls.c.source_id == source_id, is_charged)
     costs = list(connection.execute(charged).scalars())  # None where the price is not known
@@ -417,11 +395,11 @@ def website_report(connection: Connection, source_id: str, *, now: datetime, max
     )
 
 
-def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, step: str = "") -> str:
+def why_it_waits(task: TaskState | None, *, now: datetime, max_attempts: int, step: str) -> str:
     """Return why an analysis has not ended, as a sentence for people."""
     if task is None:
         return f"{step}: it has no task; `ingest dead-letters list` may have it"
-    if task.status == TaskStatus.PROCESSING.value:
+    if task.status is TaskStatus.PROCESSING:
         if task.lease_until is not None and task.lease_until < now:
             return f"{step}: worker lost; the next run takes over"
         return f"{step}: running since {_at(task.updated_at)} (attempt {task.attempts})"
@@ -432,10 +410,10 @@ def why_it_waits(task: PhaseTask | None, *, now: datetime, max_attempts: int, st
     return f"{step}: claimable since {_at(task.not_before)}; no run has had a free slot yet"
 
 
-def _why(watched: Watched, last: RowMapping | None, task: PhaseTask | None, now: datetime, max_attempts: int) -> str:
+def _why(watched: Watched, last: RowMapping | None, task: TaskState | None, now: datetime, max_attempts: int) -> str:
     if last is None or watched.source.status is SourceStatus.DISABLED:
         return reason(watched.source, watched.poll, now=now, max_attempts=max_attempts)
-    if not AnalysisStatus(last["status"]).is_final:
+    if not states.AnalysisStatus(last["status"]).is_final:
         return why_it_waits(task, now=now, max_attempts=max_attempts, step=last["current_step"])
     ended = f"failed: {last['failure']}" if last["failure"] else f"ended {_at(last['finished_at'])}"
     at = watched.next_check_at
@@ -463,15 +441,8 @@ def _listed(watched: Watched, last: RowMapping | None, score: Mapping[str, Any] 
 
 def _last(connection: Connection, *those: ColumnElement[bool]) -> dict[str, RowMapping]:
     columns = (website_analyses.c[name] for name in _LAST)
-    query = select(*columns).where(website_analyses.c.id.in_(newest_analyses(*those)))
+    query = select(*columns).where(website_analyses.c.id.in_(states.newest_analyses(*those)))
     return {row["source_id"]: row for row in connection.execute(query).mappings()}
-
-
-def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[str, PhaseTask]:
-    names = PhaseTask.__dataclass_fields__
-    query = select(tasks.c.source_id, *(tasks.c[name] for name in names)).where(ACTIVE, tasks.c.kind.in_(KINDS), *those)
-    rows = connection.execute(query).mappings()
-    return {row["source_id"]: PhaseTask(**{name: row[name] for name in names}) for row in rows}
 
 
 def _at(moment: datetime) -> str:
@@ -503,34 +474,26 @@ class PhaseMetrics:
 
 def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics]:
     """Return the metrics of every phase, in their order."""
-    counts, ends, times = _counts(connection, now), _ends(connection), _times(connection)
-    none: dict[str, Any] = dict.fromkeys(("waiting", "running", "lost"), 0)
+    active = {queue.kind: queue for queue in queues(connection, now=now, kinds=states.KINDS)}
+    ends, times = _ends(connection), _times(connection)
     return [
-        PhaseMetrics(queue=phase.queue, **counts.get(phase.kind, none), **ends[phase.kind], **times[phase.queue])
-        for phase in PHASES
+        PhaseMetrics(
+            queue=phase.queue,
+            waiting=0 if queue is None else queue.due + queue.later,
+            running=0 if queue is None else queue.running,
+            lost=0 if queue is None else queue.lost,
+            **ends[phase.kind],
+            **times[phase.queue],
+        )
+        for phase, queue in ((phase, active.get(phase.kind)) for phase in states.PHASES)
     ]
-
-
-def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
-    is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    active = {
-        "waiting": func.count().filter(tasks.c.status == TaskStatus.PENDING.value),
-        "running": func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
-        "lost": func.count().filter(and_(is_running, tasks.c.lease_until < now)),
-    }
-    query = (
-        select(tasks.c.kind, *(count.label(name) for name, count in active.items()))
-        .where(ACTIVE, tasks.c.kind.in_(KINDS))
-        .group_by(tasks.c.kind)
-    )
-    return {row["kind"]: {name: int(row[name]) for name in active} for row in connection.execute(query).mappings()}
 
 
 def _ends(connection: Connection) -> dict[str, dict[str, Any]]:
     """Return how the phases' tasks ended, by kind, deleted tasks included."""
-    counts = {kind: {"succeeded": 0, "failed": 0, "retries": 0} for kind in KINDS}
+    counts = {kind: {"succeeded": 0, "failed": 0, "retries": 0} for kind in states.KINDS}
     names = {TaskStatus.SUCCESS.value: "succeeded", TaskStatus.FAILED.value: "failed"}
-    for (kind, status, _), total in ended_totals(connection, KINDS).items():
+    for (kind, status, _), total in ended_totals(connection, states.KINDS).items():
         counts[kind]["retries"] += total.retries
         if status in names:
             counts[kind][names[status]] += total.tasks
@@ -549,7 +512,7 @@ def _times(connection: Connection) -> dict[str, dict[str, Any]]:
             "waiting_seconds": _mean(phase_times, phase.queue, "claimable", "began"),
             "processing_seconds": _mean(phase_times, phase.queue, "began", "ended"),
         }
-        for phase in PHASES
+        for phase in states.PHASES
     }
 
 
@@ -565,13 +528,13 @@ def _mean(phase_times: list[Mapping[str, Any]], queue: str, start: str, end: str
 _STATES = ("waiting", "running", "lost", "succeeded", "failed")
 
 
-def metrics(connection: Connection, now: datetime) -> Iterator[Metric]:
+def metrics(connection: Connection, now: datetime) -> Iterator[system_spec.Metric]:
     """Yield the metrics of the phases."""
     phases = phase_metrics(connection, now=now)
     counts = tuple(
         ({"phase": phase.queue, "state": state}, float(getattr(phase, state))) for phase in phases for state in _STATES
     )
-    yield Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
+    yield system_spec.Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
     for rate, meaning in (
         ("retries", "Attempts beyond the first, of tasks that ended."),
         ("success_rate", "Share of successes among what ended."),
@@ -581,4 +544,4 @@ def metrics(connection: Connection, now: datetime) -> Iterator[Metric]:
         values = tuple(
             ({"phase": phase.queue}, float(value)) for phase in phases if (value := getattr(phase, rate)) is not None
         )
-        yield Metric(f"website_phase_{rate}", meaning, values)
+        yield system_spec.Metric(f"website_phase_{rate}", meaning, values)

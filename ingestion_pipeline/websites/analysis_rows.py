@@ -39,25 +39,13 @@ from ingestion_pipeline.tasks.ended_tasks import requeue_task
 from ingestion_pipeline.tasks.errors import Resource, storable
 from ingestion_pipeline.tasks.queue import Refusal, insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, TaskStatus
+from ingestion_pipeline.websites import states
 from ingestion_pipeline.websites.business import Business, business_key, home_url, parse_website_config
 from ingestion_pipeline.websites.mentions import Mentions
 from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed
-from ingestion_pipeline.websites.states import (
-    BY_KIND,
-    IS_COMPLETE,
-    KINDS,
-    PHASES,
-    AnalysisStatus,
-    AnswerStatus,
-    ProviderAnswer,
-    analysis_priority,
-    dedupe_key,
-    newest_analyses,
-    task_priority,
-)
 
 FULL_WAIT = timedelta(minutes=1)  # until there may be room again
-FIRST = PHASES[0]
+FIRST = states.PHASES[0]
 
 
 class NotAWebsite(ValueError):
@@ -65,7 +53,7 @@ class NotAWebsite(ValueError):
 
 
 def start_analyses(
-    connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
+    connection: Connection, sources: Sequence[Source], now: datetime, settings: Settings
 ) -> Mapping[str, str | Resource]:
     """Start an analysis of each source, as far as there is room; return a message for each."""
     analysis = website_analyses.c
@@ -74,7 +62,7 @@ def start_analyses(
     outcomes: dict[str, str | Resource] = {
         source_id: f"analysis {id_} is running: {status}" for source_id, id_, status in connection.execute(running)
     }
-    complete = select(analysis.source_id).where(is_requested, IS_COMPLETE).distinct()
+    complete = select(analysis.source_id).where(is_requested, states.IS_COMPLETE).distinct()
     analysed_before = set(connection.execute(complete).scalars())
     limit = settings.website.queue_limit
     room = limit - queue_sizes(connection).get(FIRST.kind, 0)
@@ -89,7 +77,7 @@ def start_analyses(
 
 def queue_sizes(connection: Connection) -> dict[str, int]:
     """Return how many tasks of each phase are waiting or running."""
-    query = select(tasks.c.kind, func.count()).where(ACTIVE, tasks.c.kind.in_(KINDS)).group_by(tasks.c.kind)
+    query = select(tasks.c.kind, func.count()).where(ACTIVE, tasks.c.kind.in_(states.KINDS)).group_by(tasks.c.kind)
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
@@ -97,7 +85,7 @@ def _start_analysis(connection: Connection, source: Source, *, is_recurring: boo
     """Insert the analysis and its first task; None if another process was first."""
     is_manual = parse_website_config(source.config)[0].is_manual
     flags = {"is_recurring": is_recurring, "is_manual": is_manual}
-    priority = analysis_priority(created_at=now, now=now, **flags)
+    priority = states.analysis_priority(created_at=now, now=now, **flags)
     tracking_id = str(uuid4())
     statement = (
         insert_into(connection, website_analyses)
@@ -123,11 +111,11 @@ def _start_analysis(connection: Connection, source: Source, *, is_recurring: boo
         return None
     task = NewTask(
         kind=FIRST.kind,
-        dedupe_key=dedupe_key(id_),
+        dedupe_key=states.dedupe_key(id_),
         source_id=source.id,
         url=source.url,
         payload={"analysis": id_},
-        priority=task_priority(priority),
+        priority=states.task_priority(priority),
         shard=source.shard,
         not_before=now,
         tracking_id=tracking_id,
@@ -183,7 +171,7 @@ def make_due(connection: Connection, those: ColumnElement[bool], *, now: datetim
         select(tasks.c.id)
         .where(
             FRONTIER,
-            tasks.c.kind.in_(KINDS),
+            tasks.c.kind.in_(states.KINDS),
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before > now,
             those,
@@ -197,12 +185,12 @@ def make_due(connection: Connection, those: ColumnElement[bool], *, now: datetim
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Return whether a phase of an analysis can be claimed now."""
-    return is_any_claimable(connection, *KINDS, now=now)
+    return is_any_claimable(connection, *states.KINDS, now=now)
 
 
 def requeue_phase(connection: Connection, dead_letter: RowMapping, now: datetime) -> str:
     """Requeue the dead letter's task and its analysis, unless a newer analysis is running."""
-    phase, id_ = BY_KIND[dead_letter["task_kind"]], dead_letter["payload"].get("analysis", 0)
+    phase, id_ = states.BY_KIND[dead_letter["task_kind"]], dead_letter["payload"].get("analysis", 0)
     lock_rows(connection, tasks.c.id, [dead_letter["task_id"]])  # before the analysis, as its worker does
     query = select(website_analyses.c.source_id, website_analyses.c.status)
     row = connection.execute(query.where(website_analyses.c.id == id_).with_for_update()).one_or_none()
@@ -213,7 +201,7 @@ def requeue_phase(connection: Connection, dead_letter: RowMapping, now: datetime
     )
     if connection.execute(others).first() is not None:
         return "a newer analysis of the website is running"
-    if row.status not in {AnalysisStatus.FAILED.value, phase.status.value}:
+    if row.status not in {states.AnalysisStatus.FAILED.value, phase.status.value}:
         return f"its analysis is {row.status}"
     outcome = requeue_task(connection, dead_letter, now)
     if outcome == "queued":
@@ -253,7 +241,7 @@ def upsert_business(connection: Connection, business: Business, *, now: datetime
 def store_answers(
     connection: Connection,
     analysis_id: int,
-    answers: Sequence[ProviderAnswer],
+    answers: Sequence[states.ProviderAnswer],
     *,
     now: datetime,
     run_id: str | None = None,
@@ -267,9 +255,11 @@ def store_answers(
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["analysis_id", "prompt_index", "provider"],
-            set_={name: excluded[name] for name in (*_FACTS, "status", "mentions", "created_at", "run_id")}
+            set_={
+                name: excluded[name] for name in (*_FACTS, "cited_urls", "status", "mentions", "created_at", "run_id")
+            }
             | {"modified_at": Moment()},
-            where=website_answers.c.status == AnswerStatus.FAILED.value,
+            where=website_answers.c.status == states.AnswerStatus.FAILED.value,
         )
     )
 
@@ -313,7 +303,7 @@ def _mentions_json(mentions: Mapping[str, Mentions]) -> dict[str, Any]:
 
 def answers_of(
     connection: Connection, analysis_id: int, *, direct: frozenset[int] = frozenset()
-) -> list[ProviderAnswer]:
+) -> list[states.ProviderAnswer]:
     """Return the stored answers; `direct` are the numbers of prompts that name the business."""
     query = (
         select(website_answers)
@@ -321,12 +311,13 @@ def answers_of(
         .order_by(website_answers.c.prompt_index, website_answers.c.provider)
     )
     return [
-        ProviderAnswer(
+        states.ProviderAnswer(
             prompt_index=row["prompt_index"],
             provider=row["provider"],
-            status=AnswerStatus(row["status"]),
+            status=states.AnswerStatus(row["status"]),
             is_direct=row["prompt_index"] in direct,
             sentiment=row["mentions"]["sentiment"] if row["mentions"] else None,
+            cited_urls=tuple(row["cited_urls"] or ()),
             **{name: row[name] for name in _FACTS},
         )
         for row in connection.execute(query).mappings()
@@ -341,6 +332,9 @@ def upsert_ranking(
     values: dict[str, Any] = {
         "analysis_id": analysis_id,
         "visibility": ranking.overall.visibility,
+        "visibility_low": ranking.overall.low,
+        "visibility_high": ranking.overall.high,
+        "answers": ranking.overall.answers,
         "score": ranking.overall.score,
         "mentions": ranking.overall.mentions,
         "prompts": len({answer.prompt_index for answer in analysed.answers}),
@@ -357,7 +351,7 @@ def upsert_ranking(
     )
 
 
-def _answer_row(analysis_id: int, answer: ProviderAnswer) -> dict[str, Any]:
+def _answer_row(analysis_id: int, answer: states.ProviderAnswer) -> dict[str, Any]:
     facts = {name: getattr(answer, name) for name in _FACTS}
     texts = {name: storable(facts[name]) for name in ("prompt", "answer", "error") if facts[name] is not None}
     return {
@@ -365,6 +359,7 @@ def _answer_row(analysis_id: int, answer: ProviderAnswer) -> dict[str, Any]:
         "prompt_index": answer.prompt_index,
         "provider": answer.provider,
         "status": answer.status.value,
+        "cited_urls": list(answer.cited_urls) or null(),
         "mentions": null() if answer.sentiment is None else {"sentiment": answer.sentiment},
         **facts,
         **texts,
@@ -389,7 +384,7 @@ def old_answers(connection: Connection, _settings: Settings, now: datetime) -> i
 
 def old_analyses(connection: Connection, _settings: Settings, now: datetime) -> int:
     """Delete old analyses with their remaining answers, except the last of each website."""
-    ids = _lock_old(connection, now - ANALYSES_FOR, website_analyses.c.id.not_in(newest_analyses()))
+    ids = _lock_old(connection, now - ANALYSES_FOR, website_analyses.c.id.not_in(states.newest_analyses()))
     connection.execute(delete(website_answers).where(website_answers.c.analysis_id.in_(ids)))
     statement = delete(website_analyses).where(website_analyses.c.id.in_(ids))
     return connection.execute(statement).rowcount
@@ -402,15 +397,15 @@ def _lock_old(connection: Connection, before: datetime, those: ColumnElement[boo
     """
     may_go_on = exists().where(
         OPEN,
-        dead_letters.c.task_kind.in_(KINDS),
+        dead_letters.c.task_kind.in_(states.KINDS),
         dead_letters.c.source_id == website_analyses.c.source_id,
-        website_analyses.c.status == AnalysisStatus.FAILED.value,
+        website_analyses.c.status == states.AnalysisStatus.FAILED.value,
     )
     query = (
         select(website_analyses.c.id)
         .where(
             website_analyses.c.finished_at < before,
-            website_analyses.c.id.not_in(newest_analyses(IS_COMPLETE)),
+            website_analyses.c.id.not_in(states.newest_analyses(states.IS_COMPLETE)),
             ~may_go_on,
             those,
         )

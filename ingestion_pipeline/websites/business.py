@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -27,9 +27,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.structured.items import Problem
 from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, organization_facts
-from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Weight, validated
+from ingestion_pipeline.sources.declarations import BadField, FileModel, Flag, Weight, listed, validated
 from ingestion_pipeline.urls import canonical_url, checked_url
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names
 
 MOST_KEYWORDS = 5
 MOST_COMPETITORS = 10
@@ -98,11 +98,7 @@ class Business:
 
 
 def home_url(url: str) -> str:
-    """Return the address of a website as it was given, with https if it has no scheme.
-
-    Raises:
-        BadUrl: it is no URL; the message names the cure.
-    """
+    """Return the address as it was given, with https if it has no scheme; BadUrl names the cure if it is none."""
     text = url.strip()
     return checked_url(text if "://" in text else f"https://{text.lstrip('/')}")
 
@@ -143,12 +139,6 @@ def _text(value: object) -> str:
     return text
 
 
-def _listed(value: object) -> list[object]:
-    if not isinstance(value, list | tuple):
-        raise ValueError("must be a list of texts")  # noqa: TRY004 - pydantic's kind of error
-    return list(cast("Sequence[object]", value))
-
-
 def _each_once(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
@@ -160,7 +150,7 @@ def _within_limit(prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _Text = Annotated[str, BeforeValidator(_text)]
-_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_listed), AfterValidator(_each_once)]
+_Texts = Annotated[tuple[_Text, ...], listed("must be a list of texts"), AfterValidator(_each_once)]
 
 
 class _BusinessEntry(FileModel):

@@ -21,8 +21,14 @@ from ingestion_pipeline.reading.structured.organizations import TRADES
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.tasks.errors import Fatal, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business, Prompted, PromptedBy
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, folded_name, is_transliterated, is_word_boundary, script_of
+from ingestion_pipeline.websites.mentions import (
+    Names,
+    find_mentions,
+    folded_name,
+    is_transliterated,
+    is_word_boundary,
+    script_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +67,7 @@ _PLACE_PARTS, _PLACE_WORDS = 3, 4
 _NOT_IN_A_PLACE = re.compile(r"[^\w\s,.'’-]|[\d_]")  # noqa: RUF001
 _SHORT_CODE = 3
 _SIGNS = re.compile(r"[\W_]+")
-SCHEMA = AnswerSchema(
-    name="questions",
-    schema={
-        "type": "object",
-        "properties": {"questions": {"type": "array", "items": {"type": "string"}}},
-        "required": ["questions"],
-        "additionalProperties": False,
-    },
-)
+SCHEMA = AnswerSchema.of("questions", {"questions": {"type": "array", "items": {"type": "string"}}})
 _INSTRUCTIONS = """\
 The text says what a business is. Write {count} different questions that somebody would ask an
 assistant who needs what the business offers and has never heard of it. The questions are of your
@@ -78,12 +76,7 @@ recommendations, some compare, some name the place if there is one."""
 
 
 async def prompts_for(
-    business: Business,
-    *,
-    settings: Website,
-    model: ModelClient | None = None,
-    own: Sequence[str] = (),
-    source_id: str | None = None,
+    business: Business, *, settings: Website, model: ModelClient | None, own: Sequence[str], source_id: str | None
 ) -> Prompted:
     """Return the prompts to ask, the direct one last; there is always one."""
     if own:

@@ -16,18 +16,11 @@ import yaml
 
 from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
 from ingestion_pipeline.reading.llm import Answered, AnswerSchema, Billing, ModelClient, PageText, Prompt, Question
+from ingestion_pipeline.reading.structured import organizations
 from ingestion_pipeline.reading.structured.items import Problem
-from ingestion_pipeline.reading.structured.organizations import (
-    MAX_KEYWORD_CHARACTERS,
-    Stated,
-    bare_name,
-    empty_words,
-    frequent_words,
-    without_legal_form,
-)
 from ingestion_pipeline.reading.text.plain_text import without_repeated_blocks
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, WorkError
-from ingestion_pipeline.urls import BadUrl, domain_label
+from ingestion_pipeline.urls import BadUrl, domain_label, host_of
 from ingestion_pipeline.websites.business import (
     MOST_COMPETITORS,
     MOST_KEYWORDS,
@@ -40,8 +33,7 @@ from ingestion_pipeline.websites.business import (
     confidence_of,
     home_url,
 )
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names, folded_name, own_host
+from ingestion_pipeline.websites.mentions import Names, find_mentions, folded_name, own_host
 
 _FILE = resources.files("ingestion_pipeline.websites") / "site_words.yaml"
 _WORDS: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
@@ -62,6 +54,10 @@ _STOP_WORDS = frozenset(_WORDS["not_names"].split())
 _MOST_CHARACTERS = 40
 _MAX_TEXT_CHARACTERS = 200_000  # of a page
 INFORMATIVE_PAGES = 3  # read besides the home page, such as about
+PARKED = "parked_domain"
+MOST_PARKED_WORDS = 250  # a page with more words is about something
+_PARKED = re.compile("|".join(_WORDS["parked"]))
+_PARKING_HOSTS = tuple(_WORDS["parking_hosts"].split())
 
 
 def named_competitors(texts: Iterable[str], links: Iterable[str], own: Names, *, most: int) -> tuple[str, ...]:
@@ -98,7 +94,7 @@ def _fit(name: str, own: Names) -> str | None:
         words = words[1:]
     while words and folded_name(words[-1]) in _STOP_WORDS:
         words = words[:-1]
-    bare = bare_name(" ".join(words)).strip(" .,")
+    bare = organizations.bare_name(" ".join(words)).strip(" .,")
     if len(bare) <= 1 or len(bare) > _MOST_CHARACTERS or bare.isdigit():
         return None
     # `Acme vs Globex` on the site of Acme Tools: its own name, cut short.
@@ -114,7 +110,7 @@ _NO_BLANKS = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 _NOT_IN_A_TOPIC = re.compile(r"[.!?:;,@©|\"<>=_]|\wApplication\b")
 _NOT_TOPICS = frozenset(_WORDS["not_topics"].split())
 _LIKE_DOMAIN = 80  # percent
-_NAMED_BY = {Stated.JSON_LD: NamedBy.EMBEDDED, Stated.MICRODATA: NamedBy.EMBEDDED}
+_NAMED_BY = {organizations.Stated.JSON_LD: NamedBy.EMBEDDED, organizations.Stated.MICRODATA: NamedBy.EMBEDDED}
 _FIELDS = ("industry", "description", "location")
 
 
@@ -130,7 +126,7 @@ def read_site(url: str, pages: Sequence[FetchedPage]) -> SiteResult:
     """Return the business of the pages; the home page has precedence."""
     name, named_by, page = site_name(url, pages)
     language = next((candidate.facts.language for candidate in pages if candidate.facts.language), None)
-    bare = bare_name(name, language=language)
+    bare = organizations.bare_name(name, language=language)
     facts, evidence = _first_facts(pages)
     evidence["name"] = _evidence(name, page, named_by.value)
     own = Names.of(bare, aliases=[name], url=url)
@@ -190,7 +186,7 @@ def _name_in_text(page: FetchedPage, url: str) -> str | None:
     name = facts.copyright_name
     if name and _is_name(name):
         is_titled = any(folded_name(name) in folded_name(part) for part in facts.title_parts)
-        if is_titled or without_legal_form(name) != name or is_like_domain(name, url):
+        if is_titled or organizations.without_legal_form(name) != name or is_like_domain(name, url):
             return name
     return facts.legal_name if facts.legal_name and _is_name(facts.legal_name) else None
 
@@ -207,7 +203,7 @@ def is_like_domain(name: str, url: str) -> bool:
     from rapidfuzz import fuzz
 
     label = "".join(domain_label(own_host(url) or "").split("-"))
-    folded = "".join(character for character in folded_name(bare_name(name)) if character.isalnum())
+    folded = "".join(character for character in folded_name(organizations.bare_name(name)) if character.isalnum())
     if not label or not folded:
         return False
     label = folded_name(label)
@@ -222,14 +218,14 @@ def site_keywords(pages: Sequence[FetchedPage], named: Sequence[Names], language
     stated = [word for page in pages for word in page.facts.keywords]
     headings = [line for page in pages for line in page.facts.headings]
     text = "\n".join(page.facts.text for page in pages)
-    counted = frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
+    counted = organizations.frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
     keywords: dict[str, str] = {}
     for words, most in ((stated, MOST_KEYWORDS), (counted, FEW_KEYWORDS if stated else MOST_KEYWORDS)):
         for word in words:
             if len(keywords) >= most:
                 break
             is_known = any(word.lower() in keyword for keyword in keywords)
-            is_fit = len(word) <= MAX_KEYWORD_CHARACTERS and not is_known
+            is_fit = len(word) <= organizations.MAX_KEYWORD_CHARACTERS and not is_known
             if is_fit and not any(find_mentions(word.title(), names) for names in named):
                 keywords[word.lower()] = word
     return tuple(keywords.values())
@@ -256,7 +252,7 @@ def unsure_facts(
         for topic in filter(None, (industry, *keywords))
         if topic not in sure or topic in facts.get("location", "").split(", ") or not is_topic(topic, language)
     ]
-    is_text = evidence.get("location", {}).get("method") == Stated.TEXT.value
+    is_text = evidence.get("location", {}).get("method") == organizations.Stated.TEXT.value
     return (*unsure, facts["location"]) if is_text else tuple(unsure)
 
 
@@ -264,7 +260,7 @@ def is_topic(text: str, language: str | None) -> bool:
     """Return whether it may be something that one asks for: a few words without signs, not all of them empty."""
     words = text.lower().split()
     length = len(words) if text.isascii() else max(len(words), len(_NO_BLANKS.findall(text)) // _CHARACTERS_OF_A_WORD)
-    empty = empty_words(language) | _NOT_TOPICS
+    empty = organizations.empty_words(language) | _NOT_TOPICS
     return 0 < length <= _TOPIC_WORDS and not _NOT_IN_A_TOPIC.search(text) and not empty.issuperset(words)
 
 
@@ -280,7 +276,7 @@ def _is_name(text: str) -> bool:
 
 def _first_facts(pages: Sequence[FetchedPage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
     """Return each fact from the first page that states it best, and its evidence."""
-    places = list(Stated)
+    places = list(organizations.Stated)
     facts: dict[str, str] = {}
     evidence: dict[str, Mapping[str, Any]] = {}
     for name in _FIELDS:
@@ -338,17 +334,11 @@ TEXT_CHARS = 2_000  # of each page that a model is shown
 CALL_SITE = "website_info"
 _TEXT = {"type": ["string", "null"]}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
-_PROPERTIES: Mapping[str, Any] = {
-    **dict.fromkeys(("name", "industry", "description", "location"), _TEXT),
-    **dict.fromkeys(("keywords", "competitors"), _TEXTS),
-}
-SCHEMA = AnswerSchema(
-    name="business",
-    schema={
-        "type": "object",
-        "properties": dict(_PROPERTIES),
-        "required": list(_PROPERTIES),
-        "additionalProperties": False,
+SCHEMA = AnswerSchema.of(
+    "business",
+    {
+        **dict.fromkeys(("name", "industry", "description", "location"), _TEXT),
+        **dict.fromkeys(("keywords", "competitors"), _TEXTS),
     },
 )
 PROMPT = Prompt(
@@ -405,7 +395,7 @@ def filled(reading: SiteResult, answer: Mapping[str, object], text: str) -> tupl
             dropped.append(name)
     if "name" in changes:
         named_by = NamedBy.MODEL
-        changes["name"] = bare_name(changes["name"], language=business.language)
+        changes["name"] = organizations.bare_name(changes["name"], language=business.language)
     for name, most in (("keywords", MOST_KEYWORDS), ("competitors", MOST_COMPETITORS)):
         if name in changes:
             changes[name] = tuple(dict.fromkeys((*getattr(business, name), *changes[name])))[:most]
@@ -449,12 +439,7 @@ def _problem(message: str, code: str) -> Problem:
 
 
 async def information(
-    url: str,
-    *,
-    visit: Visit,
-    model: ModelClient | None = None,
-    config: WebsiteConfig | None = None,
-    source_id: str | None = None,
+    url: str, *, visit: Visit, model: ModelClient | None, config: WebsiteConfig, source_id: str | None
 ) -> Informed:
     """Return the business; nothing is fetched if the operator has configured its name.
 
@@ -462,9 +447,8 @@ async def information(
     rules are applied.
 
     Raises:
-        WorkError: the home page cannot be fetched.
+        WorkError: the home page cannot be fetched, or is a parked domain's.
     """
-    config = config or WebsiteConfig()
     try:
         home = home_url(url)
     except BadUrl as error:
@@ -487,6 +471,8 @@ async def information(
 async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Problem]) -> Sequence[FetchedPage]:
     """Fetch the home page and those of the informative pages that succeed."""
     first = await visit(home)
+    if is_parked(first):
+        raise Permanent(f"{first.url} is a parked domain: nobody's business", code=PARKED)
     pages = [first]
     for link in informative_links(first.links, first.url, most=most):
         try:
@@ -496,6 +482,15 @@ async def _fetch_pages(home: str, visit: Visit, most: int, problems: list[Proble
         except WorkError as error:
             problems.append(Problem(where=link, message=error.text, code=error.code))
     return pages
+
+
+def is_parked(page: FetchedPage) -> bool:
+    """Return whether the page is a seller's of domains, or has few words, with which a domain is offered."""
+    host = f".{host_of(page.url)}"
+    if any(host.endswith(f".{seller}") for seller in _PARKING_HOSTS):
+        return True
+    text = " ".join((*page.facts.title_parts, page.facts.text))
+    return len(text.split()) <= MOST_PARKED_WORDS and _PARKED.search(text.lower()) is not None
 
 
 def _configured_business(home: str, config: WebsiteConfig) -> Business:

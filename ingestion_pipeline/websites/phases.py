@@ -38,8 +38,9 @@ from ingestion_pipeline.sources import Source, SourceStatus, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.poll_results import FailedCrawl
 from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.store.changes import Cause, set_origins
 from ingestion_pipeline.store.database import SteadyClock
-from ingestion_pipeline.store.tables import tasks, website_analyses, website_rankings
+from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers, website_rankings
 from ingestion_pipeline.tasks import claims
 from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim, Worker
 from ingestion_pipeline.tasks.ended_tasks import ReleaseTask, Retry
@@ -55,15 +56,7 @@ from ingestion_pipeline.tasks.errors import (
 from ingestion_pipeline.tasks.queue import SpawnRequest, continue_all
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.websites.analysis_rows import (
-    answers_of,
-    make_due,
-    queue_sizes,
-    store_answers,
-    store_mentions,
-    upsert_business,
-    upsert_ranking,
-)
+from ingestion_pipeline.websites import analysis_rows, states
 from ingestion_pipeline.websites.business import (
     AskedPrompt,
     Business,
@@ -79,22 +72,6 @@ from ingestion_pipeline.websites.customer_prompts import prompts_for
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.provider_analysis import NO_PROVIDER, Analysis, WebsiteAnalysed
 from ingestion_pipeline.websites.provider_pool import ProviderPool, configured_providers
-from ingestion_pipeline.websites.states import (
-    BY_KIND,
-    BY_STATUS,
-    PHASES,
-    STARTED_PERCENT,
-    WEBSITE_ANALYSIS,
-    WEBSITE_INFO,
-    WEBSITE_PROMPTS,
-    AnalysisStatus,
-    Phase,
-    ProviderAnswer,
-    analysis_priority,
-    asking_percent,
-    dedupe_key,
-    task_priority,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +80,7 @@ class ClaimedPhase:
 
     task: Task
     source: Source
-    phase: Phase
+    phase: states.Phase
     analysis_id: int
     business_id: int | None
     url: str
@@ -112,7 +89,7 @@ class ClaimedPhase:
     is_manual: bool
     info: Mapping[str, Any] | None
     prompts: tuple[AskedPrompt, ...]
-    previous_answers: Sequence[ProviderAnswer]
+    previous_answers: Sequence[states.ProviderAnswer]
     times: Mapping[str, Any]
 
     @property
@@ -123,7 +100,7 @@ class ClaimedPhase:
     @property
     def host(self) -> str | None:
         """Return the host whose pages it fetches; None if it fetches none."""
-        is_read = self.task.kind == WEBSITE_INFO and not self.config.is_manual
+        is_read = self.task.kind == states.WEBSITE_INFO and not self.config.is_manual
         return host_of(self.url) if is_read else None
 
     @property
@@ -156,15 +133,14 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
         visitor: PoliteVisitor,
         pool: ProviderPool,
         clock: SteadyClock,
-        *,
-        model: ModelClient | None = None,
-        source_ids: Collection[str] | None = None,
+        model: ModelClient | None,
+        source_ids: Collection[str] | None,
     ) -> None:
         self._ctx, self._visitor, self._pool, self._clock, self._model = ctx, visitor, pool, clock, model
         self._settings = ctx.settings.website
         self._source_ids = source_ids
         self.host_concurrency = self._settings.slots
-        self.concurrency = self.capacity = len(PHASES) * self._settings.slots
+        self.concurrency = self.capacity = len(states.PHASES) * self._settings.slots
         # as for other tasks, with a longer first wait
         self.policy: Work = ctx.settings.work.model_copy(
             update={"backoff_base_seconds": self._settings.backoff_base_seconds}
@@ -173,11 +149,11 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
     def claim_requests(self, room: int, held: Sequence[ClaimedPhase]) -> Sequence[tuple[ClaimFilter, int]]:  # noqa: ARG002
         """Claim in the order of the phases; nothing from a phase whose next queue is full."""
         with self._ctx.store.read() as connection:
-            sizes = queue_sizes(connection)
+            sizes = analysis_rows.queue_sizes(connection)
         busy = Counter(item.task.kind for item in held)
         requests: list[tuple[ClaimFilter, int]] = []
-        for phase in PHASES:
-            after = BY_STATUS.get(phase.after)
+        for phase in states.PHASES:
+            after = states.BY_STATUS.get(phase.after)
             limit = self._settings.queue_limit
             room_after = limit if after is None else limit - sizes.get(after.kind, 0)
             most = min(self._settings.slots - busy[phase.kind], CLAIMED_AT_ONCE, room_after)
@@ -215,7 +191,7 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
 
     async def execute(self, item: ClaimedPhase, host: HostLease | None) -> PhaseResult:
         """Execute the phase; the first one fetches pages under its host's lease."""
-        if item.task.kind == WEBSITE_INFO:
+        if item.task.kind == states.WEBSITE_INFO:
             return await information(
                 item.url,
                 visit=self._visit(item.source, host),
@@ -223,7 +199,7 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
                 config=item.config,
                 source_id=item.source.id,
             )
-        if item.task.kind == WEBSITE_PROMPTS:
+        if item.task.kind == states.WEBSITE_PROMPTS:
             return await prompts_for(
                 item.business,
                 settings=self._settings,
@@ -256,16 +232,16 @@ class PhaseHandler(TaskHandler[ClaimedPhase, PhaseResult]):
         return visit
 
     async def _analysed(self, item: ClaimedPhase) -> WebsiteAnalysed:
-        def store_answer(connection: Connection, answer: ProviderAnswer) -> None:
+        def store_answer(connection: Connection, answer: states.ProviderAnswer) -> None:
             _check_claim(connection, item)
             now, run_id = self._ctx.store.clock.now(connection), self._ctx.run_id
-            store_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
+            analysis_rows.store_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
 
         def store_progress(done: int, providers: int) -> None:
             with self._ctx.store.begin() as connection:
                 _check_claim(connection, item)
                 now = self._ctx.store.clock.now(connection)
-                percent, message = asking_percent(done, providers), f"{done} of {providers} providers are done"
+                percent, message = states.asking_percent(done, providers), f"{done} of {providers} providers are done"
                 _change(connection, item.analysis_id, now, progress_percent=percent, progress_message=message)
 
         async def report_progress(done: int, providers: int) -> None:
@@ -296,36 +272,27 @@ def _check_claim(connection: Connection, item: ClaimedPhase) -> None:
 def _wake_waiting(ctx: RunContext) -> None:
     """Make analyses due that waited because no provider was configured."""
     with ctx.store.begin() as connection:
-        make_due(connection, tasks.c.error_code == NO_PROVIDER, now=ctx.store.clock.now(connection))
+        analysis_rows.make_due(connection, tasks.c.error_code == NO_PROVIDER, now=ctx.store.clock.now(connection))
 
 
 async def run_analyses(
-    ctx: RunContext,
-    worker: Worker,
-    fetcher: HttpFetcher,
-    *,
-    source_ids: Collection[str] | None = None,
-    renderer: Renderer | None = None,
+    ctx: RunContext, worker: Worker, fetcher: HttpFetcher, source_ids: Collection[str] | None, renderer: Renderer | None
 ) -> Counter[str]:
-    """Execute due phases of analyses in this run; return counts by result.
-
-    Raises:
-        BadSetting: the setting of the providers is invalid.
-    """
+    """Execute due phases in this run; return counts by result. BadSetting: that of the providers is invalid."""
     providers = configured_providers(ctx.settings)
     if providers:
         await asyncio.to_thread(_wake_waiting, ctx)
     clock = SteadyClock(await asyncio.to_thread(ctx.store.now))
     async with ProviderPool(ctx.store, ctx.settings, providers) as pool, open_model(ctx.store, ctx.settings) as model:
         visitor = PoliteVisitor(fetcher, renderer, clock, ctx.settings)
-        handler = PhaseHandler(ctx, visitor, pool, clock, model=model, source_ids=source_ids)
+        handler = PhaseHandler(ctx, visitor, pool, clock, model, source_ids)
         return await WorkerLoop(ctx, worker, fetcher, handler, clock=clock).run()
 
 
 def _open_phase(
     connection: Connection, task: Task, row: RowMapping | None, source: Source | None, *, now: datetime
 ) -> LoadedPhase:
-    phase = BY_KIND[task.kind]
+    phase = states.BY_KIND[task.kind]
     if row is None or source is None:
         return Skipped(task=task, reason="its analysis or its source was deleted", code="unwanted")
     if row["status"] != phase.status.value:
@@ -347,7 +314,9 @@ def _open_phase(
         phase=phase,
         analysis_id=row["id"],
         prompts=prompts,
-        previous_answers=answers_of(connection, row["id"], direct=direct) if task.kind == WEBSITE_ANALYSIS else (),
+        previous_answers=analysis_rows.answers_of(connection, row["id"], direct=direct)
+        if task.kind == states.WEBSITE_ANALYSIS
+        else (),
         times={**row["phase_times"], phase.queue: times},
         **{name: row[name] for name in taken},
     )
@@ -359,13 +328,18 @@ def _record_start(connection: Connection, item: ClaimedPhase, *, now: datetime) 
         "progress_message": item.phase.message,
         "phase_times": dict(item.times),
     }
-    if item.task.kind == WEBSITE_INFO:
-        started["progress_percent"] = STARTED_PERCENT
+    if item.task.kind == states.WEBSITE_INFO:
+        started["progress_percent"] = states.STARTED_PERCENT
     _change(connection, item.analysis_id, now, **started)
 
 
 def _change(
-    connection: Connection, analysis_id: int, now: datetime, before: AnalysisStatus | None = None, /, **values: object
+    connection: Connection,
+    analysis_id: int,
+    now: datetime,
+    before: states.AnalysisStatus | None = None,
+    /,
+    **values: object,
 ) -> int:
     """Update the analysis, if its status is `before`; return how many rows were updated."""
     is_it = website_analyses.c.id == analysis_id
@@ -375,25 +349,45 @@ def _change(
     return connection.execute(statement.values(updated_at=now, **values)).rowcount
 
 
-LOWEST = task_priority(0)
+LOWEST = states.task_priority(0)
 
 
 def write_outcome(connection: Connection, outcome: PhaseOutcome, ctx: RunContext, *, now: datetime) -> EndedTask:
     """Write everything that follows from the outcome, and return the end of its task."""
     match outcome:
-        case Completed():
+        case Completed(item=item, value=value):
+            origin = replace(ctx.origin, cause=_cause(connection, item, value), source_id=item.source.id)
+            set_origins(connection, {}, now=now, default=origin)
             return _done(connection, outcome, now=now)
         case Failed():
             return _failed(connection, outcome, ctx, now=now)
         case Skipped(task=task, reason=reason):
             # an analysis that is in this phase has no other task
-            _fail(connection, task.payload.get("analysis", 0), reason, now=now, phase=BY_KIND[task.kind])
+            _fail(connection, task.payload.get("analysis", 0), reason, now=now, phase=states.BY_KIND[task.kind])
             return skipped(outcome, "unwanted")
+
+
+def _cause(connection: Connection, item: ClaimedPhase, result: PhaseResult) -> Cause:
+    """Return why what is known of the website changes: another model was asked, or it speaks otherwise of it."""
+    if item.is_manual and isinstance(result, Informed):
+        return Cause.OPERATOR
+    if not item.is_recurring:
+        return Cause.FIRST_SYNC
+    if not isinstance(result, WebsiteAnalysed):
+        return Cause.SOURCE_CHANGED
+    is_before = (website_analyses.c.source_id == item.source.id) & (website_analyses.c.id < item.analysis_id)
+    last = select(func.max(website_analyses.c.id)).where(is_before).scalar_subquery()
+    names = (website_answers.c.provider, website_answers.c.model, website_answers.c.model_version)
+    models = [
+        set(connection.execute(select(*names).where(website_answers.c.analysis_id == id_)).all())
+        for id_ in (item.analysis_id, last)
+    ]
+    return Cause.MODEL_CHANGED if all(models) and models[0] != models[1] else Cause.SOURCE_CHANGED
 
 
 def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *, now: datetime) -> EndedTask:
     item = done.item
-    phase, after = item.phase, BY_STATUS.get(item.phase.after)
+    phase, after = item.phase, states.BY_STATUS.get(item.phase.after)
     columns = _phase_columns(connection, item, done.value, now=now)
     moved = _change(
         connection,
@@ -414,7 +408,7 @@ def _done(connection: Connection, done: Completed[ClaimedPhase, PhaseResult], *,
     if after is not None:
         child = NewTask(
             kind=after.kind,
-            dedupe_key=dedupe_key(item.analysis_id),
+            dedupe_key=states.dedupe_key(item.analysis_id),
             not_before=now,
             priority=_priority(item, retries=0, now=now),
             shard=item.source.shard,
@@ -433,7 +427,7 @@ def _phase_columns(connection: Connection, item: ClaimedPhase, result: PhaseResu
             names = ("where", "code", "message")
             problems = [{name: getattr(problem, name) for name in names} for problem in informed.problems]
             info = informed.business.as_json() | {"pages": list(informed.pages), "problems": problems}
-            return {"info": info, "business_id": upsert_business(connection, informed.business, now=now)}
+            return {"info": info, "business_id": analysis_rows.upsert_business(connection, informed.business, now=now)}
         case Prompted() as formed:
             return {"prompts": formed.as_json()}
         case WebsiteAnalysed() as analysed:
@@ -447,10 +441,10 @@ def _rank(connection: Connection, item: ClaimedPhase, analysed: WebsiteAnalysed,
     """Write the mentions, the ranking of the day and the source's result."""
     if item.business_id is None:
         raise ValueError(f"analysis {item.analysis_id} has no business")
-    store_mentions(connection, item.analysis_id, analysed)
+    analysis_rows.store_mentions(connection, item.analysis_id, analysed)
     overall = analysed.ranking.overall
     before = _last_ranking(connection, item.business_id)
-    upsert_ranking(connection, item.business_id, item.analysis_id, analysed, now=now)
+    analysis_rows.upsert_ranking(connection, item.business_id, item.analysis_id, analysed, now=now)
     poll_results.complete_crawl(
         connection,
         item.source.id,
@@ -473,8 +467,8 @@ def _last_ranking(connection: Connection, business_id: int) -> tuple[float, int]
 
 
 def _priority(item: ClaimedPhase, *, retries: int, now: datetime) -> int:
-    return task_priority(
-        analysis_priority(
+    return states.task_priority(
+        states.analysis_priority(
             created_at=item.created_at,
             now=now,
             retries=retries,
@@ -515,20 +509,20 @@ def _give_up(connection: Connection, item: ClaimedPhase, error: WorkError, ctx: 
         source_id=item.source.id,
         outcome=f"{item.phase.queue} failed ({error.code}): {error.text}",
         error_class=error.error_class.value,
-        is_strike=item.task.kind == WEBSITE_INFO and error.code != FORBIDDEN,
+        is_strike=item.task.kind == states.WEBSITE_INFO and error.code != FORBIDDEN,
         blocked_reason=blocked,
     )
     poll_results.fail_crawl(connection, failure, now=now, settings=ctx.settings, random=ctx.random)
 
 
-def _fail(connection: Connection, analysis_id: int, why: str, *, now: datetime, phase: Phase) -> None:
+def _fail(connection: Connection, analysis_id: int, why: str, *, now: datetime, phase: states.Phase) -> None:
     _change(
         connection,
         analysis_id,
         now,
         phase.status,
-        status=AnalysisStatus.FAILED.value,
-        current_step=AnalysisStatus.FAILED.value,
+        status=states.AnalysisStatus.FAILED.value,
+        current_step=states.AnalysisStatus.FAILED.value,
         failure=storable(why[:2_000]),
         progress_message="failed",
         finished_at=now,

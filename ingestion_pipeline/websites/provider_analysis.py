@@ -6,6 +6,7 @@ sentiment is determined afterwards. A missing answer counts neither for nor agai
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,25 +16,15 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.reading import llm
 from ingestion_pipeline.reading.evidence.grounding import ground
-from ingestion_pipeline.reading.llm import (
-    Answered,
-    AnswerSchema,
-    Billing,
-    ModelClient,
-    ModelTier,
-    PageText,
-    Prompt,
-    Question,
-)
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.llm.ledger import Precondition
 from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.websites.business import AskedPrompt, Business
-from ingestion_pipeline.websites.mentions import Mentions, find_mentions, mentions_of_all
-from ingestion_pipeline.websites.name_forms import Names, folded_name
+from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions, folded_name, mentions_of_all
 from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, add_costs, providers_for
 from ingestion_pipeline.websites.states import AnswerStatus, Pair, ProviderAnswer
 
@@ -41,21 +32,24 @@ MAX_SCORE = 100
 # A name that is first and repeated in all of seven answers has 105 points, so the cap.
 _RANK_POINTS = {1: 12, 2: 10, 3: 8, 4: 6, 5: 4}
 _MOST_REPETITIONS = 3
+_Z = 1.959964  # of the normal distribution, for 95 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility:
     """How visible one name is in a number of answers.
 
-    `visibility` is the share of answers with a mention; `unprompted` the same of those whose
-    question did not name the business, None if there are none; `score` 0 to 100; ranks 1 to 5, of
-    the answers with a mention.
+    `visibility` is the share of answers with a mention, and from `low` to `high` what it would be among any number of
+    such answers, in 95 of 100 cases; `unprompted` is the share of those whose question did not name the business, None
+    if there are none; `score` 0 to 100; ranks 1 to 5, of the answers with a mention.
     """
 
     answers: int
     mentioned: int
     mentions: int
     visibility: float
+    low: float
+    high: float
     unprompted: float | None
     score: int
     best_rank: int | None
@@ -101,11 +95,14 @@ def visibility_of(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> Visibilit
     unprompted = [bool(mentions) for answer, mentions in pairs if not answer.is_direct]
     mentioned = sum(bool(mentions) for _, mentions in pairs)
     ranks = [mentions.rank for _, mentions in pairs if mentions.rank is not None]
+    low, high = wilson_interval(mentioned, len(pairs))
     return Visibility(
         answers=len(pairs),
         mentioned=mentioned,
         mentions=sum(mentions.count for _, mentions in pairs),
         visibility=_share(mentioned, len(pairs)),
+        low=low,
+        high=high,
         unprompted=_share(sum(unprompted), len(unprompted)) if unprompted else None,
         score=_score(pairs),
         best_rank=min(ranks, default=None),
@@ -113,12 +110,21 @@ def visibility_of(pairs: Sequence[tuple[ProviderAnswer, Mentions]]) -> Visibilit
     )
 
 
+def wilson_interval(part: int, whole: int) -> tuple[float, float]:
+    """Return the 95 % interval of Wilson's score for a share; all of 0 to 1 without any answer."""
+    if not whole:
+        return 0.0, 1.0
+    share, spread = part / whole, _Z**2 / whole
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / whole + spread / (4 * whole))
+    return round(max(middle - half, 0.0), 4), round(min(middle + half, 1.0), 4)
+
+
 def ranking_of(
     answers: Sequence[ProviderAnswer],
     mentions: Mapping[str, Sequence[Mentions]],
     own: str,
-    *,
-    cost_usd: Decimal | None = None,
+    cost_usd: Decimal | None,
 ) -> Ranking:
     """Return the ranking from the result of `mentions_in`; all names but `own` are competitors."""
     providers = list(dict.fromkeys(answer.provider for answer in answers))
@@ -139,11 +145,7 @@ def ranking_of(
 
 
 def mentions_in(
-    answers: Sequence[ProviderAnswer],
-    own: Names,
-    competitors: Sequence[Names],
-    *,
-    language: str | None = None,
+    answers: Sequence[ProviderAnswer], own: Names, competitors: Sequence[Names], *, language: str | None
 ) -> Mapping[str, Sequence[Mentions]]:
     """Return the mentions of each name by answer but denied ones; no name is found inside a longer one."""
     everybody = (own, *competitors)
@@ -172,16 +174,11 @@ CALL_SITE = "website_sentiment"
 SENTIMENTS = ("positive", "neutral", "negative")
 MAX_CHARACTERS = 8_000
 _LEAST_QUOTE = 10  # characters; a single word proves no opinion
-SCHEMA = AnswerSchema(
-    name="sentiment",
-    schema={
-        "type": "object",
-        "properties": {
-            "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
-            "quote": {"type": ["string", "null"]},
-        },
-        "required": ["sentiment", "quote"],
-        "additionalProperties": False,
+SCHEMA = llm.AnswerSchema.of(
+    "sentiment",
+    {
+        "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
+        "quote": {"type": ["string", "null"]},
     },
 )
 _INSTRUCTIONS = """\
@@ -191,28 +188,28 @@ that show it, copied exactly."""
 
 
 async def sentiment_of(
-    answer: str, names: Names, client: ModelClient, *, source_id: str | None, language: str | None
+    answer: str, names: Names, client: llm.ModelClient, *, source_id: str | None, language: str | None
 ) -> str | None:
     """Return the sentiment if the model gives one and its quote is in the answer; else None.
 
     Raises:
         Fatal: the environment fails (database, disk, memory).
     """
-    question = Question(
-        prompt=Prompt(name="website_sentiment", version=1, instructions=_INSTRUCTIONS.format(name=names.name)),
+    question = llm.Question(
+        prompt=llm.Prompt(name="website_sentiment", version=1, instructions=_INSTRUCTIONS.format(name=names.name)),
         schema=SCHEMA,
-        page=PageText(text=answer[:MAX_CHARACTERS]),
+        page=llm.PageText(text=answer[:MAX_CHARACTERS]),
         extractor_version=f"{VERSION} {names.name}",
         max_output_tokens=500,
     )
-    billing = Billing(call_site=CALL_SITE, source_id=source_id)
+    billing = llm.Billing(call_site=CALL_SITE, source_id=source_id)
     try:
-        outcome = await client.ask(question, billing, tiers=(ModelTier.CHEAP,))
+        outcome = await client.ask(question, billing, tiers=(llm.ModelTier.CHEAP,))
     except Fatal:
         raise
     except WorkError:
         return None
-    if not isinstance(outcome, Answered):
+    if not isinstance(outcome, llm.Answered):
         return None
     return proved_sentiment(outcome.data.get("sentiment"), outcome.data.get("quote"), answer, names, language)
 
@@ -263,7 +260,7 @@ class Analysis:
     store: Store
     pool: ProviderPool
     settings: Settings
-    model: ModelClient | None = None
+    model: llm.ModelClient | None = None
     store_answer: StoreAnswer
     check_claim: Precondition | None = None
     report_progress: ReportProgress | None = None
@@ -373,6 +370,7 @@ def _answered(failed: ProviderAnswer, reply: Replied) -> ProviderAnswer:
         failed,
         status=AnswerStatus.ANSWERED,
         answer=reply.text,
+        cited_urls=reply.cited_urls,
         model_version=reply.model_version,
         input_tokens=reply.usage.input_tokens,
         output_tokens=reply.usage.output_tokens,
@@ -398,7 +396,7 @@ def _analysed(business: Business, answers: Sequence[ProviderAnswer]) -> WebsiteA
     own = business.names
     mentions = mentions_in(answered, own, _competitors(business), language=business.language)
     return WebsiteAnalysed(
-        ranking=ranking_of(answered, mentions, own.name, cost_usd=sum(costs, Decimal(0)) if costs else None),
+        ranking=ranking_of(answered, mentions, own.name, sum(costs, Decimal(0)) if costs else None),
         answers=tuple(rows),
         mentions={
             answer.pair: {name: places[number] for name, places in mentions.items()}

@@ -8,9 +8,11 @@ paused: meanwhile its requests fail at once, with the same reason.
 import asyncio
 import hashlib
 import math
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -31,19 +33,6 @@ from ingestion_pipeline.reading.llm.ledger import (
     finish_in_thread,
 )
 from ingestion_pipeline.reading.llm.question import OverBudget, Usage
-from ingestion_pipeline.reading.llm.wire import (
-    OPENAI,
-    AnswerFormat,
-    BadModelRequest,
-    Deadline,
-    Denied,
-    RetryTimer,
-    ServerBusy,
-    ServerReply,
-    Unsupported,
-    known_format,
-    remember_format,
-)
 from ingestion_pipeline.settings import (
     BadSetting,
     Provider,
@@ -56,7 +45,7 @@ from ingestion_pipeline.settings import (
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.urls import host_of, without_credentials
+from ingestion_pipeline.urls import BadUrl, canonical_url, host_of, without_credentials, without_secrets
 
 if TYPE_CHECKING:
     import openai
@@ -73,10 +62,10 @@ def configured_providers(settings: Settings) -> tuple[Provider, ...]:
         BadSetting: the file cannot be read or is invalid; all problems are named.
     """
     setting = settings.website.providers.strip()
-    if not setting and not settings.has_model:
+    if settings.shadow or (not setting and not settings.has_model):
         return ()
     if not setting:
-        url = settings.openai_base_url or OPENAI
+        url = settings.openai_base_url or wire.OPENAI
         return (Provider(name=DEFAULT, base_url=url, model=settings.model_cheap, concurrency=DEFAULT_CONCURRENCY),)
     if is_provider_list(setting):
         return provider_list(setting)
@@ -101,6 +90,15 @@ def providers_for(providers: Sequence[Provider], url: str) -> tuple[Provider, ..
     return tuple(provider for provider in providers if not provider.host or host.endswith(f".{provider.host}"))
 
 
+def cited_urls(text: str, stated: Iterable[str]) -> tuple[str, ...]:
+    """Return the addresses that the provider states as sources and those in the text, each once, canonical."""
+    urls: dict[str, None] = {}
+    for url in (*stated, *(match[0].rstrip(".,;:!?*_") for match in _URL.finditer(text))):
+        with suppress(BadUrl):
+            urls[without_secrets(canonical_url(url))] = None
+    return tuple(urls)[:MOST_CITED]
+
+
 def provider_key(provider: Provider, settings: Settings, environment: Mapping[str, str] | None = None) -> str:
     """Return the provider's key; the model's own for the default one, empty if none is named."""
     if provider.name == DEFAULT and not provider.key_env:
@@ -108,10 +106,12 @@ def provider_key(provider: Provider, settings: Settings, environment: Mapping[st
     return secret_variable(provider.key_env, environment).get_secret_value()
 
 
-_NotSaid = ServerBusy | BadModelRequest | Denied | Unsupported
+_NotSaid = wire.ServerBusy | wire.BadModelRequest | wire.Denied | wire.Unsupported
 
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
+MOST_CITED = 100  # addresses of one answer
+_URL = re.compile(r"https?://[^\s<>()\[\]\"'`|]{1,2000}", re.IGNORECASE)
 ANSWER_TOKENS = 1_024  # an answer is cut there
 ANSWER_BYTES = 1_000_000  # a longer answer is refused
 CLOSING_SECONDS = 0.2  # reserved at the end of the deadline, to write the result
@@ -128,6 +128,7 @@ class Replied:
     model_version: str | None
     usage: Usage
     cost_usd: Decimal | None
+    cited_urls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +157,10 @@ class _ProviderRequest:
 
     prompt: str
     source_id: str | None
-    until: Deadline
     store_reply: StoreReply | None
-    check_claim: Precondition | None = None
+    check_claim: Precondition | None
     paid_usd: Decimal | None = None
+    until: wire.Deadline = field(init=False)
 
     @property
     def seconds_left(self) -> float:
@@ -196,7 +197,8 @@ class ProviderPool:
         Raises only what `store_reply` and `check_claim` raise, and a lost database. Nothing is
         sent, and nothing paid, for work that `check_claim` finds to be another worker's.
         """
-        return await self._members[provider].ask(prompt, source_id, store_reply, check_claim)
+        request = _ProviderRequest(prompt=prompt, source_id=source_id, store_reply=store_reply, check_claim=check_claim)
+        return await self._members[provider].ask(request)
 
 
 class _Member:
@@ -210,7 +212,7 @@ class _Member:
         self._turns = asyncio.Semaphore(provider.concurrency)
         self._base_url = without_credentials(provider.base_url).rstrip("/")
         self._client: openai.AsyncOpenAI | None = None
-        self._format: AnswerFormat | None = None
+        self._format: wire.AnswerFormat | None = None
         self._paused_until = 0.0  # by the monotonic clock
         self._pause_reply: NoReply | None = None  # what is returned meanwhile
 
@@ -219,16 +221,11 @@ class _Member:
             await self._client.close()
             self._client = None
 
-    async def ask(
-        self, prompt: str, source_id: str | None, store_reply: StoreReply | None, check_claim: Precondition | None
-    ) -> Reply:
+    async def ask(self, request: _ProviderRequest) -> Reply:
         async with self._turns:
             if self._pause_reply is not None and time.monotonic() < self._paused_until:
                 return self._pause_reply
-            until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
-            request = _ProviderRequest(
-                prompt=prompt, source_id=source_id, until=until, store_reply=store_reply, check_claim=check_claim
-            )
+            request.until = wire.Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
             reply = await self._ask_with_retries(request)
             self._pause_after(reply)
             return reply
@@ -245,7 +242,7 @@ class _Member:
             self._pause_reply = replace(reply, usage=None, cost_usd=None)  # a request that is not sent costs nothing
 
     async def _ask_with_retries(self, request: _ProviderRequest) -> Reply:
-        patience = RetryTimer(self._settings, request.until)
+        patience = wire.RetryTimer(self._settings, request.until)
         answer_format = await self._answer_format()
         while True:
             try:
@@ -256,19 +253,19 @@ class _Member:
             match outcome:
                 case Replied() | NoReply():
                     return outcome
-                case ServerBusy():
+                case wire.ServerBusy():
                     if await patience.wait(outcome):
                         continue
                     wait = outcome.wait if outcome.is_shared else None
                     return replace(self._no_reply(outcome, request), wait=wait)
-                case Unsupported() if answer_format is AnswerFormat.RESPONSES:
+                case wire.Unsupported() if answer_format is wire.AnswerFormat.RESPONSES:
                     answer_format = await self._fall_back_to_chat(outcome.message)
-                case Denied():
+                case wire.Denied():
                     return replace(self._no_reply(outcome, request), is_lasting=True)
                 case _:
                     return self._no_reply(outcome, request)
 
-    async def _call(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reply | _NotSaid:
+    async def _call(self, request: _ProviderRequest, answer_format: wire.AnswerFormat) -> Reply | _NotSaid:
         client = self._open()  # the first time it imports for seconds: do it before reserving
         reserved = await self._reserve(request, answer_format)
         began = time.monotonic()
@@ -280,8 +277,8 @@ class _Member:
                 request.seconds_left,
             )
         latency_ms = round((time.monotonic() - began) * 1000)
-        if not isinstance(outcome, ServerReply):
-            is_charged = isinstance(outcome, ServerBusy | BadModelRequest) and outcome.may_be_charged
+        if not isinstance(outcome, wire.ServerReply):
+            is_charged = isinstance(outcome, wire.ServerBusy | wire.BadModelRequest) and outcome.may_be_charged
             fail = partial(self._ledger.fail, may_be_charged=is_charged, latency_ms=latency_ms)
             request.pay(await finish_in_thread(fail, reserved, outcome.code))
             return outcome
@@ -292,7 +289,7 @@ class _Member:
         await finish_in_thread(_settle, settle, reply, request.store_reply)
         return reply
 
-    async def _reserve(self, request: _ProviderRequest, answer_format: AnswerFormat) -> Reserved:
+    async def _reserve(self, request: _ProviderRequest, answer_format: wire.AnswerFormat) -> Reserved:
         """Reserve the call's expected cost, however long others hold what is left of a budget.
 
         The wait ends: what others do not settle in time counts as spent. It does not count as time
@@ -319,17 +316,22 @@ class _Member:
         reserved = await self._ledger.reserve_in_turn(call, seconds=math.inf)
         if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
             raise TypeError("a provider's call is billed to no extraction")
-        request.until = Deadline(at=request.until.at + time.monotonic() - began)
+        request.until = wire.Deadline(at=request.until.at + time.monotonic() - began)
         return reserved
 
-    def _reply(self, answer: ServerReply, usage: Usage, cost: Decimal | None) -> Reply:
+    def _reply(self, answer: wire.ServerReply, usage: Usage, cost: Decimal | None) -> Reply:
         """Return the reply; an answer cut off at its end counts: what comes first matters most."""
         code = _reply_code(answer)
         if code not in {"answered", "cut_off"}:
             message = f"{self._base_url}: {answer.refusal or 'the reply is empty'}"
             return NoReply(code=code, message=message, usage=usage, cost_usd=cost)
         return Replied(
-            text=answer.text, model=self._provider.model, model_version=answer.model, usage=usage, cost_usd=cost
+            text=answer.text,
+            model=self._provider.model,
+            model_version=answer.model,
+            usage=usage,
+            cost_usd=cost,
+            cited_urls=cited_urls(answer.text, answer.cited_urls),
         )
 
     def _no_reply(self, outcome: _NotSaid, request: _ProviderRequest) -> NoReply:
@@ -342,29 +344,29 @@ class _Member:
             self._client = wire.open_client(key, self._provider.base_url, max_bytes=ANSWER_BYTES)
         return self._client
 
-    async def _answer_format(self) -> AnswerFormat:
+    async def _answer_format(self) -> wire.AnswerFormat:
         """Return the API format for plain prompts: the newer one unless the server refuses it."""
         if self._format is None:
             stored = await asyncio.to_thread(self._stored_format)
-            is_new = stored is AnswerFormat.RESPONSES
-            self._format = AnswerFormat.RESPONSES if is_new else AnswerFormat.CHAT_PLAIN
+            is_new = stored is wire.AnswerFormat.RESPONSES
+            self._format = wire.AnswerFormat.RESPONSES if is_new else wire.AnswerFormat.CHAT_PLAIN
         return self._format
 
-    def _stored_format(self) -> AnswerFormat:
+    def _stored_format(self) -> wire.AnswerFormat:
         with self._store.read() as connection:
-            return known_format(connection, self._base_url, now=self._store.clock.now(connection))
+            return wire.known_format(connection, self._base_url, now=self._store.clock.now(connection))
 
-    async def _fall_back_to_chat(self, reason: str) -> AnswerFormat:
+    async def _fall_back_to_chat(self, reason: str) -> wire.AnswerFormat:
         """Switch to the older format and store it; its schema support stays unknown."""
-        if self._format is not AnswerFormat.CHAT_PLAIN:
-            self._format = AnswerFormat.CHAT_PLAIN
+        if self._format is not wire.AnswerFormat.CHAT_PLAIN:
+            self._format = wire.AnswerFormat.CHAT_PLAIN
             await asyncio.to_thread(self._store_format, reason)
-        return AnswerFormat.CHAT_PLAIN
+        return wire.AnswerFormat.CHAT_PLAIN
 
     def _store_format(self, reason: str) -> None:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
-            remember_format(connection, self._base_url, AnswerFormat.CHAT_SCHEMA, reason=reason, now=now)
+            wire.remember_format(connection, self._base_url, wire.AnswerFormat.CHAT_SCHEMA, reason=reason, now=now)
 
 
 def add_costs(paid: Decimal | None, cost: Decimal | None) -> Decimal | None:
@@ -388,15 +390,15 @@ def _settle(settle: Callable[..., None], reply: Reply, store_reply: StoreReply |
         raise
 
 
-def _request(answer_format: AnswerFormat, model: str, prompt: str, tokens: int) -> Mapping[str, Any]:
+def _request(answer_format: wire.AnswerFormat, model: str, prompt: str, tokens: int) -> Mapping[str, Any]:
     """Return the request as a customer would type it: no instructions, no tools, nothing stored."""
     turns = [{"role": "user", "content": prompt}]
-    if answer_format is AnswerFormat.RESPONSES:
+    if answer_format is wire.AnswerFormat.RESPONSES:
         return {"model": model, "input": turns, "max_output_tokens": tokens, "store": False}
     return {"model": model, "messages": turns, "max_tokens": tokens}
 
 
-def _reply_code(answer: ServerReply) -> str:
+def _reply_code(answer: wire.ServerReply) -> str:
     if answer.refusal is not None:
         return "refused"
     if not answer.text.strip():

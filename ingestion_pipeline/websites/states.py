@@ -49,6 +49,7 @@ class ProviderAnswer:
     is_direct: bool = False
     model_version: str | None = None
     answer: str | None = None
+    cited_urls: tuple[str, ...] = ()
     error: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None

@@ -1,43 +1,20 @@
 """The system of websites: what polls start, what runs do, what is published and checked; and its spec."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Table, select
 
-from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.engine.system_spec import (
-    ADDRESS,
-    REPORTED_EVENTS,
-    AssetCheck,
-    Contract,
-    ContractRule,
-    CoverageQuery,
-    KindSpec,
-    PublishedTable,
-    SystemSpec,
-    WorkAsset,
-    WorkJob,
-    WorkReport,
-    WorkRun,
-    WorkSpec,
-    Written,
-    all_failed,
-    newest_of,
-    one_of,
-)
-from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.engine import system_spec
+from ingestion_pipeline.engine.context import DeferredSystem, RunContext
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.declarations import BadField
 from ingestion_pipeline.store import tables
 from ingestion_pipeline.store.tables import businesses, website_analyses, website_answers, website_rankings
-from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.websites import checks, customer_prompts, information, provider_analysis, provider_pool
 from ingestion_pipeline.websites.analysis_reports import (
     analysis_events,
@@ -60,8 +37,8 @@ from ingestion_pipeline.websites.phases import run_analyses
 from ingestion_pipeline.websites.states import KINDS, WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS, AnalysisStatus
 
 
-def _of_analysis(table: Table) -> PublishedTable:
-    return PublishedTable(
+def _of_analysis(table: Table) -> system_spec.PublishedTable:
+    return system_spec.PublishedTable(
         table=table,
         source_id=website_analyses.c.source_id,
         rows=table.outerjoin(website_analyses, website_analyses.c.id == table.c.analysis_id),
@@ -74,78 +51,66 @@ def _of_analysis(table: Table) -> PublishedTable:
     )
 
 
-def _written_analyses(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    return website_analyses, [website_analyses.c.id.in_(newest_of(website_analyses, source_ids))]
+def _written_analyses(source_ids: Sequence[str], run_id: str) -> system_spec.Written:  # noqa: ARG001 - one row for each source
+    return website_analyses, [website_analyses.c.id.in_(system_spec.newest_of(website_analyses, source_ids))]
 
 
-def _written_rankings(source_ids: Sequence[str], run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    newest = newest_of(website_analyses, source_ids)
+def _written_rankings(source_ids: Sequence[str], run_id: str) -> system_spec.Written:  # noqa: ARG001 - one row for each source
+    newest = system_spec.newest_of(website_analyses, source_ids)
     business = select(website_analyses.c.business_id).where(website_analyses.c.id.in_(newest))
     return website_rankings, [website_rankings.c.business_id.in_(business), website_rankings.c.analysis_id.in_(newest)]
 
 
-_ANALYSES = PublishedTable(table=website_analyses, source_id=website_analyses.c.source_id)
+_ANALYSES = system_spec.PublishedTable(table=website_analyses, source_id=website_analyses.c.source_id)
 _RANKINGS = _of_analysis(website_rankings)
 TABLES = (
-    PublishedTable(table=businesses, without=frozenset({"url_key"})),
+    system_spec.PublishedTable(table=businesses, without=frozenset({"url_key"})),
     _ANALYSES,
     _RANKINGS,
     _of_analysis(website_answers),
 )
 _AGAIN = "analyse the website again: materialize its partition"
-_PERCENT = ContractRule(requirement="0 to 100", cure=_AGAIN, between=(0, 100))
+_PERCENT = system_spec.ContractRule(requirement="0 to 100", cure=_AGAIN, between=(0, 100))
 CONTRACTS = (
-    Contract(
+    system_spec.Contract(
         asset="website_info",
         table=_ANALYSES,
-        rules={"url": [ADDRESS], "status": [one_of(*AnalysisStatus)]},
+        rules={"url": [system_spec.ADDRESS], "status": [system_spec.one_of(*AnalysisStatus)]},
         written=_written_analyses,
     ),
-    Contract(
+    system_spec.Contract(
         asset="website_prompts", table=_ANALYSES, rules={"progress_percent": [_PERCENT]}, written=_written_analyses
     ),
-    Contract(
+    system_spec.Contract(
         asset="website_analysis",
         table=_RANKINGS,
-        rules={"visibility": [ContractRule(requirement="0 to 1", cure=_AGAIN, between=(0, 1))], "score": [_PERCENT]},
+        rules={
+            "visibility": [system_spec.ContractRule(requirement="0 to 1", cure=_AGAIN, between=(0, 1))],
+            "score": [_PERCENT],
+        },
         written=_written_rankings,
     ),
 )
 
 
-class WebsiteSystem:
-    """The deferred system of the kind `website`: a poll starts an analysis."""
-
-    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
-        """Return our own floor; robots.txt may ask for more."""
-        return Pace(delay_seconds=settings.hosts.delay_seconds)
-
-    def check(self, source: Source) -> None:
-        """Raise ValueError if the source's config is invalid."""
-        _, bad = parse_website_config(source.config)
-        if bad:
-            raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
-
-    def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime, settings: Settings
-    ) -> Mapping[str, str | Resource]:
-        """Start an analysis of each source, as far as the queue has room."""
-        return start_analyses(connection, sources, now=now, settings=settings)
+def _check(source: Source) -> None:
+    if bad := parse_website_config(source.config)[1]:
+        raise ValueError("; ".join(f"{problem.field}: {problem.message}" for problem in bad))
 
 
-async def _analyze(run: WorkRun) -> WorkReport:
+async def _analyze(run: system_spec.WorkRun) -> system_spec.WorkReport:
     """Process waiting analyses, or those of the requested websites, and report finished phases."""
     ctx, keys, since = run.ctx, run.scope.source_ids, run.ctx.store.now()
-    counts = await run_analyses(ctx, run.worker, run.fetcher, source_ids=keys, renderer=run.renderer)
+    counts = await run_analyses(ctx, run.worker, run.fetcher, keys, run.renderer)
     with ctx.store.read() as connection:
-        limit = REPORTED_EVENTS
+        limit = system_spec.REPORTED_EVENTS
         reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
     ids = [report.source_id for report in reports]
-    return WorkReport(
+    return system_spec.WorkReport(
         numbers=_numbers(ctx, counts),
         events=[event for report in reports for event in analysis_events(report)],
         written=dict.fromkeys((WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS), ids),
-        failure=all_failed(counts, "website phases") if keys is None else _requested_failure(ctx, keys),
+        failure=system_spec.all_failed(counts, "website phases") if keys is None else _requested_failure(ctx, keys),
     )
 
 
@@ -171,18 +136,18 @@ def _requested_failure(ctx: RunContext, keys: list[str]) -> str | None:
 
 
 WORK = (
-    WorkSpec(
+    system_spec.WorkSpec(
         name="analyze_due",
         kind="website",
         work=_analyze,
-        job=WorkJob(
+        job=system_spec.WorkJob(
             name="analyze_websites",
             description="Continue waiting analyses: information, prompts, answers of providers.",
             pending=lambda connection, _settings, now: is_work_waiting(connection, now=now),
             start_new=start_first_analyses,
         ),
         assets=(
-            WorkAsset(
+            system_spec.WorkAsset(
                 name=WEBSITE_INFO,
                 code_version=f"{information.VERSION}, {MARKDOWN_VERSION}",
                 description=(
@@ -190,7 +155,7 @@ WORK = (
                     " place, keywords, competitors, each with its evidence; and how sure that is."
                 ),
             ),
-            WorkAsset(
+            system_spec.WorkAsset(
                 name=WEBSITE_PROMPTS,
                 code_version=customer_prompts.VERSION,
                 after=WEBSITE_INFO,
@@ -200,7 +165,7 @@ WORK = (
                     " about it; in the website's language."
                 ),
             ),
-            WorkAsset(
+            system_spec.WorkAsset(
                 name=WEBSITE_ANALYSIS,
                 code_version=f"{provider_pool.PROMPT_VERSION}, {provider_analysis.VERSION}",
                 after=WEBSITE_PROMPTS,
@@ -220,14 +185,14 @@ def _problems(definition: Definition, folder: Path | None) -> list[BadField]:  #
     return list(parse_website_config(definition.config)[1])
 
 
-SYSTEM = SystemSpec(
+SYSTEM = system_spec.SystemSpec(
     name="websites",
     kinds=(
-        KindSpec(
+        system_spec.KindSpec(
             name="website",
             partitions="websites",
-            deferred=WebsiteSystem(),
-            coverage=CoverageQuery(of="answers", select=checks.coverage_query),
+            deferred=DeferredSystem(check=_check, start=start_analyses),
+            coverage=system_spec.CoverageQuery(of="answers", select=checks.coverage_query),
             problems=_problems,
         ),
     ),
@@ -236,28 +201,28 @@ SYSTEM = SystemSpec(
     contracts=CONTRACTS,
     work=WORK,
     checks=(
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="website_info",
             name="information_sure",
             description="No business is known with a confidence below 40.",
             cure="`ingest websites show ID` has the evidence; state what is known in the source's config",
             find=lambda connection, _settings, _now: checks.doubtful(connection, below=40),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="website_prompts",
             name="asked_without_the_name",
             description="Every website's last analysis has a question that does not name the business.",
             cure="materialize the website again: its prompts are made anew",
             find=lambda connection, _settings, _now: checks.giving_away(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="website_analysis",
             name="providers_answer",
             description="No website's last analysis went without the answers of a provider, or of all.",
             cure="`ingest doctor` checks the keys of the providers; then materialize the website again",
             find=lambda connection, _settings, _now: checks.unanswered(connection),
         ),
-        AssetCheck(
+        system_spec.AssetCheck(
             asset="website_analysis",
             name="no_visibility_drop",
             description="No business lost 30 % of its visibility or more at once.",

@@ -1,8 +1,6 @@
-"""Fixtures of catalogs: a loopback web, a run context to crawl it, a harness of rows."""
+"""Fixtures of catalogs: a running clock, and harnesses of a crawl and of rows."""
 
-from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -11,24 +9,13 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.catalog_extractions import CatalogHarness, LiveCatalog, catalog_harness
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, fast_settings
+from ingestion_pipeline_tests.polling_runs import RunningClock
 
 
 @pytest.fixture
 def clock(now: datetime) -> RunningClock:
     """Time moves, so that retries come due during a crawl."""
     return RunningClock(now)
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_run_context(store, fast_settings(tmp_path / "home", database_url))
 
 
 @pytest.fixture

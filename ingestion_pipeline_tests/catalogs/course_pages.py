@@ -197,8 +197,8 @@ def layout_pages(half: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
     }
 
 
-def read_courses(text: str) -> list[dict[str, Any]]:
-    return [record.as_dict() for record in read_records(entity_type("course"), Document(text)).records]
+def read_courses(text: str, *, url: str | None = None) -> list[dict[str, Any]]:
+    return [record.as_dict() for record in read_records(entity_type("course"), Document(text, url=url)).records]
 
 
 def score_page(text: str, expected: Sequence[Mapping[str, Any]]) -> Score:

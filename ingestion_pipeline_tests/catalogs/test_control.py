@@ -1,9 +1,7 @@
 """Operator actions on an extraction: audited, repeatable, refused with the cure; and the dataset versions they make."""
 
-from typing import Any
-
 import pytest
-from sqlalchemy import delete, event
+from sqlalchemy import delete
 
 from ingestion_pipeline.catalogs import extraction_control
 from ingestion_pipeline.catalogs.reruns import predict_rerun, rerun
@@ -29,6 +27,7 @@ from ingestion_pipeline_tests.catalog_extractions import (
 from ingestion_pipeline_tests.catalogs.course_pages import serve_courses
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
+from ingestion_pipeline_tests.statements import recorded_statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -129,10 +128,7 @@ def test_a_rerun_reads_stored_pages_into_a_new_version_and_fetches_nothing(catal
 
 
 def test_a_source_has_one_extraction_at_a_time(catalog: CatalogHarness) -> None:
-    old = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(old, {"/c/1": ["a"]})
-    catalog.finish(old)
-    catalog.clock.advance(seconds=1)
+    old = catalog.crawl({"/c/1": ["a"]})
     running = catalog.start_extraction({"/c/1": "WAITING"})
 
     with pytest.raises(extraction_control.InvalidState, match=f"`ingest extractions cancel {running}`"):
@@ -183,16 +179,6 @@ def test_a_resume_reads_pages_again_whose_items_were_deleted(catalog: CatalogHar
     assert row.base_dataset_id is None
 
 
-def test_a_retry_does_not_read_pages_again_that_have_their_items(catalog: CatalogHarness) -> None:
-    id_ = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "ERROR"})
-    catalog.add_items(id_, {"/c/1": ["a"]})
-    catalog.finish(id_)
-
-    catalog.apply_action(extraction_control.retry, id_)
-
-    assert (catalog.live_task_paths("extract_page"), catalog.live_task_paths("fetch_page")) == ([], ["/c/2"])
-
-
 @pytest.mark.parametrize(("kind", "fetched"), [("crawl", ["/c/1"]), ("rerun", [])])
 def test_a_page_with_lost_content_is_fetched_again_except_in_a_rerun(
     catalog: CatalogHarness, kind: str, fetched: list[str]
@@ -212,15 +198,10 @@ def test_a_cancelled_task_finds_its_page_by_id_whatever_their_number(catalog: Ca
     id_ = catalog.start_extraction(PAGE_STATUSES)
     catalog.add_task(id_, "/c/2")
     catalog.cancel(id_)
-    statements: list[tuple[str, Any]] = []
     engine = catalog.ctx.store.engine
 
-    @event.listens_for(engine, "before_cursor_execute")
-    def listen(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
-        statements.append((statement, parameters))
-
-    catalog.apply_action(extraction_control.resume, id_)
-    event.remove(engine, "before_cursor_execute", listen)
+    with recorded_statements(engine) as statements:
+        catalog.apply_action(extraction_control.resume, id_)
 
     requeue_updates = [call for call in statements if call[0].startswith("UPDATE tasks") and "max(" in call[0]]
     assert len(requeue_updates) == 2
@@ -357,10 +338,7 @@ def test_a_rerun_of_a_rerun_is_as_old_as_the_pages_it_reads(catalog: CatalogHarn
 
 def test_a_version_older_than_the_published_one_cannot_be_published(catalog: CatalogHarness) -> None:
     id_ = finish_crawl(catalog, *(f"a{n}" for n in range(10)))
-    quarantined = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(quarantined, {"/c/1": ["a0"]})
-    catalog.finish(quarantined)
-    catalog.clock.advance(minutes=1)
+    quarantined = catalog.crawl({"/c/1": ["a0"]})
     new_run = catalog.apply_action(rerun, id_, publish=True)
     catalog.add_items(new_run.extraction_id, {"/c/1": [f"a{n}" for n in range(10)]})
     catalog.finish(new_run.extraction_id)

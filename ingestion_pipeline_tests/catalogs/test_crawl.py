@@ -2,15 +2,14 @@
 
 import asyncio
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from ingestion_pipeline.catalogs import crawl_handler
-from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import dead_letters, extractions, pages, snapshots, tasks
 from ingestion_pipeline.tasks.task import Suspicion
-from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, LINKS, LiveCatalog, a_catalog, link_page
+from ingestion_pipeline_tests.catalog_extractions import LINKS, LiveCatalog, a_catalog, link_page
 from ingestion_pipeline_tests.fakes import RawAnswer, Reply
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, record_fsyncs, slow_answer, with_settings
 
@@ -196,26 +195,6 @@ def test_a_root_that_robots_txt_forbids_counts_no_failure(live: LiveCatalog) -> 
 
 
 @ON_SQLITE
-def test_a_page_whose_host_is_leased_by_another_run_is_released_without_an_attempt(
-    live: LiveCatalog, now: datetime
-) -> None:
-    live.serve({"/": link_page("/c/1")})
-    live.poll()
-    until = now + timedelta(minutes=1)
-    with live.store.begin() as connection:
-        lease = {"host": "a.test", "lease_owner": "another", "lease_until": until}
-        connection.execute(hosts.insert().values(lease))
-
-    counts = live.crawl()
-
-    assert (counts.given_back, live.web.paths) == (1, [])
-    [page] = [row for row in live.rows(tasks) if row.kind == "fetch_page"]
-    assert (page.status, page.attempts, page.not_before) == ("PENDING", 0, until)
-    assert page.error_code == "host_busy"
-    assert live.page_statuses() == {"WAITING": 1}
-
-
-@ON_SQLITE
 def test_no_second_extraction_starts_while_one_is_active(live: LiveCatalog, clock: RunningClock) -> None:
     live.register()
     live.poll()
@@ -243,18 +222,6 @@ def test_the_next_poll_is_due_by_the_change_model_and_starts_an_extraction(
 
     assert timedelta(days=2) < due < timedelta(days=3)  # a change a month, between HOT and WARM
     assert [row.status for row in live.rows(extractions)] == ["COMPLETE", "WAITING"]
-
-
-@ON_SQLITE
-def test_a_disabled_source_is_not_crawled(live: LiveCatalog) -> None:
-    live.register()
-    live.poll()
-    with live.store.begin() as connection:
-        disable(connection, CATALOG_ID, actor="test", reason="too loud", now=live.store.clock.now(connection))
-
-    live.crawl()
-
-    assert (live.web.paths, live.page_statuses()) == ([], {"WAITING": 1})
 
 
 @pytest.mark.slow

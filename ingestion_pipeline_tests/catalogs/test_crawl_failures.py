@@ -1,17 +1,14 @@
-"""Failures during a crawl: blocked pages, a full disk, redirects, dead letters; and the checks that report them."""
+"""Failures during a crawl: blocked pages, redirects of a browser, dead letters; and the checks that report them."""
 
 import asyncio
-import itertools
 from collections import Counter
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.checks import empty_shells, failed_pages
-from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.pages.visits.page import Rendered, RenderingOptions
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources import registry
@@ -22,14 +19,11 @@ from ingestion_pipeline.store.tables import (
     datasets,
     dead_letters,
     extractions,
-    hosts,
     outbox,
     pages,
-    snapshots,
     tasks,
 )
 from ingestion_pipeline.tasks.ended_tasks import list_dead_letters
-from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.catalog_extractions import (
     CATALOG_ID,
     LINKS,
@@ -41,9 +35,9 @@ from ingestion_pipeline_tests.catalog_extractions import (
 )
 from ingestion_pipeline_tests.catalogs.course_pages import course_page, crawl_courses, serve_courses
 from ingestion_pipeline_tests.engine.polling.test_feeds import CHALLENGE, LOGIN
-from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer, Reply, redirect
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, redirect
 from ingestion_pipeline_tests.pages.page_fetches import SHELL
-from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, add_sources, rows, with_settings
+from ingestion_pipeline_tests.polling_runs import RunningClock, a_fetcher, add_sources, rows
 
 MINUTE = timedelta(minutes=1)
 LATER = Reply(b"", 429, {"retry-after": "7200"})
@@ -109,80 +103,6 @@ def test_a_login_page_in_place_of_one_course_fails_that_page_alone(live: LiveCat
     assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 2, "ERROR": 1}
     assert live.rows(extractions)[0].status == "COMPLETE"
     assert live.source_row().status == "active"
-
-
-def remove_folder(folder: Path) -> None:
-    folder.rename(folder.with_name("away"))
-    folder.write_text("a file where a folder should be")
-
-
-def break_folder_then_answer(folder: Path, body: bytes) -> RawAnswer:
-    """Answer well, after making the folder unwritable."""
-
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        remove_folder(folder)
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        writer.write(head.encode() + body)
-        await writer.drain()
-
-    return answer
-
-
-@pytest.mark.slow
-def test_a_disk_failure_releases_the_pages_and_a_later_crawl_continues(live: LiveCatalog) -> None:
-    content = live.ctx.settings.home / "content"
-    live.web.routes |= {"/": link_page("/c/1", "/c/2", "/c/3"), "/c/1": link_page(), "/c/3": link_page()}
-    live.web.routes["/c/2"] = break_folder_then_answer(content, link_page().encode())
-    live.register()
-
-    with pytest.raises(Fatal, match="content store"):
-        live.crawl_all()
-
-    assert live.page_statuses() == {"SUCCESS": 1, "WAITING": 3}
-    assert task_states(live.store) == {("SUCCESS", 1): 1, ("PENDING", 0): 3}
-    assert len(live.rows(snapshots)) == 1
-    assert live.rows(dead_letters) == []
-    assert live.source_row().failure_count == 0
-
-    content.unlink()
-    content.with_name("away").rename(content)
-    live.web.routes["/c/2"] = link_page()
-    live.crawl_all()
-
-    assert live.page_statuses() == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 3}
-    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
-    assert Counter(live.web.paths)["/"] == 1
-
-
-def test_a_redirect_to_another_host_is_fetched_under_that_hosts_rules_and_lease(live: LiveCatalog) -> None:
-    live.web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "b.test/there": link_page()}
-    live.web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
-    live.web.routes |= {"a.test/c/2": redirect("http://b.test/private")}
-    live.serve({"b.test/robots.txt": b"User-agent: *\nDisallow: /private"})
-
-    live.crawl_all()
-
-    assert [request.path for request in live.web.requests if request.host == "b.test"] == ["/there"]
-    assert failure_codes(live.store) == {"/c/2": "blocked_by_robots"}
-    assert [request.host for request in live.web.robots_requests] == ["a.test", "b.test"]
-    there = next(row for row in live.rows(hosts) if row.host == "b.test")
-    assert there.lease_owner is None
-    assert there.next_allowed_at is not None
-
-
-def test_a_redirect_to_a_host_leased_by_another_run_waits(live: LiveCatalog, now: datetime) -> None:
-    live.web.routes |= {"a.test/": link_page("/c/1", "/c/2"), "a.test/c/2": link_page()}
-    live.serve({"a.test/c/1": redirect("http://b.test/there"), "b.test/there": link_page()})
-    live.poll()
-    with live.store.begin() as connection:
-        lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
-
-    counts = live.crawl()
-
-    assert [request.path for request in live.web.requests if request.host == "b.test"] == []
-    assert (counts.new, counts.given_back) == (2, 1)
-    assert failure_codes(live.store) == {"/c/1": "host_busy"}
-    assert task_states(live.store) == {("SUCCESS", 1): 2, ("PENDING", 0): 1}
 
 
 def serve_link_to_closed_host(store: Store, web: FakeWeb) -> None:
@@ -323,34 +243,6 @@ def test_a_link_that_is_too_long_once_escaped_is_skipped(live: LiveCatalog) -> N
     assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
 
 
-@pytest.mark.slow
-def test_a_page_that_cannot_be_written_fails_alone(live: LiveCatalog) -> None:
-    links = [f"/c/{number}" for number in range(1, 5)]
-    live.web.routes |= {"/": link_page(*links), **dict.fromkeys(links, link_page())}
-    live.web.routes["/c/3"] = link_page(text="\N{BELL}unwritable")
-    live.register()
-
-    @event.listens_for(live.store.engine, "before_cursor_execute")
-    def refuse(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
-        if "INSERT INTO snapshots" in statement and "/c/3" in str(parameters):
-            raise_database_error()
-
-    try:
-        live.crawl_all()
-    finally:
-        event.remove(live.store.engine, "before_cursor_execute", refuse)
-
-    failed = {page.path: page.failure["code"] for page in live.pages() if page.status == "ERROR" and page.failure}
-    assert failed == {"/c/3": "not_written"}
-    assert [row.status for row in live.rows(extractions)] == ["COMPLETE"]
-
-
-def raise_database_error() -> None:
-    from sqlalchemy.exc import DataError
-
-    raise DataError("INSERT INTO snapshots", {}, Exception("a value it does not take"))
-
-
 class RedirectedBrowser:
     """In place of the browser: it is redirected to another host."""
 
@@ -388,20 +280,6 @@ def test_an_exploratory_crawl_stays_on_its_host_wherever_a_redirect_leads(live: 
     live.crawl_all()
 
     assert [page.path for page in live.pages()] == ["/", "/about", "/out"]
-
-
-@pytest.mark.slow
-def test_a_redirect_back_to_a_host_waits_for_its_delay(live: LiveCatalog) -> None:
-    live.ctx = with_settings(live.ctx, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
-    live.web.routes |= {"a.test/": redirect("http://b.test/x")}
-    live.web.routes |= {"b.test/x": redirect("http://a.test/back")}
-    live.serve({"a.test/back": link_page("/c/1"), "a.test/c/1": link_page()})
-
-    live.crawl_all()
-
-    request_times = sorted(request.at for request in live.web.requests if request.host == "a.test")
-    assert len(request_times) == 3
-    assert min(after - before for before, after in itertools.pairwise(request_times)) >= 0.29
 
 
 @pytest.mark.parametrize("when", ["before", "while its pages wait"])

@@ -1,6 +1,5 @@
 """Catalogs crawled by several processes at once; and the memory of a crawl."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -20,16 +19,9 @@ from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.polling_runs import WorkerJob, add_sources
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 ON_POSTGRES = pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """On the real clock, like the processes."""
-    with closing(open_store(database_url)) as store:
-        yield store
 
 
 def worker_job(url: str, folder: Path, web: FakeWeb, **changes: str) -> WorkerJob:

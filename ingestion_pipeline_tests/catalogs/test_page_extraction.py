@@ -29,7 +29,7 @@ from ingestion_pipeline_tests.catalogs.course_pages import (
     write_readings,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources
+from ingestion_pipeline_tests.polling_runs import add_sources
 
 pytestmark = pytest.mark.both_databases
 
@@ -161,23 +161,6 @@ def test_a_page_read_under_another_schema_is_read_again(live: LiveCatalog) -> No
 
     assert live.rows(pages)[3].carried_from is None
     assert course_codes(live.store) == ["MATH 101", "MATH 101"]
-
-
-@pytest.mark.slow
-def test_an_overtaken_read_writes_nothing(live: LiveCatalog, clock: RunningClock) -> None:
-    download_courses(live.ctx, live.web, 101)
-    zombie = Worker(live.store, lease_seconds=60)
-    [work] = claim_page_reads(live.ctx, zombie)
-    late = read_by_rules(live.ctx, work)
-    clock.advance(seconds=120)
-    live.read()
-    items = live.rows(data_items)
-
-    counts, _ = write_readings(live.ctx, [late])
-
-    assert (counts.lost, counts.read) == (1, 0)
-    assert live.rows(data_items) == items
-    assert len(items) == 1
 
 
 def test_a_page_that_was_read_in_the_meantime_is_not_written_again(live: LiveCatalog) -> None:

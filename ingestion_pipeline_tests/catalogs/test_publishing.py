@@ -82,11 +82,7 @@ DONE = {"/c/1": "SUCCESS", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
 
 def publish_first_version(catalog: CatalogHarness, items: int = 3) -> int:
     """Publish a first dataset; return the id of its extraction."""
-    id_ = catalog.start_extraction(DONE)
-    catalog.add_items(id_, {"/c/1": ["a", *(f"a{n}" for n in range(1, items - 2))], "/c/2": ["b"], "/c/3": ["c"]})
-    catalog.finish(id_)
-    catalog.clock.advance(minutes=10)
-    return id_
+    return catalog.crawl({"/c/1": ["a", *(f"a{n}" for n in range(1, items - 2))], "/c/2": ["b"], "/c/3": ["c"]})
 
 
 def crawl_again(
@@ -157,30 +153,19 @@ def test_an_empty_dataset_after_a_full_one_is_quarantined(catalog: CatalogHarnes
     assert [row.status for row in catalog.rows(datasets)] == ["published", "quarantined"]
 
 
-def test_a_source_counts_the_records_of_its_published_dataset(catalog: CatalogHarness) -> None:
+def test_a_quarantined_dataset_and_its_number_of_records_can_be_published_by_an_operator(
+    catalog: CatalogHarness,
+) -> None:
     publish_first_version(catalog, items=10)
-    second = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(second, {"/c/1": ["a"]})
-
-    catalog.finish(second)
+    second = catalog.crawl({"/c/1": ["a"]})
     [held_back] = catalog.rows(sources)
-    catalog.apply_action(extraction_control.publish, second)
-    [published] = catalog.rows(sources)
-
-    assert held_back.last_outcome.endswith("; version 2 is quarantined")
-    assert (held_back.record_count, published.record_count) == (10, 1)
-
-
-def test_a_quarantined_dataset_can_be_published_by_an_operator(catalog: CatalogHarness) -> None:
-    publish_first_version(catalog, items=10)
-    second = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(second, {"/c/1": ["a"]})
-    catalog.finish(second)
 
     assert catalog.apply_action(extraction_control.publish, second) == 2
     with pytest.raises(extraction_control.InvalidState, match=f"extraction {second} has a dataset that is published"):
         catalog.apply_action(extraction_control.publish, second)
 
+    assert held_back.last_outcome.endswith("; version 2 is quarantined")
+    assert [row.record_count for row in (held_back, *catalog.rows(sources))] == [10, 1]
     assert [row.status for row in catalog.rows(datasets)] == ["published", "published"]
     [line] = catalog.rows(audit_log, action="dataset.publish")
     assert (line.actor, line.detail["findings"][0]["code"]) == ("ann", "dropped")
@@ -320,10 +305,7 @@ def test_a_failed_stale_extraction_counts_its_items_and_publishes_nothing(catalo
 def test_old_versions_are_deleted_with_their_items_and_the_published_one_stays(catalog: CatalogHarness) -> None:
     first = publish_first_version(catalog, items=10)
     for _ in range(11):
-        id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-        catalog.add_items(id_, {"/c/1": ["a"]})
-        catalog.finish(id_)
-        catalog.clock.advance(minutes=10)
+        catalog.crawl({"/c/1": ["a"]})
 
     with catalog.ctx.store.begin() as connection:
         deleted_datasets = publishing.old_datasets(connection, catalog.ctx.settings, catalog.clock.at)
@@ -426,10 +408,7 @@ def test_a_failure_among_unchanged_pages_adds_no_version(catalog: CatalogHarness
 
 
 def test_too_many_failures_quarantine_the_dataset_though_no_item_is_missing(catalog: CatalogHarness) -> None:
-    first = catalog.start_extraction({"/c/1": "SUCCESS", "/c/2": "SUCCESS"})
-    catalog.add_items(first, {"/c/1": [f"a{n}" for n in range(9)], "/c/2": ["b"]})
-    catalog.finish(first)
-    catalog.clock.advance(minutes=10)
+    catalog.crawl({"/c/1": [f"a{n}" for n in range(9)], "/c/2": ["b"]})
     second = crawl_again(catalog, {"/c/1": "ERROR", "/c/2": "SUCCESS"}, carried=["/c/2"], failed=["/c/1"])
 
     dataset = catalog.finished_dataset(second)

@@ -143,17 +143,13 @@ def test_a_corrected_recipe_renders_an_unchanged_page_again(live: LiveCatalog) -
     assert "/c/1" in live.web.paths
 
 
-def delete_content(content: Path) -> None:
-    shutil.rmtree(content)
-
-
 def damage_content(content: Path) -> None:
     for path in content.glob("??/*"):
         path.write_bytes(b"not what was put")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [delete_content, damage_content])
+@pytest.mark.parametrize("damage", [shutil.rmtree, damage_content])
 def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_followed(
     live: LiveCatalog, damage: Callable[[Path], None]
 ) -> None:
@@ -171,7 +167,7 @@ def test_a_list_whose_stored_body_is_missing_or_damaged_is_fetched_again_and_fol
 def test_an_unchanged_course_whose_stored_content_is_missing_is_stored_again(live: LiveCatalog) -> None:
     course = Reply(link_page(text="1").encode(), headers={"ETag": '"1"'})
     live.serve_and_crawl({"/": list_page("/c/1"), "/c/1": course})
-    delete_content(live.ctx.settings.home / "content")
+    shutil.rmtree(live.ctx.settings.home / "content")
 
     live.crawl_all()
 

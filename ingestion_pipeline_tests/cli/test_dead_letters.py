@@ -1,12 +1,13 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, snapshots, tasks
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.polling_runs import rows
 
 
 @pytest.fixture
@@ -81,8 +82,7 @@ def test_a_dry_run_reports_and_changes_nothing(ingest: Ingest, home_store: Store
 
     assert f"{dead_letter}: would be queued" in output
     assert [row["id"] for row in ingest.json("dead-letters", "list")] == [dead_letter]
-    with home_store.read() as connection:
-        actions = connection.execute(select(audit_log.c.action)).scalars().all()
+    actions = [row.action for row in rows(home_store, audit_log)]
     assert "dead_letter.replay" not in actions
 
 
@@ -101,28 +101,6 @@ def test_a_dead_letter_that_cannot_be_replayed_stays_open_and_fails_the_command(
 def test_one_unknown_id_replays_nothing(ingest: Ingest, dead_letter: int) -> None:
     assert "no dead letter 99" in ingest.refused("dead-letters", "replay", str(dead_letter), "99")
     assert len(ingest.json("dead-letters", "list")) == 1
-
-
-def test_replay_takes_ids_or_a_filter_and_not_both(ingest: Ingest, dead_letter: int) -> None:
-    assert "select dead letters" in ingest.refused("dead-letters", "replay")
-    both = ("dead-letters", "replay", str(dead_letter), "--class", "permanent")
-    assert "select dead letters" in ingest.refused(*both)
-
-
-def test_unknown_ids_sources_and_classes_are_refused(ingest: Ingest) -> None:
-    assert "no dead letter 7" in ingest.refused("dead-letters", "show", "7")
-    assert "'series:no'" in ingest.refused("dead-letters", "list", "--source", "series:no")
-    assert "'series:no'" in ingest.refused("dead-letters", "replay", "--source", "series:no")
-    assert "permanent" in ingest.refused("dead-letters", "list", "--class", "odd")
-
-
-def test_a_replayed_task_is_due_with_all_its_attempts(ingest: Ingest, home_store: Store, dead_letter: int) -> None:
-    with home_store.begin() as connection:
-        connection.execute(update(tasks).values(attempts=2, not_before=home_store.clock.now(connection)))
-
-    ingest.output("dead-letters", "replay", str(dead_letter))
-
-    assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
 
 
 def test_dead_letters_are_grouped_with_their_newest_id(ingest: Ingest, home_store: Store, dead_letter: int) -> None:

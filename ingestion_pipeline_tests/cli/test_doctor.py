@@ -2,12 +2,8 @@
 
 import json
 import socket
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -25,6 +21,7 @@ from ingestion_pipeline.store.tables import runs, settings, sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_source
 from ingestion_pipeline_tests.catalog_extractions import LINKS
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import add_sources
 from ingestion_pipeline_tests.postgres import PostgresServer
 
@@ -278,16 +275,14 @@ def test_a_silent_daemon_is_a_warning_while_work_is_due(ingest: Ingest, tmp_path
     assert "daemon" not in without
 
 
-@pytest.mark.parametrize(("minutes", "due", "state"), [(1, 5, "ok"), (14, 5, "ok"), (16, 5, "warning"), (16, 0, "ok")])
-def test_a_daemon_is_silent_after_a_quarter_of_an_hour(minutes: int, due: int, state: str) -> None:
-    newest = NOON - timedelta(minutes=minutes)
+@pytest.mark.parametrize(
+    ("minutes", "due", "state"),
+    [(1, 5, "ok"), (14, 5, "ok"), (16, 5, "warning"), (16, 0, "ok"), (None, 0, "ok"), (None, 1, "warning")],
+)
+def test_a_daemon_is_silent_after_a_quarter_of_an_hour(minutes: int | None, due: int, state: str) -> None:
+    newest = None if minutes is None else NOON - timedelta(minutes=minutes)
 
     assert checks.daemon(newest, due=due, now=NOON).state == state
-
-
-def test_a_daemon_that_never_ran_is_no_trouble_while_nothing_is_due() -> None:
-    assert checks.daemon(None, due=0, now=NOON).state == "ok"
-    assert checks.daemon(None, due=1, now=NOON).state == "warning"
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0, "ok"), (-5, "ok"), (6, "warning")])
@@ -397,28 +392,6 @@ def test_a_model_without_a_price_is_a_warning_with_its_cure(ingest: Ingest) -> N
 KEY = "sk-canary-1234567890"
 
 
-@contextmanager
-def serving(status: int, body: object) -> Generator[str]:
-    """Serve one fixed answer as a model server; yield its base URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-
-
 def reach_model(base_url: str) -> DoctorCheck:
     return model_server(load_settings({"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}))
 
@@ -441,10 +414,11 @@ def model_list(*names: str) -> dict[str, object]:
     ],
 )
 def test_answers_to_the_model_list_request_are_distinguished(
-    status: int, body: object, state: str, detail: str
+    web: FakeWeb, status: int, body: object, state: str, detail: str
 ) -> None:
-    with serving(status, body) as base_url:
-        check = reach_model(base_url)
+    web.routes["/v1/models"] = Reply(json.dumps(body).encode(), status, {"Content-Type": "application/json"})
+
+    check = reach_model(web.url("/v1"))
 
     assert (check.state, detail in check.found) == (state, True), check
     assert KEY not in f"{check}"
@@ -462,11 +436,12 @@ def test_an_unreachable_server_fails_with_its_address_and_the_cure() -> None:
 
 
 @pytest.mark.slow
-def test_the_doctor_contacts_the_server_unless_offline(ingest: Ingest) -> None:
-    with serving(401, {}) as base_url:
-        variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}
-        online = ingest.with_variables(variables, "doctor", "--json")
-        offline = ingest.with_variables(variables, "doctor", "--offline", "--json")
+def test_the_doctor_contacts_the_server_unless_offline(ingest: Ingest, web: FakeWeb) -> None:
+    web.routes["/v1/models"] = 401
+    variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": web.url("/v1")}
+
+    online = ingest.with_variables(variables, "doctor", "--json")
+    offline = ingest.with_variables(variables, "doctor", "--offline", "--json")
 
     assert (online.exit_code, "refuses the key" in online.stdout) == (1, True)
     assert (offline.exit_code, "refuses the key" in offline.stdout) == (0, False)

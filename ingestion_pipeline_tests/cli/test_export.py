@@ -10,7 +10,7 @@ from ingestion_pipeline.exports.export_request import known_names
 from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset, an_item
+from ingestion_pipeline_tests.exports.datasets import COLLEGE, a_course, a_dataset
 
 BIRD = "name: bird\nabout: a bird\nkey: [ring]\nfields: [{name: ring, kind: text, required: true}]\n"
 
@@ -60,13 +60,8 @@ def test_a_table_is_exported_by_its_name(ingest: Ingest, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["curses"], "there is no export 'curses'; there are: sources, series, chapters"),
-        (["course", "--version", "1"], "name the source"),
-        (["course", "--source", "catalog:no"], "there is no source 'catalog:no'"),
         (["course", "--source", COLLEGE, "--version", "9"], "there is no version 9"),
         (["credential"], "no items of the type credential are published yet"),
-        (["course", "--out", "no/such/folder/x.csv"], "there is no folder"),
-        (["course", "--to", "xlsx"], "'xlsx' is not one of"),
         (["chapters", "--with-flagged"], "only items have"),
     ],
 )
@@ -79,21 +74,6 @@ def test_an_unpublished_version_is_reported_and_exported_on_request(ingest: Inge
 
     assert "version 1 of catalog:college is quarantined" in ingest.refused("export", "course")
     assert ingest.json("export", "course", "--source", COLLEGE, "--version", "1")["rows"] == 1
-
-
-def test_a_custom_type_is_exported_like_any_other(
-    ingest: Ingest, home_store: Store, folder: Path, tmp_path: Path
-) -> None:
-    entities = folder / "entities"
-    entities.mkdir()
-    (entities / "bird.yaml").write_text(BIRD)
-    a_dataset(home_store, [an_item({"ring": "R-1"})], kind="bird", entities=entities)
-
-    ingest.output("export", "bird", "--out", str(tmp_path / "birds.csv"))
-    ingest.output("export", "data_items", "--out", str(tmp_path / "all.csv"))
-
-    assert (tmp_path / "birds.csv").read_text().splitlines()[1].startswith("R-1,")
-    assert "R-1" in (tmp_path / "all.csv").read_text()
 
 
 def test_the_formats_are_those_of_the_exports_package() -> None:

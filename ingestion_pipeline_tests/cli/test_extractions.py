@@ -47,10 +47,7 @@ def test_an_extraction_is_started_listed_cancelled_and_resumed(ingest: Ingest, c
 @pytest.mark.parametrize("action", ["publish", "accept"])
 def test_a_quarantined_dataset_is_listed_and_published(action: str, ingest: Ingest, catalog: CatalogHarness) -> None:
     for count in (8, 1):
-        id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-        catalog.add_items(id_, {"/c/1": [f"c{n}" for n in range(count)]})
-        catalog.finish(id_, COMPLETE)
-        catalog.clock.advance(seconds=1)
+        _read_items(catalog, count)
 
     output = ingest.output("extractions", "list")
     message = ingest.output("extractions", action, "2")
@@ -101,11 +98,7 @@ def test_no_command_is_suggested_for_a_superseded_extraction(ingest: Ingest, cat
 
 def _read_items(catalog: CatalogHarness, count: int) -> int:
     """Let a crawl find so many items and end; return its id."""
-    id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(id_, {"/c/1": [f"c{n}" for n in range(count)]})
-    catalog.finish(id_, COMPLETE)
-    catalog.clock.advance(seconds=1)
-    return id_
+    return catalog.crawl({"/c/1": [f"c{n}" for n in range(count)]})
 
 
 def _list_output(ingest: Ingest) -> str:
@@ -113,9 +106,7 @@ def _list_output(ingest: Ingest) -> str:
 
 
 def test_a_rerun_is_predicted_and_then_started(ingest: Ingest, catalog: CatalogHarness) -> None:
-    id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(id_, {"/c/1": ["a"]})
-    catalog.finish(id_, COMPLETE)
+    id_ = catalog.crawl({"/c/1": ["a"]})
 
     predicted = ingest.json("extractions", "rerun", str(id_), "--dry-run")
     prediction = ingest.json("extractions", "rerun", str(id_))
@@ -126,10 +117,7 @@ def test_a_rerun_is_predicted_and_then_started(ingest: Ingest, catalog: CatalogH
 
 def test_a_rerun_of_an_older_crawl_says_which_dataset_stays_published(ingest: Ingest, catalog: CatalogHarness) -> None:
     for _ in range(2):
-        id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-        catalog.add_items(id_, {"/c/1": ["a"]})
-        catalog.finish(id_, COMPLETE)
-        catalog.clock.advance(seconds=1)
+        catalog.crawl({"/c/1": ["a"]})
 
     output = ingest.output("extractions", "rerun", "1")
 
@@ -151,13 +139,6 @@ def test_pages_are_listed_with_the_reason_for_failure_or_no_data(ingest: Ingest,
     assert [(page["url"][-4:], page["failure"]["message"]) for page in empty] == [("/c/3", "rules found no course")]
     assert "1 page without data: rules found no course" in ingest.output("extractions", "list")
     assert "is DOWNLOADED" in ingest.output("extractions", "pages", str(id_), "--status", "DOWNLOADED")
-
-
-@pytest.mark.parametrize("action", ["cancel", "resume", "retry", "rerun", "publish", "accept", "pages"])
-def test_an_unknown_extraction_is_refused_by_its_id(ingest: Ingest, catalog: CatalogHarness, action: str) -> None:
-    message = ingest.refused("extractions", action, "99")
-
-    assert "there is no extraction 99; `ingest extractions list` shows all" in message
 
 
 def test_waiting_pages_are_counted_below_the_table_with_their_reason(ingest: Ingest, catalog: CatalogHarness) -> None:

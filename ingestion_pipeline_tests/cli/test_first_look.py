@@ -1,12 +1,10 @@
 """`ingest try` and `ingest run` on the demo's site, and how a kind is recognised."""
 
 import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,35 +23,14 @@ from ingestion_pipeline.sources.declarations import definition_of
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, model_calls, model_spending
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import rows
 
 JOB = '<script type="application/ld+json">{"@type": "JobPosting", "title": "Baker"}</script>'
 COURSES = "".join(
     f"<article><h3>CHM 10{n} Chemistry {n} (3 credits)</h3><p>Reactions, bonds and the lab work for them.</p></article>"
     for n in range(4)
 )
-
-
-@contextmanager
-def serving(pages: Mapping[str, tuple[int, str, bytes]]) -> Iterator[tuple[str, list[str]]]:
-    """Serve the pages on loopback; yield the address and the paths that are requested."""
-    requested: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            requested.append(self.path)
-            status, content_type, body = pages.get(self.path, (404, "text/plain", b""))
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", requested
-        server.shutdown()
 
 
 @pytest.fixture
@@ -144,13 +121,13 @@ def test_a_row_of_each_kind_has_its_proof(
 
 
 @pytest.mark.slow
-def test_a_url_that_robots_txt_answers_with_a_failure_is_not_fetched(ingest: Ingest, home: Path) -> None:
-    pages = {"/robots.txt": (503, "text/plain", b""), "/": (200, "text/html", b"<p>Welcome</p>")}
-    with serving(pages) as (address, requested):
-        result = ingest("try", f"{address}/", INGESTION_ALLOW_HOSTS=address.removeprefix("http://"))
+def test_a_url_that_robots_txt_answers_with_a_failure_is_not_fetched(ingest: Ingest, web: FakeWeb) -> None:
+    web.routes |= {"/robots.txt": 503, "/": "<p>Welcome</p>"}
+
+    result = ingest("try", web.url(), INGESTION_ALLOW_HOSTS=web.host_port)
 
     assert (result.exit_code, "error: robots_unavailable: " in result.stderr) == (1, True)
-    assert requested == ["/robots.txt"]
+    assert (len(web.robots_requests), web.paths) == (1, [])
 
 
 def test_a_host_that_a_run_holds_is_not_tried(ingest: Ingest, home_store: Store) -> None:
@@ -166,8 +143,7 @@ def test_a_host_that_a_run_holds_is_not_tried(ingest: Ingest, home_store: Store)
 def test_the_host_is_free_after_a_trial_that_failed(ingest: Ingest, home_store: Store) -> None:
     ingest("try", "https://name.invalid/courses")
 
-    with home_store.read() as connection:
-        [row] = connection.execute(hosts.select()).all()
+    [row] = rows(home_store, hosts)
     assert (row.host, row.lease_owner) == ("name.invalid", None)
 
 
@@ -225,16 +201,15 @@ def test_a_catalogue_of_a_source_file_is_published_in_one_command(ingest: Ingest
 
 
 @pytest.mark.slow
-def test_a_catalogue_whose_dataset_is_quarantined_exits_with_one(ingest: Ingest, folder: Path) -> None:
-    links = "".join(f"<li><a href=/course/{number}>Course {number}</a></li>" for number in range(12))
-    pages = {"/": (200, "text/html", f"<ul>{links}</ul>".encode())}
-    pages |= {f"/course/{number}": (200, "text/html", b"<p>Nothing is offered.</p>") for number in range(12)}
-    with serving(pages) as (address, _):
-        recipe = {"page_type": "DETAIL_LINKS", "link_pattern": "/course/", "links": {"page_type": "DETAIL"}}
-        declared = {"id": "catalog:empty", "kind": "catalog", "url": f"{address}/", "config": {"recipe": recipe}}
-        (folder / "mine.yaml").write_text(yaml.safe_dump({"sources": [declared]}))
-        allowed = {"INGESTION_ALLOW_HOSTS": address.removeprefix("http://"), "INGESTION_CRAWL__DELAY_SECONDS": "0"}
-        result = ingest.with_variables(allowed, "run", "catalog:empty", "--json")
+def test_a_catalogue_whose_dataset_is_quarantined_exits_with_one(ingest: Ingest, web: FakeWeb, folder: Path) -> None:
+    web.routes["/"] = "".join(f"<li><a href=/course/{number}>Course {number}</a></li>" for number in range(12))
+    web.routes |= {f"/course/{number}": "<p>Nothing is offered.</p>" for number in range(12)}
+    recipe = {"page_type": "DETAIL_LINKS", "link_pattern": "/course/", "links": {"page_type": "DETAIL"}}
+    declared = {"id": "catalog:empty", "kind": "catalog", "url": web.url(), "config": {"recipe": recipe}}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"sources": [declared]}))
+
+    allowed = {"INGESTION_ALLOW_HOSTS": web.host_port, "INGESTION_CRAWL__DELAY_SECONDS": "0"}
+    result = ingest.with_variables(allowed, "run", "catalog:empty", "--json")
 
     [shown] = json.loads(result.stdout)
     assert (result.exit_code, shown["published"], shown["records"]) == (1, False, 0)

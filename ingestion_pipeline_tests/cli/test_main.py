@@ -115,25 +115,6 @@ def test_every_command_of_the_contract_is_there() -> None:
     assert {name for name, command in every_command().items() if command.name != name} == set()
 
 
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("postgresql://me:hush@127.0.0.1:1/x", "postgresql+psycopg2://me:***@127.0.0.1:1/x"),
-        ("postgresql://127.0.0.1:1/x?user=me&password=hush", "127.0.0.1:1/x?user=me"),
-        ("hush hush", "INGESTION_DATABASE_URL"),
-        ("mysql://me:hush@db/x", "takes sqlite:///FILE and postgresql://"),
-        ("sqlite://", "name a file"),
-    ],
-)
-def test_a_database_that_cannot_be_opened_is_named_without_its_password(
-    ingest: Ingest, url: str, expected: str
-) -> None:
-    message = ingest.refused("status", INGESTION_DATABASE_URL=url)
-
-    assert expected in message
-    assert "hush" not in message
-
-
 def test_a_file_that_is_no_database_is_named(ingest: Ingest, home: Path) -> None:
     (home / "ingestion.db").write_text("not a database " * 100)
 
@@ -289,14 +270,6 @@ def test_a_value_is_set_audited_and_unset(ingest: Ingest, home_store: Store) -> 
     assert all(actor.startswith("cli:") for _, actor in actions)
 
 
-def test_a_bad_value_or_key_is_refused(ingest: Ingest) -> None:
-    assert "polling.shards='many'" in ingest.refused("settings", "set", "polling.shards", "many")
-    assert "'-1'" in ingest.refused("settings", "set", "hosts.delay_seconds", "-1")
-    assert "'polling.nope'" in ingest.refused("settings", "set", "polling.nope", "1")
-    assert "INGESTION_HOME" in ingest.refused("settings", "set", "home", "/elsewhere")
-    assert "'polling.nope'" in ingest.refused("settings", "unset", "polling.nope")
-
-
 def test_a_value_that_the_environment_overrides_is_set_with_a_warning(ingest: Ingest) -> None:
     result = ingest("settings", "set", "polling.shards", "3", INGESTION_POLLING__SHARDS="4")
 
@@ -326,16 +299,6 @@ def test_the_table_of_settings_fits_the_page(ingest: Ingest) -> None:
     assert max(map(len, output.splitlines())) <= 100
 
 
-def test_a_refusal_starts_with_a_stable_code(ingest: Ingest) -> None:
-    assert ingest.refused("sources", "show", "series:nope").startswith("error: unknown_source: ")
-    assert ingest.refused("sources", "list", "--bogus").startswith("error: usage: ")
-    assert ingest.refused("companies", "show", "company:nope").startswith("error: unknown_company: ")
-
-
-def test_an_unknown_setting_is_refused_with_the_nearest_names(ingest: Ingest) -> None:
-    assert "did you mean hosts.delay_seconds" in ingest.refused("settings", "set", "hosts.delay_second", "2")
-
-
 def test_a_changing_command_prints_its_result_as_json(ingest: Ingest) -> None:
     assert ingest.json("settings", "set", "hosts.delay_seconds", "2") == {
         "setting": "hosts.delay_seconds",
@@ -352,7 +315,7 @@ def test_every_option_has_help_and_every_listing_or_change_has_json() -> None:
         for option in command.params
         if isinstance(option, click.Option) and not option.help
     ]
-    servers_and_documents = {"demo serve", "dev", "metrics", "profile example", "sources schema"}
+    servers_and_documents = {"demo serve", "dev", "feed", "mcp", "metrics", "profile example", "sources schema"}
 
     assert without_help == []
     assert {

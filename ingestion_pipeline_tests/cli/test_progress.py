@@ -1,9 +1,11 @@
 """Commands that may take more than two seconds show their progress on a terminal, and nothing of it in a pipe."""
 
+import contextlib
 import os
 import pty
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,16 +38,33 @@ def run(home: Path, command: str, *, stderr: int) -> bytes:
     return done.stderr or b""
 
 
+def shown_on_a_terminal(home: Path, command: str) -> bytes:
+    """Return what the command writes to its terminal; it is read meanwhile, since a write blocks after 4 kB."""
+    ours, theirs = pty.openpty()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            shown = pool.submit(read_to_end, ours)
+            try:
+                run(home, command, stderr=theirs)
+            finally:
+                os.close(theirs)
+            return shown.result()
+    finally:
+        os.close(ours)
+
+
+def read_to_end(handle: int) -> bytes:
+    shown = b""
+    with contextlib.suppress(OSError):  # what the end of a terminal looks like on Linux
+        while part := os.read(handle, 100_000):
+            shown += part
+    return shown
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "step"), COMMANDS.items())
 def test_a_long_command_shows_its_progress_on_a_terminal_alone(home: Path, command: str, step: str) -> None:
-    ours, theirs = pty.openpty()
-    run(home, command, stderr=theirs)
-    os.set_blocking(ours, False)
-    on_a_terminal = os.read(ours, 100_000)
-    os.close(theirs)
-    os.close(ours)
-
+    on_a_terminal = shown_on_a_terminal(home, command)
     in_a_pipe = run(home, command, stderr=subprocess.PIPE)
 
     assert step.encode() in on_a_terminal

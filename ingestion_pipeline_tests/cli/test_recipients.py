@@ -7,6 +7,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, follows, recipients
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.polling_runs import rows
 
 SOURCE = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
 FILE = """\
@@ -109,8 +110,7 @@ def test_files_leave_manually_added_recipients_alone(ingest: Ingest, folder: Pat
 
     assert "1 left alone (added by hand)" in ingest.output("sources", "import")
 
-    with home_store.read() as connection:
-        assert connection.execute(select(recipients.c.address_url)).scalars().all() == ["notify:"]
+    assert [row.address_url for row in rows(home_store, recipients)] == ["notify:"]
     assert follow_rows(home_store) == []
 
 

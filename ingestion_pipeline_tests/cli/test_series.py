@@ -2,7 +2,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
-from sqlalchemy import select
 
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
@@ -13,6 +12,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log
 from ingestion_pipeline_tests.builders import NOON, a_definition, a_release
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.polling_runs import rows
 
 
 def sync(home_store: Store, source_id: str, series_id: str, numbers: Sequence[int]) -> None:
@@ -36,8 +36,7 @@ pytestmark = pytest.mark.usefixtures("series")
 
 
 def audited_actions(home_store: Store) -> list[str]:
-    with home_store.read() as connection:
-        return list(connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars())
+    return [row.action for row in rows(home_store, audit_log)]
 
 
 def test_every_series_is_listed_with_its_counts(ingest: Ingest) -> None:

@@ -25,7 +25,3 @@ def test_a_simulation_shows_requests_delays_and_costs(ingest: Ingest, home_store
     assert [policy["policy"] for policy in kind["policies"]] == names
     assert kind["policies"][0]["request_cost_seconds"] is None
     assert "minutes earlier on average" in ingest.output("simulate", "polling", "--days", days)
-
-
-def test_a_budget_of_nothing_is_refused(ingest: Ingest) -> None:
-    assert "--budget" in ingest.refused("simulate", "polling", "--budget", "0")

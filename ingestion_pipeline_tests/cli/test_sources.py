@@ -56,33 +56,12 @@ def test_a_password_in_a_url_is_refused_not_echoed_and_not_stored(ingest: Ingest
     assert (ingest.json("sources", "list"), audit_rows(home_store)) == ([], [])
 
 
-def test_a_source_refused_by_its_platform_is_not_added(ingest: Ingest) -> None:
-    line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
-
-    assert "languages" in ingest.refused(*line, "--config", '{"languages": []}')
-    assert "not JSON" in ingest.refused(*line, "--config", "{language")
-    assert "JSON object" in ingest.refused(*line, "--config", "[1]")
-
-
 def test_a_taken_id_is_refused_with_the_command_that_changes_it(ingest: Ingest) -> None:
     add(ingest)
 
     line = ("sources", "add", "https://b.test/feed", "--id", "series:solo", "--kind", "series")
     assert "`ingest sources update`" in ingest.refused(*line)
     assert ingest.json("sources", "show", "series:solo")["url"] == "https://a.test/feed"
-
-
-def test_an_unknown_source_is_refused_with_the_list_command(ingest: Ingest) -> None:
-    for line in (
-        ("show", "series:nope"),
-        ("update", "series:nope", "--tier", "hot"),
-        ("update", "series:nope", "--accept-drop"),
-        ("enable", "series:nope"),
-        ("disable", "series:nope"),
-        ("remove", "series:nope"),
-    ):
-        message = ingest.refused("sources", *line)
-        assert "'series:nope'; `ingest sources list`" in message
 
 
 def test_a_source_is_shown_with_its_poll_and_its_dead_letters(ingest: Ingest, home_store: Store) -> None:
@@ -294,13 +273,3 @@ def test_a_missing_path_is_refused(ingest: Ingest, folder: Path) -> None:
 
 def test_an_empty_folder_is_no_mistake(ingest: Ingest, folder: Path) -> None:
     assert "nothing to import" in ingest.output("sources", "import")
-
-
-def test_an_operators_disable_survives_an_import(ingest: Ingest, folder: Path) -> None:
-    write_source_file(folder, "a.yaml", "one")
-    ingest.output("sources", "import")
-    ingest.output("sources", "disable", "series:one")
-
-    ingest.output("sources", "import")
-
-    assert ingest.json("sources", "show", "series:one")["status"] == "disabled"

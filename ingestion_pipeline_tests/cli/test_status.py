@@ -5,13 +5,14 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event, insert, update
+from sqlalchemy import Engine, insert, update
 
 from ingestion_pipeline.cli.metrics import open_server
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import batch_items, hosts, outbox, service_heartbeats, sources
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
+from ingestion_pipeline_tests.statements import recorded_statements
 
 
 def add(ingest: Ingest, name: str) -> None:
@@ -136,17 +137,9 @@ def test_a_probe_fails_for_a_silent_daemon_and_for_unhealthy_sources(ingest: Ing
 
 def count_statements(ingest: Ingest, *line: str) -> Counter[str]:
     """Return the number of statements that a command sends to the home_store."""
-    pause: Counter[str] = Counter()
-
-    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        pause[statement] += 1
-
-    event.listen(Engine, "before_cursor_execute", count)
-    try:
+    with recorded_statements(Engine) as statements:
         ingest.output(*line)
-    finally:
-        event.remove(Engine, "before_cursor_execute", count)
-    return pause
+    return Counter(statement for statement, _ in statements)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from ingestion_pipeline.companies.job_listing import (
     stated_salary,
     url_key,
 )
+from ingestion_pipeline.companies.places import Place, places_as_dicts, places_in
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline_tests.companies.cases import with_cases
 
@@ -96,6 +97,35 @@ def test_a_salary_is_read_with_its_currency_and_period(
         currency=currency,
         period=period,
     )
+
+
+@with_cases("text", "low", "high", "currency", "period")
+def test_a_salary_of_any_locale_is_read(
+    text: str, low: float | None, high: float | None, currency: str | None, period: str | None
+) -> None:
+    salary = salary_in(text)
+
+    amounts = [None if amount is None else Decimal(str(amount)) for amount in (low, high)]
+    expected = Salary(minimum=amounts[0], maximum=amounts[1], currency=currency, period=period)
+    assert salary == (expected if any(amounts) else None)
+
+
+@with_cases("text", "town", "region", "country", "is_remote")
+def test_a_place_of_any_locale_is_read(
+    text: str, town: str | None, region: str | None, country: str | None, is_remote: bool
+) -> None:
+    assert places_in(text)[0] == Place(town=town, region=region, country=country, is_remote=is_remote)
+
+
+def test_every_place_of_a_text_is_read_once() -> None:
+    dicts = places_as_dicts("Atlanta, GA; Denver, CO", None, "Denver, CO", "Remote (Canada)")
+
+    assert dicts == [
+        {"town": "Atlanta", "region": "GA", "country": "US"},
+        {"town": "Denver", "region": "CO", "country": "US"},
+        {"country": "CA", "is_remote": True},
+    ]
+    assert places_as_dicts("Multiple locations", "3 Locations", "-") == []
 
 
 @pytest.mark.parametrize("text", ["", "Competitive", "401k match", "10% bonus", "5 years", "k", "-"])

@@ -86,7 +86,7 @@ def test_decisions_wait_for_a_board_that_writes_listings_without_locking_any(
     row = {"source_id": "job_board:a", "fingerprint": "f", "title": "Cook", "content_hash": "c"}
     row |= {"status": "open", "quality": {}, "tracking_id": "t"}
     with store.begin() as connection:
-        times = {"first_seen_at": now, "changed_at": now}
+        times = {"first_seen_at": now, "first_listed_at": now, "changed_at": now}
         listing = insert(job_listings).values(row | times).returning(job_listings.c.id)
         payload = {"listing_id": connection.execute(listing).scalar_one()}
         new = NewTask(kind="JOB", dedupe_key="1", not_before=now, payload=payload)

@@ -45,7 +45,7 @@ from ingestion_pipeline.demo.site import DemoSite, demo_profile
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import read_page
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.websites.business import Business, FetchedPage
+from ingestion_pipeline.websites.business import Business, FetchedPage, WebsiteConfig
 from ingestion_pipeline.websites.customer_prompts import choose_prompts
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline_tests.builders import NOON
@@ -195,7 +195,7 @@ def read_business(site: DemoSite, business: Business) -> Business:
         html = get(site, url).body.decode()
         return FetchedPage(url=url, html=html, links=read_page(Document(html, url=url)).links)
 
-    outcome = asyncio.run(information(business.url, visit=visit))
+    outcome = asyncio.run(information(business.url, visit=visit, model=None, config=WebsiteConfig(), source_id=None))
     assert len(outcome.pages) == 3
     assert outcome.business.confidence == 90
     return replace(outcome.business, aliases=(), confidence=0, evidence={})

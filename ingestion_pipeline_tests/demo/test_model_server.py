@@ -16,12 +16,10 @@ from ingestion_pipeline.demo.model_server import (
     Say,
     ScriptedModel,
     blank,
-    by_page,
     demo_model,
-    in_turn,
 )
 from ingestion_pipeline.reading.llm.question import AnswerSchema
-from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER
+from ingestion_pipeline_tests.reading.llm.model_questions import COURSE, VALID_ANSWER, by_page, in_turn
 
 FORM = {"type": "json_schema", "name": "course", "strict": True, "schema": COURSE.schema}
 QUESTION = {

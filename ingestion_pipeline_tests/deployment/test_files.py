@@ -1,12 +1,22 @@
 """The files of `deploy/` agree with each other, with the top-level limits, and with the guide."""
 
+import copy
+import os
 import re
 import runpy
+import shlex
+import socket
+import subprocess
+import sys
+from ipaddress import ip_address, ip_network
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
+import redis
 import yaml
+from sqlalchemy import make_url
 
 from ingestion_pipeline.settings import load_settings, variables
 from ingestion_pipeline_tests.deployment.deploy_files import (
@@ -19,12 +29,16 @@ from ingestion_pipeline_tests.deployment.deploy_files import (
     read_unit,
     unit_command,
 )
+from ingestion_pipeline_tests.deployment.kubernetes_objects import mistakes, violations
+from ingestion_pipeline_tests.polling_runs import wait_until
 
 LOCAL = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 PRODUCTION = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 KUBERNETES = yaml.safe_load((DEPLOY / "kubernetes.yaml").read_text())["items"]
+HELM, HELM_CELERY = (yaml.safe_load((DEPLOY / "helm" / name).read_text()) for name in ("values.yaml", "celery.yaml"))
+OURS = {name: service for name, service in COMPOSE["services"].items() if name not in {"db", "redis"}}
 GUIDE = (ROOT / "docs" / "operating" / "deployment.md").read_text()
 
 
@@ -134,26 +148,106 @@ def test_the_containerfile_follows_the_rules_of_hadolint() -> None:
     runs = " ".join(rest for word, rest in instructions() if word == "RUN")
 
     assert re.search(r":[\w.-]*\d[\w.-]*$", by_word["FROM"])  # DL3006, DL3007
+    assert "pip wheel" in runs
+    assert "-e " not in runs  # what runs is the wheel, not a checkout
     assert "--no-install-recommends" in runs  # DL3015
     assert "rm -rf /var/lib/apt/lists/*" in runs  # DL3009
     assert "--no-cache-dir" in runs  # DL3042
     assert "sudo" not in runs  # DL3004
     assert by_word["WORKDIR"].startswith("/")  # DL3000
-    assert by_word["USER"] not in {"root", "0"}  # DL3002
+    assert by_word["USER"] == re.findall(r"--uid (\d+)", runs)[0]  # DL3002; by number, or runAsNonRoot refuses it
     assert by_word["CMD"].startswith("[")  # DL3025
     assert by_word["ENTRYPOINT"].startswith("[")
     assert "ADD" not in by_word  # DL3020
+    [workdir, *_] = [rest for word, rest in instructions() if word == "WORKDIR" and rest != "/src"]
+    [copied] = [rest.split()[:-1] for word, rest in instructions() if word == "COPY" and rest.startswith("deploy/")]
+    assert all((ROOT / file).is_file() for file in copied)
+    assert {"deploy/dagster.yaml", "deploy/workspace.yaml", "deploy/dagster_celery_config.py"} == set(copied)
+    assert workdir == PROGRAMS.removesuffix("/.venv/bin/")
     words = {word for word, _ in instructions()}
     assert words <= {*("FROM", "ARG", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD")}
 
 
 def test_the_compose_file_pins_every_image_and_contains_no_password() -> None:
-    images = {service["image"] for service in COMPOSE["services"].values()} - {"ingestion_pipeline"}
+    images = {service["image"] for service in COMPOSE["services"].values()}
 
     assert all(re.search(r":\d", image) for image in images), images
     text = (DEPLOY / "compose.yaml").read_text()
     assert not re.search(r"PASSWORD: (?!\$\{)", text)
-    assert all("${POSTGRES_PASSWORD" in url for url in re.findall(r"postgresql\S*://\S+", text))
+
+
+@pytest.mark.slow
+def test_the_compose_file_has_the_schema_of_compose() -> None:
+    program = Path(sys.executable).with_name("check-jsonschema")
+
+    checked = subprocess.run(
+        [program, "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_password_of_compose_may_have_any_character() -> None:
+    variables = COMPOSE["x-ours"]["environment"]
+
+    for name in ("INGESTION_DATABASE_URL", "DAGSTER_DATABASE_URL"):
+        assert make_url(variables[name]).password is None
+    assert variables["PGPASSWORD"].startswith("${POSTGRES_PASSWORD")
+
+
+def test_every_setting_and_secret_reaches_the_containers_of_compose() -> None:
+    assert all(service["env_file"] == [FILE_OF_SETTINGS] for service in OURS.values())
+    settings = {name for name in COMPOSE["x-ours"]["environment"] if name.startswith("INGESTION_")}
+    assert settings <= variables().keys()
+
+
+FILE_OF_SETTINGS = {"path": "${ENVIRONMENT_FILE:-environment}", "required": False}
+
+
+def test_what_a_service_of_compose_waits_for_can_become_healthy() -> None:
+    for name, service in COMPOSE["services"].items():
+        for other, wait in service.get("depends_on", {}).items():
+            is_health = wait["condition"] == "service_healthy"
+            assert not is_health or "healthcheck" in COMPOSE["services"][other], (name, other)
+    assert {name for name, service in OURS.items() if "healthcheck" not in service} == {"init"}
+    assert all(service["cap_drop"] == ["ALL"] and service["mem_limit"] for service in OURS.values())
+
+
+@pytest.mark.skipif(which("redis-server") is None, reason="needs redis-server, `make system`")
+@pytest.mark.slow
+def test_the_redis_of_compose_refuses_who_does_not_know_the_password(tmp_path: Path) -> None:
+    [shell, flag, script] = COMPOSE["services"]["redis"]["command"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = script.replace("$$", "$").replace("printf", f"printf 'port {port}\\nbind 127.0.0.1\\n'; printf")
+    script = "( " + script.replace(" | exec", " ) | exec")
+    server = subprocess.Popen([shell, flag, script], env={**os.environ, "REDISCLI_AUTH": "s3cret"}, cwd=tmp_path)
+    try:
+        refused, accepted = redis.Redis(port=port), redis.Redis(port=port, password="s3cret")
+        wait_until(lambda: is_answering(accepted))
+        with pytest.raises(redis.AuthenticationError):
+            refused.ping()
+        assert accepted.config_get("save") == {"save": ""}
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def is_answering(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def test_no_file_with_a_password_is_copied_into_an_image() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+
+    assert {"**/environment", "**/.env", "**/.env.*", "**/profile.yaml", ".git", "**/.venv"} <= set(ignored)
 
 
 def pods() -> dict[str, dict[str, Any]]:
@@ -174,7 +268,6 @@ def test_the_pods_run_the_commands_of_the_units(role: str) -> None:
 
     assert container["args"] == [program.removeprefix(PROGRAMS), *arguments]
     assert container["envFrom"] == [{"secretRef": {"name": "ingestion"}}]
-    assert pods()[role]["securityContext"]["runAsNonRoot"]
     assert pods()[role]["enableServiceLinks"] is False  # INGESTION_CODE_PORT is no setting
     own = re.search(r"--uid (\d+)", CONTAINERFILE)
     assert own is not None
@@ -226,8 +319,181 @@ def test_the_guide_names_only_existing_files_units_and_programs() -> None:
     assert "enable ingestion.target" in text  # else nothing comes back after a boot
 
 
-@pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml"])
-def test_files_that_were_never_started_are_marked_untested(name: str) -> None:
-    [line] = [line for line in GUIDE.splitlines() if line.startswith("| `") and name in line]
+@pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml", "helm/"])
+def test_files_that_were_never_started_are_marked_so(name: str) -> None:
+    table = GUIDE.partition("## Set up")[0].splitlines()
+    [line] = [line for line in table if line.startswith("| `") and name in line]
 
-    assert "**untested**" in line
+    assert "**validated, never started**" in line
+
+
+@pytest.mark.parametrize("manifest", KUBERNETES + HELM_CELERY["extraManifests"], ids=lambda one: one["kind"])
+def test_each_object_has_the_fields_of_its_kind(manifest: dict[str, Any]) -> None:
+    assert mistakes(manifest) == []
+
+
+def test_a_field_that_does_not_exist_or_has_another_type_is_a_mistake() -> None:
+    deployment = copy.deepcopy(next(manifest for manifest in KUBERNETES if manifest["kind"] == "Deployment"))
+    deployment["spec"]["replica"] = 2
+    deployment["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": 1}]
+    del deployment["spec"]["selector"]
+
+    found = mistakes(deployment)
+
+    assert len(found) == 3
+    assert any("replica" in mistake for mistake in found)
+
+
+def all_pods() -> dict[str, dict[str, Any]]:
+    """Return every pod of the manifests and of the chart's values."""
+    manifests = [*KUBERNETES, *HELM_CELERY["extraManifests"]]
+    of_manifests = {
+        f"{number} {manifest['metadata']['name']}": manifest["spec"]["template"]["spec"]
+        for number, manifest in enumerate(manifests)
+        if "template" in manifest["spec"]
+    }
+    [deployment] = HELM["dagster-user-deployments"]["deployments"]
+    parts = {"code": deployment, "webserver": HELM["dagsterWebserver"], "daemon": HELM["dagsterDaemon"]}
+    of_chart = {
+        f"chart {name}": {
+            "securityContext": part["podSecurityContext"],
+            "containers": [{"name": name, **{key: part[key] for key in ("securityContext", "resources")}}],
+            "volumes": part.get("volumes", []),
+            "initContainers": part.get("initContainers", []),
+        }
+        for name, part in parts.items()
+    }
+    return of_manifests | of_chart
+
+
+@pytest.mark.parametrize("name", all_pods())
+def test_a_pod_is_accepted_by_a_restricted_namespace_and_has_a_memory_limit(name: str) -> None:
+    pod = all_pods()[name]
+
+    assert violations(pod) == []
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+    for container in (*pod["containers"], *pod["initContainers" if "initContainers" in pod else "containers"]):
+        assert container["resources"]["limits"]["memory"] == "1Gi"
+    own = re.search(r"--uid (\d+)", CONTAINERFILE)
+    assert own is not None
+    assert str(pod["securityContext"]["runAsUser"]) == own[1]
+
+
+def test_every_pod_that_stays_has_a_liveness_probe() -> None:
+    workers = [manifest["spec"]["template"]["spec"] for manifest in HELM_CELERY["extraManifests"]]
+
+    for pod in (*pods().values(), *workers):
+        assert all("livenessProbe" in container for container in pod["containers"])
+    [deployment] = HELM["dagster-user-deployments"]["deployments"]
+    assert "livenessProbe" in deployment
+    assert "livenessProbe" in HELM["dagsterDaemon"]
+
+
+def probe_commands() -> set[str]:
+    """Return the commands of probes and health checks, without the shell around them."""
+    probes = [pod["containers"][0]["livenessProbe"] for pod in pods().values()]
+    probes += [HELM["dagsterDaemon"]["livenessProbe"]]
+    commands = [probe["exec"]["command"] for probe in probes if "exec" in probe]
+    commands += [service["healthcheck"]["test"][1:] for service in OURS.values() if "healthcheck" in service]
+    return {command[-1] if len(command) == 1 or command[0] == "sh" else shlex.join(command) for command in commands}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", sorted(command for command in probe_commands() if "urllib" not in command))
+def test_the_command_of_a_probe_exists_with_its_options(command: str) -> None:
+    program, *arguments = shlex.split(command.replace("$$", "$"))
+    environment = {**os.environ, **example_environment(), "PATH": os.environ["PATH"], "PYTHONPATH": str(DEPLOY)}
+
+    shown = subprocess.run(
+        [Path(sys.executable).with_name(program), *arguments, "--help"],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.slow
+def test_the_code_server_answers_the_probe_by_its_service(tmp_path: Path) -> None:
+    from grpc import RpcError, insecure_channel
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    [container] = pods()["code"]["containers"]
+    [name] = {container[probe]["grpc"]["service"] for probe in ("readinessProbe", "livenessProbe")}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "code.py").write_text("import dagster\n\ndefs = dagster.Definitions()\n")
+    command = [*("api", "grpc", "--host", "127.0.0.1", "--port", str(port)), "--python-file", str(tmp_path / "code.py")]
+    server = subprocess.Popen([Path(sys.executable).with_name("dagster"), *command], cwd=tmp_path)
+
+    def is_serving() -> bool:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=name))
+        except RpcError:
+            return False
+        return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    try:
+        with insecure_channel(f"127.0.0.1:{port}") as channel:
+            wait_until(is_serving)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def test_the_network_policies_leave_only_the_ports_of_the_services_open() -> None:
+    policies = {
+        manifest["metadata"]["name"]: manifest["spec"] for manifest in KUBERNETES if "Policy" in manifest["kind"]
+    }
+
+    everything = policies.pop("ingestion")
+    assert "ingress" not in everything
+    blocked = [block for rule in everything["egress"] for to in rule["to"] for block in to["ipBlock"]["except"]]
+    assert all(any(ip_address(name) in ip_network(block) for block in blocked) for name in METADATA_ADDRESSES)
+    for name, policy in policies.items():
+        [rule] = policy["ingress"]
+        [service] = [one for one in KUBERNETES if one["kind"] == "Service" and one["metadata"]["name"] == name]
+        assert [port["port"] for port in rule["ports"]] == [port["port"] for port in service["spec"]["ports"]]
+    labels = [
+        manifest["spec"]["template"]["metadata"]["labels"] for manifest in KUBERNETES if "template" in manifest["spec"]
+    ]
+    assert all(label["part-of"] == "ingestion" for label in labels)
+
+
+METADATA_ADDRESSES = ("169.254.169.254", "fd00:ec2::254")
+
+
+def test_the_chart_keeps_the_limits_of_production() -> None:
+    daemon, runs = HELM["dagsterDaemon"], PRODUCTION["run_coordinator"]["config"]
+
+    queue = daemon["runCoordinator"]["config"]["queuedRunCoordinator"]
+    assert queue["tagConcurrencyLimits"] == runs["tag_concurrency_limits"]
+    assert queue["dequeueIntervalSeconds"] == runs["dequeue_interval_seconds"]
+    assert str(queue["maxConcurrentRuns"]) == example_environment()["DAGSTER_MAX_CONCURRENT_RUNS"]
+    monitoring = {re.sub(r"[A-Z]", lambda m: f"_{m[0].lower()}", key): v for key, v in daemon["runMonitoring"].items()}
+    own = {"start_timeout_seconds": 300}  # a pod that has to be scheduled
+    assert monitoring == PRODUCTION["run_monitoring"] | own
+    assert HELM_CELERY["dagsterDaemon"]["runMonitoring"] == {"startTimeoutSeconds": 90}
+    assert HELM["telemetry"] == {"enabled": False}
+    launcher = HELM_CELERY["runLauncher"]["config"]["customRunLauncher"]
+    assert launcher == PRODUCTION["run_launcher"]
+
+
+def test_the_chart_runs_the_commands_and_mounts_of_the_manifests() -> None:
+    [deployment] = HELM["dagster-user-deployments"]["deployments"]
+    [code], [worker] = pods()["code"]["containers"], pods()["worker"]["containers"]
+    [manifest] = HELM_CELERY["extraManifests"]
+    [chart_worker] = manifest["spec"]["template"]["spec"]["containers"]
+
+    assert code["args"][-4:] == deployment["dagsterApiGrpcArgs"]
+    assert chart_worker["args"] == worker["args"]
+    assert chart_worker["livenessProbe"] == worker["livenessProbe"]
+    assert deployment["volumeMounts"] == code["volumeMounts"] == chart_worker["volumeMounts"][1:]
+    assert f"{deployment['image']['repository']}:{deployment['image']['tag']}" == code["image"] == chart_worker["image"]
+    named = {variable["name"] for variable in deployment["env"]}
+    assert named <= {*variables()}
+    assert named < {variable["name"] for variable in chart_worker["env"]}

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -67,7 +67,7 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
     not_loaded: Sequence[str] = ()
     kills_while_loaded: Sequence[str] = ()
     not_needed: Sequence[str] = ()
-    not_persisted: Sequence[str] = ()
+    not_persisted: Mapping[str, Exception] = field(default_factory=dict[str, Exception])
     executed: list[str] = field(default_factory=list[str])
     batches: list[int] = field(default_factory=list[int])
 
@@ -107,7 +107,7 @@ class ExampleHandler(TaskHandler[ExampleItem, str]):
                     entry = {"at": now, "actor": "test", "action": "example", "subject": value, "detail": {}}
                     connection.execute(insert(audit_log).values(entry))
                     if outcome.task.dedupe_key in self.not_persisted:
-                        raise Permanent("the database refuses it", code="bad_row")
+                        raise self.not_persisted[outcome.task.dedupe_key]
                     ended.append(completed(outcome.task))
                 case Skipped():
                     ended.append(skipped(outcome))

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.demo.model_server import ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import ScriptedModel
 from ingestion_pipeline.engine.model_batches import run_model_batches
 from ingestion_pipeline.reading.llm import Answered, Question
 from ingestion_pipeline.reading.llm.batch_lines import MAX_LINES, MODEL_BATCH, OPEN, SUBMITTING
@@ -27,6 +27,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_reply,
     ask,
     held_by_scope,
+    in_turn,
     model_call_rows,
     settings_with_model,
 )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import DataError
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.engine.worker_loop import WorkerLoop
@@ -204,8 +205,10 @@ def test_a_stopped_run_releases_what_it_has_not_finished_without_costing_an_atte
 
     asyncio.run(work())
 
-    states = {(row.status, row.attempts, row.error_code) for row in rows(ctx.store, tasks) if row.kind == KIND}
-    assert states == {("PENDING", 0, "stopped")}
+    states = {
+        (row.status, row.attempts, row.error_code, row.error) for row in rows(ctx.store, tasks) if row.kind == KIND
+    }
+    assert states == {("PENDING", 0, "stopped", "the run was stopped")}
     assert [row.lease_owner for row in rows(ctx.store, hosts)] == [None]
 
 
@@ -239,16 +242,22 @@ def test_a_task_that_is_not_needed_is_skipped(ctx: RunContext, web: FakeWeb) -> 
     assert statuses(ctx) == {"a": "SUCCESS", "b": "SKIPPED"}
 
 
-def test_a_batch_that_cannot_be_persisted_is_persisted_one_by_one(ctx: RunContext, web: FakeWeb) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Permanent("it is wrong", code="bad_row"), "bad_row"), (DataError("INSERT", {}, ValueError("?")), "not_written")],
+)
+def test_a_batch_that_cannot_be_persisted_is_persisted_one_by_one(
+    ctx: RunContext, web: FakeWeb, error: Exception, code: str
+) -> None:
     add_tasks(ctx, *"abcde", **{key: f"{key}.test" for key in "abcde"})
-    handler = ExampleHandler(not_persisted=["c"], concurrency=5)
+    handler = ExampleHandler(not_persisted={"c": error}, concurrency=5)
 
     counts = run(ctx, handler, web)
 
     assert counts == {"completed": 4, "failed": 1}
     assert effects(ctx) == ["did a", "did b", "did d", "did e"]
     assert statuses(ctx)["c"] == "FAILED"
-    assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["bad_row"]
+    assert [row.error_code for row in rows(ctx.store, dead_letters)] == [code]
 
 
 def test_a_pause_that_a_host_asks_for_is_stored_for_every_process(ctx: RunContext, web: FakeWeb, now: datetime) -> None:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from ingestion_pipeline.engine.system_spec import ColumnType
 from ingestion_pipeline.exports.export_request import TABLES, ExportRequest, table_columns
@@ -18,6 +18,7 @@ from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, 
 from ingestion_pipeline.store.types import Moment
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.datasets import a_course, a_dataset
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -84,8 +85,7 @@ def test_each_folder_and_each_format_has_a_cursor_of_its_own(store: Store, tmp_p
 
     assert exported_numbers(store, tmp_path, 1) == exported_numbers(store, tmp_path / "other", 1) == [[1]]
     assert export_changes(store, CHAPTERS, Format.CSV, tmp_path).exported is not None
-    with store.read() as connection:
-        assert len(connection.execute(select(export_cursors)).all()) == 3
+    assert len(rows(store, export_cursors)) == 3
 
 
 @pytest.mark.slow
@@ -132,12 +132,8 @@ def test_a_dataset_is_exported_again_when_published_and_not_when_confirmed(store
     assert first.exported is not None
     assert export_next_changes(store, tmp_path, courses).exported is None
     with store.begin() as connection:
-        connection.execute(update(datasets).values(confirmed_at=database_time(connection)))
+        connection.execute(update(datasets).values(confirmed_at=connection.execute(select(Moment())).scalar_one()))
     assert export_next_changes(store, tmp_path, courses).exported is None
-
-
-def database_time(connection: Connection) -> datetime:
-    return connection.execute(select(Moment())).scalar_one()
 
 
 def test_json_columns_have_their_type_and_fit_a_parquet_file(store: Store, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def a_listing(store: Store, **changes: Any) -> int:
         "content_hash": "c",
         "tracking_id": "t",
         "first_seen_at": NOON,
+        "first_listed_at": NOON,
         "changed_at": NOON,
     }
     statement = insert(job_listings).values(**(values | changes))
@@ -264,13 +265,9 @@ def significant_words(text: str) -> set[str]:
     return {word.removesuffix("s") for word in all_words if word not in PLAIN}
 
 
-def own_fields() -> set[str]:
-    """Return the fields that a schema file describes."""
-    return {field.name for kind in entity_types().values() for field in kind.fields}
-
-
 def described_columns(export: str) -> list[str]:
-    skipped = own_fields() if export == ITEMS else set[str]()
+    fields = {field.name for kind in entity_types().values() for field in kind.fields}
+    skipped = fields if export == ITEMS else set[str]()
     return [column.name for column in COLUMNS[export] if column.name not in skipped]
 
 

@@ -1,7 +1,6 @@
 """Every row has a lineage, or a reason why a part of it is unknown."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.boards.job_boards import a_board, jobs
 from ingestion_pipeline_tests.exports.datasets import HOPS, lineage_gaps, sample_lineages
 from ingestion_pipeline_tests.fakes import FakeWeb, redirect
-from ingestion_pipeline_tests.polling_runs import a_feed, a_run_context, add_sources, fast_settings, poll, rows
+from ingestion_pipeline_tests.polling_runs import a_feed, add_sources, poll, rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -43,17 +42,6 @@ def lineage_of(ctx: RunContext, name: str) -> Lineage:
 
 def hops_by_name(chain: Lineage) -> dict[str, Any]:
     return {hop.name: hop for hop in chain.hops}
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def ctx(store: Store, database_url: str, tmp_path: Path) -> RunContext:
-    return a_run_context(store, fast_settings(tmp_path / "home", database_url))
 
 
 @pytest.fixture

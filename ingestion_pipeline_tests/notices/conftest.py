@@ -1,17 +1,9 @@
-from collections.abc import Iterator
-
 import pytest
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as running:
-        yield running
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters, notices, 
 from ingestion_pipeline.tasks.claims import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, RecordedRequest
-from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, loopback_resolver
+from ingestion_pipeline_tests.polling_runs import a_run_context, add_sources, loopback_resolver, rows
 from ingestion_pipeline_tests.processes import stop_here
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVowMTIzNDU="
@@ -92,8 +92,7 @@ class NoticeHarness:
     ) -> None:
         """Write new chapters as an ingestion does: rows and outbox together."""
         source_id = f"series:{series_id}"
-        with self.store.read() as connection:
-            existing = set(connection.execute(select(sources.c.id)).scalars())
+        existing = {row.id for row in rows(self.store, sources)}
         if source_id not in existing:
             add_sources(self.store, a_definition(id=source_id, series=series_id))
         with self.store.begin() as connection:

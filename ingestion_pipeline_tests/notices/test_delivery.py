@@ -15,7 +15,7 @@ from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
 from ingestion_pipeline_tests.fakes import ConcurrencyProbe, FakeResolver, FakeWeb, Reply, closed_port, drop, redirect
 from ingestion_pipeline_tests.notices.notice_harness import SECRET, NoticeHarness
-from ingestion_pipeline_tests.polling_runs import loopback_resolver
+from ingestion_pipeline_tests.polling_runs import loopback_resolver, rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -26,11 +26,6 @@ def open_dead_letters(harness: NoticeHarness) -> list[tuple[str, str, int]]:
     with harness.store.read() as connection:
         query = select(dead_letters).where(dead_letters.c.replayed_at.is_(None))
         return [(row.payload["recipient"], row.error_code, row.attempts) for row in connection.execute(query)]
-
-
-def dead_letter_ids(harness: NoticeHarness) -> list[int]:
-    with harness.store.read() as connection:
-        return list(connection.execute(select(dead_letters.c.id)).scalars())
 
 
 def recipient_status(harness: NoticeHarness, recipient: str = "ann") -> tuple[int, float | None, str | None]:
@@ -163,7 +158,7 @@ def test_a_message_that_fails_five_times_is_dead_lettered_and_replayed_under_its
 
     harness.web.routes["/ann"] = 200
     with harness.store.begin() as connection:
-        [dead_letter_id] = dead_letter_ids(harness)
+        [dead_letter_id] = [row.id for row in rows(harness.store, dead_letters)]
         assert replay(connection, dead_letter_id, actor="me", now=harness.clock.at) == "queued"
     harness.deliver()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from ingestion_pipeline.notices import queries, subscriptions
 from ingestion_pipeline.notices.expansion import Expanded, expand, matches_language
@@ -16,6 +16,7 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, notices, outbox, recipients, series
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
+from ingestion_pipeline_tests.statements import query_plans
 
 pytestmark = pytest.mark.both_databases
 
@@ -335,20 +336,8 @@ ANN = queries.Addressee(id="ann", address="notify:", secret=None, failures=0)
     ],
 )
 def test_a_statement_uses_its_own_index_only(store: Store, query: Callable[[Connection], object], index: str) -> None:
-    statements: list[tuple[str, Any]] = []
-
-    def record(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
-        statements.append((statement, parameters))
-
     with store.begin() as connection:
-        event.listen(connection, "before_cursor_execute", record)
-        query(connection)
-        event.remove(connection, "before_cursor_execute", record)
-        plan = [
-            row[3]
-            for statement, parameters in statements
-            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
-        ]
+        plan = query_plans(connection, query).splitlines()
 
     table = index.split("_")[1]
     table_lines = [line for line in plan if f" {table} " in f"{line} "]

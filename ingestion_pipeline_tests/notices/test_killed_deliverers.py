@@ -1,26 +1,16 @@
 """Deliverer processes that are killed, and two that run at once."""
 
 import time
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.store import FixedClock, Store, open_store
+from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.notices.notice_harness import DelivererJob, NoticeHarness, run_deliverer
-from ingestion_pipeline_tests.polling_runs import slow_answer
 from ingestion_pipeline_tests.processes import Child
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """A store with the real clock, as the processes have it."""
-    with closing(open_store(database_url)) as opened:
-        yield opened
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 
 
 @pytest.fixture
@@ -50,19 +40,3 @@ def test_a_deliverer_killed_after_the_answer_repeats_the_message_under_the_same_
     assert repeated.headers["webhook-id"] == first.headers["webhook-id"]
     assert repeated.body == first.body
     assert harness.states() == ["sent", "sent", "pending"]
-
-
-def test_two_deliverers_at_once_send_each_message_once(harness: NoticeHarness, web: FakeWeb, database_url: str) -> None:
-    names = [f"r{number}" for number in range(30)]
-    for name in names:
-        harness.add_follower(name)
-        web.routes[f"/{name}"] = slow_answer(b"taken", 0.05)
-    harness.publish(1, 2, 3)
-    job = DelivererJob(url=database_url, port=web.port, lease_seconds=30)
-
-    children = [Child(run_deliverer, job) for _ in range(2)]
-    results = [child.result() for child in children]
-
-    assert sorted(web.paths) == sorted(f"/{name}" for name in names)
-    assert sum(result["messages"] for result in results) == 30
-    assert sum(result["sent"] for result in results) == len(harness.notices(status="sent")) == 90

@@ -18,43 +18,6 @@ def series_harness(store: Store, clock: FixedClock, settings: Settings) -> Serie
     return SeriesHarness(store, clock, settings, Random(7))
 
 
-@pytest.mark.slow
-def test_a_first_sync_of_three_hundred_chapters_notifies_nobody_and_one_more_notifies_each_once(
-    harness: NoticeHarness, series_harness: SeriesHarness
-) -> None:
-    series_harness.add_source()
-    harness.add_follower("ann")
-    harness.add_follower("bob")
-    series_harness.sync(releases(*range(1, 301)))
-    harness.deliver_after(minutes=1)
-    assert (harness.notices(), harness.web.requests) == ([], [])
-
-    series_harness.sync(releases(*range(1, 302)))
-    harness.deliver_after(minutes=1)
-    series_harness.sync(releases(*range(1, 302)))  # the poll repeated
-    harness.deliver_after(hours=2)
-
-    assert (harness.delivered_chapters("ann"), harness.delivered_chapters("bob")) == ([["301"]], [["301"]])
-    assert [row.status for row in harness.notices()] == ["sent", "sent"]
-
-
-def test_a_chapter_from_two_sources_at_the_same_moment_is_one_notice_per_follower(
-    harness: NoticeHarness, series_harness: SeriesHarness
-) -> None:
-    for name in ("series:one", "series:two"):
-        series_harness.add_source(name, listing=releases(1))
-    harness.add_follower("ann")
-    harness.add_follower("bob")
-
-    series_harness.sync_together({"series:one": releases(1, 2), "series:two": releases(1, 2)})
-    harness.deliver_after(minutes=1)
-    series_harness.sync_together({"series:one": releases(1, 2), "series:two": releases(1, 2)})
-    harness.deliver_after(hours=2)
-
-    assert (harness.delivered_chapters("ann"), harness.delivered_chapters("bob")) == ([["2"]], [["2"]])
-    assert len(harness.notices()) == 2
-
-
 def test_followers_are_notified_once_of_a_chapter_that_a_second_source_had_first(
     harness: NoticeHarness, series_harness: SeriesHarness, clock: FixedClock
 ) -> None:

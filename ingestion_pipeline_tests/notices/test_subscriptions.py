@@ -17,6 +17,7 @@ from ingestion_pipeline.sources.source import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, notices, outbox
 from ingestion_pipeline_tests.notices.notice_harness import HOOK, SECRET, NoticeHarness
+from ingestion_pipeline_tests.polling_runs import rows
 
 PAYLOAD = {"source_id": "catalog:shop", "title": "Shop is complete", "text": "3 pages", "items": 7}
 
@@ -163,8 +164,7 @@ def test_a_repaired_notice_is_replayed_under_its_own_key(harness: NoticeHarness)
 
 
 def dead_letter_rows(harness: NoticeHarness) -> list[Any]:
-    with harness.store.read() as connection:
-        return list(connection.execute(select(dead_letters)))
+    return rows(harness.store, dead_letters)
 
 
 def test_a_notice_without_a_title_is_refused(harness: NoticeHarness) -> None:

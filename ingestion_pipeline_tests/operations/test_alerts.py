@@ -44,15 +44,10 @@ from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline_tests.builders import a_new_task
 from ingestion_pipeline_tests.catalog_extractions import CATALOG_ID, CatalogHarness, catalog_harness
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources, repair_sources
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.processes import FORKSERVER, PATIENCE_SECONDS, Child
 
 pytestmark = pytest.mark.both_databases
-
-
-def alert_subjects(store: Store) -> list[str]:
-    with store.read() as connection:
-        query = select(outbox.c.subject_kind, outbox.c.subject_id).order_by(outbox.c.id)
-        return [f"{kind} {subject}" for kind, subject in connection.execute(query)]
 
 
 def with_model_budget(settings: Settings) -> Settings:
@@ -111,7 +106,8 @@ def test_each_share_of_a_monthly_budget_alerts_once(store: Store, settings: Sett
     with store.begin() as connection:
         connection.execute(update(tasks).values(error_code=None, error=None))
     assert spend("2026-04", "3") == [0, 0]
-    assert alert_subjects(store) == ["budget month:2026-03:80", "budget month:2026-03:100"]
+    alerts = [(row.subject_kind, row.subject_id) for row in rows(store, outbox)]
+    assert alerts == [("budget", "month:2026-03:80"), ("budget", "month:2026-03:100")]
 
 
 def test_failures_of_a_job_alert_once_an_hour_with_their_number(store: Store, clock: FixedClock) -> None:
@@ -127,8 +123,7 @@ def test_failures_of_a_job_alert_once_an_hour_with_their_number(store: Store, cl
     later = fail("poll_hot", "r4")
 
     assert (first, other, later) == ([True, False, False], True, True)
-    with store.read() as connection:
-        texts = list(connection.execute(select(outbox.c.payload).order_by(outbox.c.id)).scalars())
+    texts = [row.payload for row in rows(store, outbox)]
     assert "in the hour before" not in texts[0]["text"]
     assert texts[2]["text"].startswith("run r4; 3 failed in the hour before;")
 
@@ -179,8 +174,7 @@ def record_changes(store: Store, settings: Settings, *, now: datetime) -> int:
 
 
 def alert_counts(store: Store) -> Counter[str]:
-    with store.read() as connection:
-        return Counter(connection.execute(select(outbox.c.subject_kind)).scalars())
+    return Counter(row.subject_kind for row in rows(store, outbox))
 
 
 @pytest.mark.slow
@@ -325,8 +319,7 @@ def test_the_alert_says_since_when_and_why(store: Store, settings: Settings, now
         connection.execute(update(sources).values(failing))
     record_changes(store, settings, now=now)
 
-    with store.read() as connection:
-        payload = connection.execute(select(outbox.c.payload)).scalar_one()
+    [payload] = [row.payload for row in rows(store, outbox)]
     since = f"{now - timedelta(hours=hours):%Y-%m-%d %H:%M} UTC"
     assert payload["title"] == "job_board:n00000 is degraded"
     assert payload["text"] == (f"4 failed polls in a row, last success {since}; failed: a.test answered 503")
@@ -396,10 +389,7 @@ def catalog(store: Store, settings: Settings, now: datetime) -> CatalogHarness:
 def crawl(catalog: CatalogHarness, *keys: str) -> int:
     """Crawl and extract these keys, ten minutes later."""
     catalog.clock.advance(minutes=10)
-    id_ = catalog.start_extraction({"/c/1": "SUCCESS"})
-    catalog.add_items(id_, {"/c/1": keys})
-    catalog.finish(id_)
-    return id_
+    return catalog.crawl({"/c/1": keys})
 
 
 def add_quarantined_dataset(catalog: CatalogHarness) -> int:

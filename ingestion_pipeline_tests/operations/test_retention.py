@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from sqlalchemy import Table, event, func, insert, select, text, update
+from sqlalchemy import Table, func, insert, select, text, update
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations import retention
@@ -44,6 +44,7 @@ from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
 from ingestion_pipeline_tests.polling_runs import a_feed, a_run_context, add_sources, fast_settings, poll, rows
 from ingestion_pipeline_tests.postgres import wait_until_blocked
+from ingestion_pipeline_tests.statements import recorded_statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -449,8 +450,7 @@ def test_two_concurrent_maintenance_runs_sweep_and_alert_once(ctx: RunContext, n
     assert [sweep.errors for sweep in sweeps] == [[], []]
     for name, count in (("finished_tasks", 300), ("health", 50)):
         assert sum(sweep.counts[name] for sweep in sweeps) == count
-    with ctx.store.read() as connection:
-        kinds = list(connection.execute(select(outbox.c.subject_kind)).scalars())
+    kinds = [row.subject_kind for row in rows(ctx.store, outbox)]
     assert len(kinds) == 50
 
 
@@ -483,17 +483,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "operating" / "retention.md"
 
 def swept_tables(ctx: RunContext) -> set[str]:
     """Return the tables that a maintenance run deletes from, by the statements that it sends."""
-    sent: list[str] = []
-
-    def record(_: Any, __: Any, statement: str, *___: Any) -> None:
-        sent.append(statement)
-
-    with ctx.store.read() as connection:
-        engine = connection.engine
-    event.listen(engine, "before_cursor_execute", record)
-    assert maintain(ctx).errors == []
-    event.remove(engine, "before_cursor_execute", record)
-    return {match[1] for statement in sent if (match := re.search(r"DELETE FROM (\w+)", statement))}
+    with recorded_statements(ctx.store.engine) as statements:
+        assert maintain(ctx).errors == []
+    return {match[1] for statement, _ in statements if (match := re.search(r"DELETE FROM (\w+)", statement))}
 
 
 def test_every_table_is_swept_or_has_a_reason_to_be_retained(store: Store, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, update
 from ingestion_pipeline.engine.system_spec import Metric
 from ingestion_pipeline.exports.contracts import CONTRACTS, cases_of
 from ingestion_pipeline.operations.alerts import record_heartbeat
-from ingestion_pipeline.operations.metrics import Backlog, backlog, exposition, metric_text, numbers, queues
+from ingestion_pipeline.operations.metrics import Backlog, backlog, exposition, metric_text, numbers
 from ingestion_pipeline.operations.source_health import (
     COLUMNS,
     LEGEND,
@@ -47,6 +47,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.tasks.errors import Permanent, Transient
+from ingestion_pipeline.tasks.queue import queues
 from ingestion_pipeline_tests.builders import a_definition, a_task
 from ingestion_pipeline_tests.operations.failing_sources import add_healthy_sources, break_sources
 
@@ -54,10 +55,6 @@ pytestmark = pytest.mark.both_databases
 
 DAY = timedelta(days=1)
 SERIES, CATALOG, COMPANY = "series:solo", "catalog:college", "company:acme"
-
-
-def _daily_timestamps(now: datetime, days: int) -> list[float]:
-    return [(now - day * DAY).timestamp() for day in range(days, 0, -1)]
 
 
 def add_chapters(connection: Connection, numbers: list[str | None], *, now: datetime) -> None:
@@ -114,7 +111,8 @@ def test_a_report_row_has_every_known_value_and_null_for_unknown_ones(
         ]
         register(connection, definitions, now=now - 60 * DAY)
         connection.execute(update(sources).values(synced_at=now - 2.5 * DAY, last_success_at=now))
-        daily = with_changes(ChangeModel(), [(at, at) for at in _daily_timestamps(now, 9)]).to_json()
+        times = [(now - day * DAY).timestamp() for day in range(9, 0, -1)]
+        daily = with_changes(ChangeModel(), [(at, at) for at in times]).to_json()
         connection.execute(update(sources).where(sources.c.id == SERIES).values(change_model=daily))
         add_chapters(connection, ["1", "2", "2.5", None, "5"], now=now)
         add_pages(connection, "ERROR", "ERROR", now=now - DAY)

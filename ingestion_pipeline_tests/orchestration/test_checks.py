@@ -74,10 +74,11 @@ def test_an_empty_feed_fails_its_check_and_a_full_one_passes_again(installation:
     ]
 
 
-def test_a_quarantine_is_an_error_and_every_other_finding_a_warning() -> None:
+def test_a_quarantine_and_a_golden_set_read_worse_are_errors_and_every_other_finding_a_warning() -> None:
     errors = {check.name for check in CHECKS.values() if severity(check) is dg.AssetCheckSeverity.ERROR}
 
-    assert errors == {"not_empty_after_full", "no_drop", "no_lost_fields", "not_quarantined"}
+    quarantines = {"not_empty_after_full", "no_drop", "no_lost_fields", "not_quarantined"}
+    assert errors == {*quarantines, "golden_sets_read"}
 
 
 @pytest.mark.slow

@@ -26,7 +26,6 @@ from ingestion_pipeline_tests.orchestration.installation import (
     details,
     failure_message,
     materialized,
-    run_job,
     source_file,
 )
 from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
@@ -100,10 +99,6 @@ def test_an_unreachable_company_fails_its_single_run(installation: Installation,
 
     assert "http_404" in failure_message(failed)
     assert materialized(failed, "companies") == {}
-
-
-def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstance) -> None:
-    assert "dagster/partition" in failure_message(run_job("ingest_company", instance))
 
 
 def test_thin_data_fail_a_check(installation: Installation, company_site: FakeWeb) -> None:
@@ -180,26 +175,6 @@ def test_a_poll_run_materializes_series_and_boards(installation: Installation, w
     assert installation.instance.get_dynamic_partitions("job_boards") == [ACME]
 
 
-def test_a_single_board_is_polled_although_it_is_not_due(installation: Installation, web: FakeWeb) -> None:
-    installation.run_job("ingest_job_board", tags={PARTITION: ACME})
-    serve_jobs(web, jobs(1, 2, 3))
-
-    again = installation.run_job("ingest_job_board", tags={PARTITION: ACME})
-
-    assert materialized(again)[ACME]["outcome"] == "3 found, 1 new"
-    assert set(installation.instance.get_dynamic_partitions("sources")) == {ACME}
-
-
-def test_a_board_that_cannot_be_reached_fails_its_own_run_with_the_reason(
-    installation: Installation, web: FakeWeb
-) -> None:
-    web.routes[GREENHOUSE.format("acme")] = 404
-
-    result = installation.run_job("ingest_job_board", tags={PARTITION: ACME})
-
-    assert "answered 404" in failure_message(result)
-
-
 def test_a_lost_field_turns_its_check_red_and_a_good_poll_green_again(installation: Installation, web: FakeWeb) -> None:
     installation.run_job("poll_hot")
 
@@ -229,14 +204,6 @@ def test_text_of_a_page_is_escaped_in_a_table(installation: Installation, web: F
 
 def test_an_empty_board_has_a_text() -> None:
     assert listing_table([]) == "no jobs"
-
-
-def test_a_board_that_was_always_empty_is_not_shown_as_materialized(installation: Installation, web: FakeWeb) -> None:
-    serve_jobs(web, [])
-
-    result = installation.run_job("ingest_job_board", tags={PARTITION: ACME_BOARD})
-
-    assert materialized(result, "job_listings") == {}
 
 
 @pytest.fixture
@@ -319,17 +286,6 @@ def test_without_a_partition_the_asset_refuses(installation: Installation, profi
     result = materialize("job_matches", installation.instance, tags={})
 
     assert "works on one source" in failure_message(result)
-
-
-def test_without_a_profile_the_run_succeeds_and_listings_wait(installation: Installation, profile: Path) -> None:
-    add_listings(installation, profile)
-    profile.unlink()
-
-    result = installation.run_job("process_listings")
-
-    assert result.success
-    assert materialized(result) == {}
-    assert requested_jobs(installation.tick_sensor("pending_work")) == []
 
 
 def test_a_bad_profile_fails_its_check_and_requests_no_run(installation: Installation, profile: Path) -> None:

@@ -2,20 +2,23 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from sqlalchemy import select
 
 from ingestion_pipeline import WebSources
 from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.orchestration.runs import QUIET
-from ingestion_pipeline.store.tables import job_listings
+from ingestion_pipeline.store.tables import job_listings, sources
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +92,53 @@ def test_a_project_that_mounts_the_component_twice_polls_both(project: Path) -> 
     assert [titles(project / name) for name in ("north", "south")] == [["Miller"], ["Baker"]]
     north = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path[0] == "north"]
     assert {(spec.group_name, *spec.owners) for spec in north} == {("web", "team:data")}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Parameter `execution_type`")  # Dagster's own, where it copies checks
+def test_a_component_that_shadows_another_reads_its_snapshots(project: Path, web: FakeWeb) -> None:
+    add_component(project, "pull_request", sources=[a_board("north", web)], shadow_of="north")
+    location = dg.load_from_defs_folder(path_within_project=project).get_repository_def()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        for name in ("north", "pull_request"):
+            job = location.get_job(f"{name}_poll_hot")
+            assert job.execute_in_process(instance=instance, run_config=QUIET).success
+
+    assert titles(project / "pull_request") == ["Miller"]
+    assert [request.path for request in web.requests if request.path == "/north"] == ["/north"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Parameter `execution_type`")  # Dagster's own, where it copies checks
+def test_assets_of_a_component_are_translated_and_its_exports_and_objectives_taken(project: Path, web: FakeWeb) -> None:
+    board = a_board("north", web) | {"max_delay": "2h"}
+    folder = add_component(project, "west", sources=[board])
+    (folder / "exports.yaml").write_text("exports: [{id: jobs, export: job_listings, format: csv}]")
+    file = folder / "defs.yaml"
+    [processing] = [block for block in blocks_of(ROOT / "docs" / "mounting.md") if "post_processing" in block]
+    changes = yaml.safe_load(json.dumps(processing).replace("raw/north", "west"))
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | changes))
+    definitions = dg.load_from_defs_folder(path_within_project=project)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        location = definitions.get_repository_def()
+        assert location.get_job("west_poll_hot").execute_in_process(instance=instance, run_config=QUIET).success
+
+    [translated] = [spec for spec in definitions.resolve_all_asset_specs() if spec.key.path == ["west", "job_listings"]]
+    assert (translated.group_name, *translated.owners, translated.tags["domain"]) == (
+        "hiring",
+        "jane@example.com",
+        "jobs",
+    )
+    assert dg.AssetKey(["west", "jobs"]) in location.asset_graph.get_all_asset_keys()
+    with open_run_context({"INGESTION_HOME": str(project / "west")}) as ctx, ctx.store.read() as connection:
+        assert connection.execute(select(sources.c.max_delay_seconds)).scalars().all() == [7_200]
+
+
+def blocks_of(page: Path) -> list[dict[str, Any]]:
+    """Return the YAML of the page."""
+    return [yaml.safe_load(text) for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.S | re.M)]
 
 
 def titles(home: Path) -> list[str]:

@@ -195,14 +195,6 @@ def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:
 
 
 @pytest.mark.slow
-def test_the_packages_load_without_dagster() -> None:
-    """Two seconds of import, for each command and each worker that only wants a function."""
-    script = "import ingestion_pipeline.series, sys; sys.exit('dagster' in sys.modules)"
-
-    assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["check defs", "list defs --json", "launch --job poll_hot"])
 def test_dg_works_in_a_checkout(command: str, installation: Installation) -> None:
     dg_command = Path(sys.executable).with_name("dg")

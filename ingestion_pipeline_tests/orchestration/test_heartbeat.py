@@ -1,7 +1,6 @@
 """A run that lives keeps what it holds, and a run that fails gives it back at once."""
 
 import threading
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -30,11 +29,6 @@ def short_leases(monkeypatch: pytest.MonkeyPatch, installation: Installation) ->
     installation.add_demo(LIGHTHOUSE)
 
 
-def open_ctx() -> AbstractContextManager[RunContext]:
-    """The workshop with this test's leases."""
-    return open_run_context()
-
-
 def wait_until(ctx: RunContext, moment: datetime) -> None:
     """Let real time pass: what is tested is a thread's own clock."""
     pause = threading.Event()
@@ -51,7 +45,7 @@ def lease_host(ctx: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
 
 @pytest.mark.slow
 def test_a_live_run_renews_its_claims_beyond_their_lease(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         other = Worker(ctx.store, lease_seconds=1)
         with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
             [task] = worker.claim(POLL, limit=1)
@@ -66,7 +60,7 @@ def test_a_live_run_renews_its_claims_beyond_their_lease(installation: Installat
 
 
 def test_a_successful_step_leaves_the_run_alive_for_the_next(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
             worker.claim(POLL, limit=1)
         [run] = installation.rows("runs")
@@ -82,7 +76,7 @@ def test_a_successful_step_leaves_the_run_alive_for_the_next(installation: Insta
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()], ids=type)
 def test_a_step_that_raises_releases_everything(installation: Installation, error: BaseException) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
 
         def step() -> None:
             with runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
@@ -109,7 +103,7 @@ def hold_the_lock(ctx: RunContext, is_locked: threading.Event) -> None:
 def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
     """A heartbeat that waited for the database came after the claims were released, and took them."""
     is_locked = threading.Event()
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         writer = threading.Thread(target=hold_the_lock, args=(ctx, is_locked))
 
         def step() -> None:
@@ -129,7 +123,7 @@ def test_no_heartbeat_follows_the_release(installation: Installation) -> None:
 @pytest.mark.slow
 def test_one_failed_heartbeat_does_not_stop_the_heartbeats(installation: Installation) -> None:
     """The thread died of its first error, and ninety seconds later the live run was called dead."""
-    with open_ctx() as ctx, runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
+    with open_run_context() as ctx, runs.working(ctx, run_id="run-1", job="poll_hot") as worker:
         worker.claim(POLL, limit=1)
         with ctx.store.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE runs RENAME TO runs_away")
@@ -145,7 +139,7 @@ def test_one_failed_heartbeat_does_not_stop_the_heartbeats(installation: Install
 
 
 def test_an_unknown_run_has_nothing_to_release(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         assert runs.release_run(ctx.store, run_id="run-of-nobody") == 0
 
 
@@ -155,7 +149,7 @@ def with_clock_ahead(ctx: RunContext, clock: FixedClock) -> RunContext:
 
 
 def test_a_clock_set_back_leaves_no_lease_of_a_dead_run(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with runs.working(wrong, run_id="dead", job="poll_hot") as dead:
             assert len(dead.claim(POLL, limit=1)) == 1
@@ -167,7 +161,7 @@ def test_a_clock_set_back_leaves_no_lease_of_a_dead_run(installation: Installati
 
 
 def test_a_clock_set_back_does_not_postpone_planned_work(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         wrong = with_clock_ahead(ctx, FixedClock(ctx.store.now()))
         with runs.whole_run(wrong, run_id="before", job="poll_hot"):
             installation.set_poll_task(LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now())
@@ -177,7 +171,7 @@ def test_a_clock_set_back_does_not_postpone_planned_work(installation: Installat
 
 
 def test_a_clock_set_back_takes_nothing_from_a_live_run(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         clock = FixedClock(ctx.store.now())
         wrong = with_clock_ahead(ctx, clock)
         with runs.working(wrong, run_id="alive", job="poll_hot") as alive:
@@ -192,7 +186,7 @@ def test_a_clock_set_back_takes_nothing_from_a_live_run(installation: Installati
 
 
 def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(installation: Installation) -> None:
-    with open_ctx() as ctx:
+    with open_run_context() as ctx:
         now = ctx.store.now()
         wrong = with_clock_ahead(ctx, FixedClock(now))
         with runs.working(wrong, run_id="dead", job="poll_hot") as dead:

@@ -29,6 +29,16 @@ def prices() -> None: ...
 def new_chapters() -> None: ...
 
 
+@dg.asset(ins={"job_listings": dg.AssetIn(dg.AssetKey(["web", "job_listings"]))})
+def open_jobs(job_listings: Any) -> dg.MaterializeResult:
+    return dg.MaterializeResult(metadata={"titles": list(job_listings["title"])})
+
+
+@dg.asset(ins={"job_listings": dg.AssetIn(dg.AssetKey(["south", "job_listings"]))}, io_manager_key="mem")
+def southern_jobs(job_listings: Any) -> list[str]:
+    return list(job_listings["title"])
+
+
 @dg.asset(name="pages", group_name="mine")
 def own_pages() -> None: ...
 
@@ -40,6 +50,7 @@ def own_maintain() -> None: ...
 OWN: dict[str, dg.Definitions] = {
     "a plain asset": dg.Definitions(assets=[prices]),
     "an asset with deps": dg.Definitions(assets=[new_chapters]),
+    "an asset that takes our rows": dg.Definitions(assets=[open_jobs]),
     "an own I/O manager": dg.Definitions(assets=[prices], resources={"io_manager": dg.fs_io_manager}),
     "an own executor": dg.Definitions(assets=[prices], executor=dg.multiprocess_executor),
     "an own asset pages": dg.Definitions(assets=[own_pages]),
@@ -130,7 +141,12 @@ def homes(tmp_path: Path, sqlite_template: Path, web: FakeWeb) -> list[Home]:
 
 @pytest.fixture
 def location(homes: list[Home]) -> dg.RepositoryDefinition:
-    own = dg.Definitions(assets=[own_pages], jobs=[own_maintain], executor=dg.multiprocess_executor)
+    own = dg.Definitions(
+        assets=[own_pages, southern_jobs],
+        jobs=[own_maintain],
+        executor=dg.multiprocess_executor,
+        resources={"mem": dg.mem_io_manager},
+    )
     return dg.Definitions.merge(own, *(home.definitions() for home in homes)).get_repository_def()
 
 
@@ -159,6 +175,10 @@ def test_two_mounts_in_one_location_poll_their_own_stores(homes: list[Home], loc
             dg.AssetCheckKey(dg.AssetKey(["south", "job_listings"]), "contract")
         )
         assert checked is not None
+        rows = location.get_implicit_job_def_for_assets([southern_jobs.key])
+        assert rows is not None
+        taken = rows.get_subset(asset_selection={southern_jobs.key}).execute_in_process(instance=instance)
+        assert taken.output_for_node("southern_jobs") == ["Baker"]
 
 
 @pytest.mark.slow

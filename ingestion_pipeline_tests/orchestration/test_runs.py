@@ -2,32 +2,22 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import pytest
 
 from ingestion_pipeline.orchestration import runs
 from ingestion_pipeline.sources import Definition, Kind, SourceStatus, Tier
-from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, closed_port, dripping_answer
-from ingestion_pipeline_tests.notices.notice_harness import NoticeHarness
 from ingestion_pipeline_tests.orchestration.installation import Installation, failure_message
+from ingestion_pipeline_tests.polling_runs import wait_until
 from ingestion_pipeline_tests.processes import Child, run_command
 
 pytestmark = pytest.mark.slow  # a Dagster run takes 0.2 seconds and more
 
 SOURCE = "series:slow"
-
-
-def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "the condition did not become true in time"
-        time.sleep(0.1)
 
 
 def start_job(job: str, installation: Installation, web: FakeWeb) -> Child:
@@ -36,29 +26,11 @@ def start_job(job: str, installation: Installation, web: FakeWeb) -> Child:
     return Child(run_command, str(installation.home), line, variables)
 
 
-def test_a_cancelled_delivery_releases_its_recipients_and_counts_no_attempt(installation: Installation) -> None:
-    with FakeWeb() as web, installation.open() as ctx:
-        moment = ctx.store.now() - timedelta(minutes=1)
-        harness = NoticeHarness(ctx.store, FixedClock(moment), ctx.settings, web)
-        harness.add_follower("ann", address=web.url("/ann"))
-        web.routes["/ann"] = dripping_answer(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)
-        harness.publish(7)
-        run = start_job("deliver_notices", installation, web)
-        wait_for(lambda: len(web.requests) == 1, seconds=120)
-        run.interrupt()
-        assert run.result().code != 0
-        task, [row], [run_row] = harness.task(), harness.notices(), installation.rows("runs")
-
-    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "stopped")
-    assert (row.status, row.delivery_id is None) == ("pending", False)
-    assert run_row["ended_at"] is not None
-
-
 def test_a_cancelled_run_releases_its_leases_and_counts_no_attempt(installation: Installation) -> None:
     with FakeWeb({"/slow": dripping_answer(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)}) as web:
         installation.add(a_definition(id=SOURCE, url=web.url("/slow")))
         run = start_job("poll_warm", installation, web)
-        wait_for(lambda: len(web.requests) == 1, seconds=120)
+        wait_until(lambda: len(web.requests) == 1, 120)
         run.interrupt()
         assert run.result().code != 0
 

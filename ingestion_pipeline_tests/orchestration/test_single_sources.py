@@ -124,21 +124,14 @@ def test_checks_are_never_older_than_their_materialization(installation: Install
     assert check_results(second) == check_results(first)
 
 
-@pytest.mark.parametrize(
-    ("tags", "cure"),
-    [
-        ({}, """--tags '{"dagster/partition": "series:..."}'"""),
-        ({PARTITION: "series:nobody"}, "`ingest sources list` shows all"),
-    ],
-    ids=["without a partition", "with an unknown key"],
-)
-def test_a_bad_single_source_is_refused_with_the_cure(
-    installation: Installation, tags: dict[str, str], cure: str
-) -> None:
-    failure = failure_message(installation.run_job("ingest_series", tags=tags))
+@pytest.mark.parametrize("kind", ["series", "job_board", "company", "website", "catalog"])
+def test_a_bad_single_source_is_refused_with_the_cure(installation: Installation, kind: str) -> None:
+    without = failure_message(installation.run_job(f"ingest_{kind}"))
+    unknown = failure_message(installation.run_job(f"ingest_{kind}", tags={PARTITION: f"{kind}:nobody"}))
 
-    assert cure in failure
-    assert installation.instance.get_dynamic_partitions("series_sources") == []
+    assert f"""--tags '{{"dagster/partition": "{kind}:..."}}'""" in without
+    assert "`ingest sources list` shows all" in unknown
+    assert not any(installation.instance.get_dynamic_partitions(name) for name in set_names(Kind(kind)))
 
 
 def test_a_disabled_single_source_is_refused_with_the_actor_and_the_cure(

@@ -38,7 +38,7 @@ def boards(installation: Installation) -> Installation:
         )
     )
     texts = {"title": "Engineer", "status": "open", "content_hash": "c", "tracking_id": "t"}
-    values = {**texts, "quality": {}, "first_seen_at": NOON, "changed_at": NOON}
+    values = {**texts, "quality": {}, "first_seen_at": NOON, "first_listed_at": NOON, "changed_at": NOON}
     with installation.open() as ctx, ctx.store.begin() as connection:
         rows = [
             values | {"source_id": id_, "url": f"https://a.test/{n}", "fingerprint": id_} for n, id_ in enumerate(IDS)
@@ -100,6 +100,29 @@ def test_an_event_has_the_number_of_rows_of_its_partition_and_their_place(boards
 
     assert event.metadata["dagster/partition_row_count"].value == 1
     assert event.metadata["dagster/uri"].value == f"sqlite:///{boards.home}/ingestion.db#job_listings"
+
+
+@pytest.mark.slow
+def test_events_of_assets_without_partitions_and_of_declarations_have_rows_and_place(boards: Installation) -> None:
+    events = {
+        event.asset_key.path[-1]: event.step_materialization_data.materialization.metadata
+        for job in ("deliver_notices", "maintain")
+        for event in boards.run_job(job).all_events
+        if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION and event.asset_key
+    }
+    added = boards.run_job("add_source", config={"ops": {"register": {"config": FEED}}})
+    [declared] = added.asset_materializations_for_node("register")
+
+    assert {name: metadata["dagster/row_count"].value for name, metadata in events.items()} == {
+        "notices": 0,
+        "source_health": len(IDS),
+    }
+    assert {"dagster/uri"} <= set.intersection(*(set(metadata) for metadata in events.values()))
+    assert declared.metadata["dagster/uri"].value == f"sqlite:///{boards.home}/ingestion.db#sources"
+    assert declared.metadata["dagster/partition_row_count"].value == 1
+
+
+FEED = {"id": "series:solo", "kind": "series", "url": "https://a.test/feed.xml", "platform": "rss"}
 
 
 def test_an_asset_has_its_table_and_the_place_of_its_code() -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.demo.model_server import Fail, ScriptedModel
@@ -27,6 +27,7 @@ from ingestion_pipeline_tests.orchestration.installation import (
     source_file,
     tick_sensor,
 )
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.websites.provider_answers import PRICES, always, always_text
 from ingestion_pipeline_tests.websites.website_runs import ACME_PAGES as SITE
 
@@ -115,10 +116,6 @@ def test_an_unreachable_website_fails_its_single_run(
     assert [materialized(failed, asset) for asset in ASSETS] == [{}, {}, {}]
 
 
-def test_a_job_without_a_partition_says_what_it_needs(instance: dg.DagsterInstance) -> None:
-    assert "dagster/partition" in failure_message(run_job("ingest_website", instance))
-
-
 def test_a_provider_without_answers_and_lost_visibility_fail_their_checks(
     installation: Installation, web: FakeWeb, provider: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,8 +193,7 @@ def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
         assert "dead: 1 failed" in str(check.metadata["details"].value)
         assert requested_jobs(installation.instance) == []
         assert [row["ended_at"] is None for row in installation.rows("runs")] == [False]
-        with ctx.store.read() as connection:
-            assert connection.execute(select(dead_letters.c.error_code)).scalar_one() == "http_404"
+        assert [row.error_code for row in rows(ctx.store, dead_letters)] == ["http_404"]
 
 
 def test_no_second_delivery_run_is_requested_while_one_works(installation: Installation) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, insert, select, update
 
-from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.chapter_ingestion import ingest_listings
@@ -21,7 +20,7 @@ from ingestion_pipeline.series.series_changes import Merged, Split, merge, split
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import series_assignments, sources_by_id
-from ingestion_pipeline.sources.poll_results import PollSuccess
+from ingestion_pipeline.sources.poll_results import IngestResult, PollSuccess
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import (
@@ -113,16 +112,8 @@ class SeriesHarness:
             PollSuccess(
                 task=by_source[result.source_id],
                 source=polled_sources[result.source_id],
-                outcome=result.outcome,
-                etag=None,
-                last_modified=None,
+                result=result,
                 is_read=not result.quarantined,
-                changed=result.has_changes and not result.quarantined,
-                updated=result.updated,
-                withdrawn=result.withdrawn,
-                newest_at=result.newest_at,
-                needs_full_read=result.needs_full_read,
-                record_count=result.record_count,
             )
             for result in results
         ]

@@ -25,11 +25,10 @@ from ingestion_pipeline.series.chapter import (
     chapters_of,
     fingerprint,
     missing_numbers,
-    number_text,
     release_as_dict,
     release_from_dict,
-    volume_text,
 )
+from ingestion_pipeline.series.chapter_labels import chapter_numbers, number_text, volume_text
 from ingestion_pipeline.sources import recognize_platform
 from ingestion_pipeline.urls import canonical_url
 from ingestion_pipeline_tests import builders
@@ -168,8 +167,7 @@ def test_missing_numbers_are_listed_up_to_a_limit() -> None:
 
 # By file name and by site: the number that is parsed, where it is not the expected one.
 MISREAD_FILES: dict[str, str] = {name: row["number"] for name, row in EXPECTED["misread_files"].items()}
-MISREAD_SITES: dict[str, str] = {site: row["number"] for site, row in EXPECTED["misread_sites"].items()}
-SITE_NUMBERS: dict[str, str] = dict.fromkeys(EXPECTED["sites_with_number_1"], "1") | EXPECTED["site_numbers"]
+SITE_NUMBERS: dict[str, str | None] = dict.fromkeys(EXPECTED["sites_with_number_1"], "1") | EXPECTED["site_numbers"]
 
 
 def comictagger() -> list[dict[str, Any]]:
@@ -214,7 +212,7 @@ def test_a_comic_file_name_that_is_no_chapter_label_is_parsed_as_a_label() -> No
     assert parsed == {name: number(text) for name, text in MISREAD_FILES.items()}
 
 
-def test_618_of_623_site_labels_give_the_expected_number() -> None:
+def test_every_site_label_gives_the_expected_number() -> None:
     rows = sites()
 
     wrong = {
@@ -223,9 +221,31 @@ def test_618_of_623_site_labels_give_the_expected_number() -> None:
         if chapter_number(row["chapter_title"], row["series_title"]) != expected_number(row)
     }
 
-    assert wrong == {site: number(text) for site, text in MISREAD_SITES.items()}
-    assert (len(rows) - len(wrong), len(rows)) == (618, 623)
-    assert sum(expected_number(row) is None for row in rows) == 19
+    assert wrong == {}
+    assert (len(rows), sum(expected_number(row) is None for row in rows)) == (623, 31)
+
+
+@pytest.mark.parametrize(("label", "first", "last", "volume"), EXPECTED["varied_labels"])
+def test_a_side_story_range_part_or_spelled_number_is_read(
+    label: str, first: str | None, last: str | None, volume: str | None
+) -> None:
+    assert chapter_numbers(label) == (number(first), number(last))
+    assert chapter_number(label) == number(first)
+    assert volume_text(label) == volume
+
+
+def test_a_range_directly_behind_ch_is_a_decimal_for_the_contract_and_a_range_for_lists() -> None:
+    assert chapter_number("Ch.191-200 Read Online") == Decimal("191.2")
+    assert chapter_numbers("Ch.191-200 Read Online") == (Decimal(191), Decimal(200))
+
+
+def test_a_release_of_several_chapters_is_a_chapter_of_its_own_that_keeps_both_ends() -> None:
+    several = a_release(number=Decimal(10), last_number=Decimal(12))
+
+    chapters, _ = chapters_of([several, a_release(number=Decimal(10))], source_id="series:a")
+
+    assert [chapter.key for chapter in chapters] == ["10", "10-12"]
+    assert release_from_dict(release_as_dict(several)) == several
 
 
 def test_urls_of_real_sites_have_one_canonical_form_and_platform() -> None:

@@ -1,15 +1,14 @@
 """A source corrects itself: the same release under another number."""
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_release
 from ingestion_pipeline_tests.series.series_harness import SeriesHarness, releases
+from ingestion_pipeline_tests.statements import recorded_statements
 
 
 @pytest.fixture
@@ -143,20 +142,14 @@ def test_swapped_numbers_in_a_window_leave_one_release_per_chapter(harness: Seri
 
 def test_unchanged_listings_and_new_chapters_do_not_query_for_corrections(harness: SeriesHarness, store: Store) -> None:
     """Series, lock, chapters, links, vanished; a new chapter costs its writes and one query more."""
-    source, recorded = harness.source(), list[str]()
-
-    def record_statement(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        recorded.append(statement)
+    source = harness.source()
 
     def statements(*numbers: float) -> list[str]:
-        with store.begin() as connection:
-            recorded.clear()
+        with store.begin() as connection, recorded_statements(connection) as recorded:
             harness.ingest(connection, source, listed(*numbers))
-            return [" ".join(text.split()) for text in recorded]
+        return [" ".join(text.split()) for text, _ in recorded]
 
-    event.listen(store.engine, "before_cursor_execute", record_statement)
     unchanged, new = statements(1, 2, 3, 4), statements(1, 2, 3, 4, 5)
-    event.remove(store.engine, "before_cursor_execute", record_statement)
 
     assert len(unchanged) == 5
     assert all(text.startswith(("SELECT", "WITH")) and "INSERT" not in text for text in unchanged)

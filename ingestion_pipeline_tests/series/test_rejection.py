@@ -8,6 +8,7 @@ from ingestion_pipeline.series import checks, series_reports
 from ingestion_pipeline.series.series_changes import Rejection, UnknownChapter, restore, withdraw
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import notices, outbox
+from ingestion_pipeline_tests.builders import a_release
 from ingestion_pipeline_tests.series.series_harness import SOLO, SeriesHarness, releases
 
 OTHER = "series:other"
@@ -121,3 +122,15 @@ def test_an_unnumbered_chapter_is_withdrawn_by_its_key(harness: SeriesHarness) -
 def test_an_unknown_chapter_is_refused_with_the_command_that_lists_all(harness: SeriesHarness) -> None:
     with pytest.raises(UnknownChapter, match="'solo' has no chapter '7'; `ingest series show solo`"):
         withdraw_now(harness, "7")
+
+
+def test_a_range_of_chapters_fills_a_gap_and_is_withdrawn_by_both_its_ends(harness: SeriesHarness) -> None:
+    several = a_release(number=Decimal(3), last_number=Decimal(98), source_chapter_id="volume")
+    harness.sync([*releases(1, 2, 99), several])
+    filled = gaps(harness)
+
+    rejection = withdraw_now(harness, "3-98")
+
+    assert filled == []
+    assert rejection == Rejection(key="3-98", is_changed=True)
+    assert gaps(harness)[0].startswith("missing: 3, 4")

@@ -193,3 +193,4 @@ def test_every_board_of_the_sample_is_recognised_with_a_token() -> None:
     missed = [row["url"] for row, platform in recognized if platform is None or platform.name != row["platform"]]
     assert (len(rows), missed) == (480, [])
     assert all(platform is not None and platform.token for _, platform in recognized)
+    assert all(platform is not None and platform.name in READERS[Kind.JOB_BOARD] for _, platform in recognized)

@@ -34,6 +34,7 @@ from ingestion_pipeline.sources.source import Definition, Kind, Source, Tier
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.polling_runs import rows
 
 GOOD = """\
 sources:
@@ -409,8 +410,7 @@ def test_good_files_are_registered_and_bad_ones_are_reported(store: Store, folde
     assert imported.registered == Registered(added=2, updated=0, unchanged=0)
     assert [(problem.path, problem.line, problem.field) for problem in imported.problems] == [("bad.yaml", 3, "url")]
     assert origins(store) == {"series:a": "good.yaml", "series:b": "good.yaml"}
-    with store.read() as connection:
-        assert len(connection.execute(select(tasks)).all()) == 2
+    assert len(rows(store, tasks)) == 2
 
 
 def test_a_second_import_adds_nothing_and_keeps_sources_that_left_their_file(store: Store, folder: Path) -> None:

@@ -1,25 +1,26 @@
 """Results of polls: source row, task row and dead letter in one fenced transaction."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import RowMapping, select, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.poll_results import PollFailure, PollSuccess
+from ingestion_pipeline.sources.poll_results import IngestResult, PollFailure, PollSuccess
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import audit_log, dead_letters, outbox, sources, tasks
+from ingestion_pipeline.store.tables import audit_log, dead_letters, sources, tasks
 from ingestion_pipeline.tasks import claims
-from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline.tasks.ended_tasks import DeadLetterTask, Decision, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -61,9 +62,19 @@ class PollHarness:
         with self.store.read() as connection:
             return connection.execute(select(tasks)).mappings().one()
 
-    def succeed(self, task: Task, **fields: Any) -> None:
-        values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | fields
-        success = PollSuccess(task=task, source=self.source(), **values)
+    def succeed(self, task: Task, *, read_by: str | None = None, **result: Any) -> None:
+        source = self.source()
+        values: dict[str, Any] = {"outcome": "2 new", "record_count": source.record_count} | result
+        success = PollSuccess(
+            task=task,
+            source=source,
+            result=IngestResult(source_id=source.id, **values),
+            etag="e",
+            last_modified="m",
+            is_read=read_by is not None,
+            content_hash="h",
+            parser_version=read_by,
+        )
         with self.store.begin() as connection:
             poll_results.succeed(connection, [success], now=self.clock.at, settings=self.settings, random=self.random)
 
@@ -91,8 +102,7 @@ class PollHarness:
             return list(connection.execute(select(dead_letters)).mappings())
 
     def audit_actions(self) -> list[str]:
-        with self.store.read() as connection:
-            return list(connection.execute(select(audit_log.c.action)).scalars())
+        return [row.action for row in rows(self.store, audit_log)]
 
 
 @pytest.fixture
@@ -110,16 +120,7 @@ def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: PollHarness) -> 
     polls.settings = by_tiers(polls.settings)
     task = polls.claim_new(failure_count=3, status_reason="x", last_error_class="transient")
 
-    polls.succeed(
-        task,
-        is_read=True,
-        changed=True,
-        content_hash="h",
-        parser_version="rss:1",
-        newest_at=NOON,
-        record_count=2,
-        needs_full_read=True,
-    )
+    polls.succeed(task, read_by="rss:1", new=2, newest_at=NOON, record_count=2, needs_full_read=True)
 
     row, source = polls.row(), polls.source()
     assert (row["status"], row["attempts"], row["priority"]) == ("PENDING", 0, 1)
@@ -157,7 +158,7 @@ def test_an_accepted_drop_lasts_until_a_listing_is_ingested(polls: PollHarness) 
 
     polls.clock.at = polls.row()["not_before"]
     [task] = polls.claim()
-    polls.succeed(task, is_read=True, changed=True)
+    polls.succeed(task, read_by="rss:1", new=2)
     assert not polls.source().accepts_drop
 
 
@@ -167,7 +168,7 @@ def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: PollHa
     with polls.store.begin() as connection:
         connection.execute(update(sources).values(tier="cold", tier_pinned=True))
 
-    success = PollSuccess(task=task, source=before, outcome="x", etag=None, last_modified=None)
+    success = poll_results.unchanged(task, before, etag=None, last_modified=None)
     with polls.store.begin() as connection:
         poll_results.succeed(connection, [success], now=NOON, settings=polls.settings, random=polls.random)
 
@@ -198,17 +199,6 @@ def test_a_transient_failure_is_tried_three_times_and_counts_as_one_failure(poll
     assert source.next_check_at == row["not_before"] > polls.clock.at + HOUR
 
 
-def test_a_permanent_failure_is_dead_lettered_at_once(polls: PollHarness) -> None:
-    task = polls.claim_new()
-
-    failed = polls.fail(task, Permanent("410 Gone", code="http_410"), stack="the stack")
-
-    [dead_letter] = polls.dead_letters()
-    assert failed == DeadLetterTask()
-    assert (dead_letter["attempts"], dead_letter["stack"]) == (1, "the stack")
-    assert polls.source().failure_count == 1
-
-
 def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: PollHarness) -> None:
     """Trap 25: one failure per poll, at its last attempt."""
     polls.add_source()
@@ -222,40 +212,6 @@ def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: PollHar
     assert polls.source().tier == "cold"
     assert polls.row()["not_before"] >= polls.clock.at + DAY
     assert polls.audit_actions() == ["source.open"]
-
-
-def test_a_success_between_four_and_four_failures_keeps_the_breaker_closed(polls: PollHarness) -> None:
-    polls.add_source()
-    for _ in range(4):
-        polls.fail_whole_poll(Transient("reset"))
-    polls.clock.at = polls.row()["not_before"]
-    [task] = polls.claim()
-    polls.succeed(task)
-    for _ in range(4):
-        polls.fail_whole_poll(Transient("reset"))
-
-    source = polls.source()
-    assert (source.status, source.failure_count, polls.audit_actions()) == ("active", 4, [])
-
-
-def test_an_open_breaker_allows_one_probe_and_a_failed_probe_waits_again(polls: PollHarness) -> None:
-    polls.add_source(status="open", failure_count=5, tier="cold")
-
-    assert polls.fail_whole_poll(Transient("reset")) == 1
-
-    source = polls.source()
-    assert (source.status, source.failure_count) == ("open", 6)
-    assert polls.row()["not_before"] >= polls.clock.at + DAY
-    assert polls.audit_actions() == []
-
-
-def test_a_successful_probe_closes_the_breaker(polls: PollHarness) -> None:
-    task = polls.claim_new(status="open", status_reason="breaker open", failure_count=5)
-
-    polls.succeed(task)
-
-    source = polls.source()
-    assert (source.status, source.status_reason, source.failure_count) == ("active", None, 0)
 
 
 @pytest.mark.parametrize(
@@ -279,28 +235,6 @@ def test_a_failure_that_is_not_the_sources_fault_is_never_counted(polls: PollHar
     assert polls.dead_letters() == []
 
 
-def test_a_rate_limited_poll_waits_until_the_limit_ends(polls: PollHarness) -> None:
-    task = polls.claim_new()
-
-    polls.fail(task, Resource("429", until=NOON + HOUR, code="rate_limited"))
-
-    assert (polls.row()["not_before"], polls.row()["error_code"]) == (NOON + HOUR, "rate_limited")
-    assert polls.claim() == []
-
-
-def test_a_job_board_is_disabled_at_five_and_its_poll_says_why(polls: PollHarness) -> None:
-    task = polls.claim_new(kind=Kind.JOB_BOARD, failure_count=4)
-
-    polls.fail(task, Permanent("410 Gone", code="http_410"))
-
-    row, source = polls.row(), polls.source()
-    assert (source.status, row["status"]) == ("disabled", "SKIPPED")
-    assert "disabled after 5 failed polls" in row["error"]
-    assert "410 Gone" in row["error"]
-    assert source.last_outcome == "failed: 410 Gone"
-    assert polls.audit_actions() == ["source.disabled"]
-
-
 def test_an_error_with_invalid_characters_is_cleaned_and_stored(polls: PollHarness) -> None:
     task = polls.claim_new()
     quoted = "no listing: 'a\0b\ud800' " + "x" * 9_000
@@ -312,36 +246,6 @@ def test_an_error_with_invalid_characters_is_cleaned_and_stored(polls: PollHarne
     outcome = polls.source().last_outcome or ""
     assert outcome.startswith("failed: no listing")
     assert len(outcome) == 500
-
-
-def test_a_lost_claim_rolls_everything_back(polls: PollHarness, now: datetime) -> None:
-    polls.add_source()
-    polls.add_source(id="series:other")
-    held, stolen = sorted(polls.claim(), key=lambda task: task.source_id == SOLO)
-    before = polls.source()
-    with polls.store.begin() as connection:
-        other = sources_by_id(connection, ["series:other"])["series:other"]
-        connection.execute(update(tasks).where(tasks.c.id == stolen.id).values(fence=stolen.fence + 1))
-    good = PollSuccess(task=held, source=other, outcome="x", etag=None, last_modified=None)
-    bad = PollFailure(task=stolen, source=before, error=Permanent("gone"), decision=DeadLetterTask())
-    effect = {"subject_kind": "chapter", "subject_id": "1", "payload": {}, "created_at": now}
-
-    def commit() -> None:
-        with polls.store.begin() as connection:
-            connection.execute(insert(outbox).values(effect))
-            inputs = {"now": now, "settings": polls.settings, "random": polls.random}
-            poll_results.succeed(connection, [good], **inputs)
-            poll_results.fail(connection, [bad], **inputs)
-
-    with pytest.raises(LostClaim):
-        commit()
-
-    with polls.store.read() as connection:
-        assert connection.execute(select(outbox)).all() == []
-        statuses = connection.execute(select(tasks.c.status)).scalars().all()
-        assert sources_by_id(connection, ["series:other"])["series:other"] == other
-    assert statuses == ["PROCESSING", "PROCESSING"]
-    assert (polls.source(), polls.dead_letters()) == (before, [])
 
 
 @pytest.mark.parametrize("kind", [Kind.SERIES, Kind.JOB_BOARD])

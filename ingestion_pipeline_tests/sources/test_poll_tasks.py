@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, event, select, text, update
+from sqlalchemy import bindparam, select, text, update
 
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import poll_tasks, registry
@@ -21,6 +21,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.statements import query_plans
 
 pytestmark = pytest.mark.both_databases
 
@@ -148,20 +149,8 @@ def test_source_counts_are_total_disabled_and_newest(store: Store) -> None:
 
 def query_plan(store: Store, *, tier: Tier) -> str:
     """Return the database's plan of the statement that finds the due shards."""
-    statements: list[tuple[str, Any]] = []
-
-    def record(*args: Any) -> None:
-        statements.append((args[2], args[3]))
-
-    event.listen(store.engine, "before_cursor_execute", record)
     with store.read() as connection:
-        poll_tasks.due_counts(connection, tier, now=NOON)
-    event.remove(store.engine, "before_cursor_execute", record)
-    statement, parameters = statements[-1]  # on SQLite BEGIN comes first
-    explain = "EXPLAIN QUERY PLAN" if store.engine.dialect.name == "sqlite" else "EXPLAIN"
-    with store.read() as connection:
-        rows = connection.exec_driver_sql(f"{explain} {statement}", parameters)
-        return "\n".join(str(row) for row in rows)
+        return query_plans(connection, lambda c: poll_tasks.due_counts(c, tier, now=NOON))
 
 
 MANY = text(

@@ -7,12 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Connection, RowMapping, func, select, text, update
+from sqlalchemy import Connection, RowMapping, select, text, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
-from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.registry import (
     BY_FILE,
     Registered,
@@ -32,6 +31,7 @@ from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Task, retried
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -75,7 +75,7 @@ def claim_poll(store: Store) -> Task:
 def finish(store: Store, task: Task, settings: Settings, random: Random) -> None:
     with store.begin() as connection:
         source = sources_by_id(connection, [SOLO])[SOLO]
-        success = PollSuccess(task=task, source=source, outcome="x", etag="old", last_modified=None)
+        success = poll_results.unchanged(task, source, etag="old", last_modified=None)
         poll_results.succeed(connection, [success], now=NOON, settings=settings, random=random)
 
 
@@ -206,8 +206,7 @@ def test_a_tier_is_pinned_and_unpinned_by_the_declaration(store: Store) -> None:
 
 def test_a_file_disables_and_enables_its_source(store: Store, clock: FixedClock) -> None:
     register_now(store, a_definition(enabled=False))
-    with store.read() as connection:
-        assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 0
+    assert len(rows(store, tasks)) == 0
     assert source_row(store)["status_reason"] == BY_FILE
 
     register_now(store, a_definition())
@@ -309,8 +308,7 @@ def test_more_definitions_than_fit_a_batch_are_registered_in_one_call(store: Sto
 
     assert register_now(store, *many).added == len(many)
     assert register_now(store, *many).unchanged == len(many)
-    with store.read() as connection:
-        assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == len(many)
+    assert len(rows(store, tasks)) == len(many)
 
 
 DECLARED = a_definition(url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT)
@@ -321,6 +319,7 @@ STORED = StoredSource(
     platform=DECLARED.platform,
     series_id=DECLARED.series,
     company_id=DECLARED.company,
+    max_delay_seconds=DECLARED.max_delay_seconds,
     origin=DECLARED.origin,
     host="a.test",
     shard=shard_of("a.test"),

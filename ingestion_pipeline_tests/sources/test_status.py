@@ -19,8 +19,8 @@ from ingestion_pipeline.sources.status import (
     Health,
     HealthState,
     HealthStatus,
-    Poll,
     ReportedHealth,
+    TaskState,
     Watched,
     health_of,
     next_state,
@@ -41,17 +41,17 @@ LATER = NOON + timedelta(minutes=15)
 EARLIER = NOON - timedelta(minutes=15)
 
 
-def a_poll(**changes: Any) -> Poll:
-    values: dict[str, Any] = dict.fromkeys(Poll.__dataclass_fields__) | {
+def a_poll(**changes: Any) -> TaskState:
+    values: dict[str, Any] = dict.fromkeys(TaskState.__dataclass_fields__) | {
         "status": TaskStatus.PENDING,
         "attempts": 0,
         "not_before": LATER,
         "updated_at": NOON,
     }
-    return Poll(**(values | changes))
+    return TaskState(**(values | changes))
 
 
-def reason_of(source: Source, poll: Poll | None) -> str:
+def reason_of(source: Source, poll: TaskState | None) -> str:
     return reason(source, poll, now=NOON, max_attempts=3)
 
 

@@ -19,6 +19,7 @@ from ingestion_pipeline.store.statements import MANY, NewRows, audit, insert_int
 from ingestion_pipeline.store.tables import audit_log, chapter_sources, chapters, outbox, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.processes import Child, open_and_close
 
 pytestmark = pytest.mark.both_databases
@@ -40,8 +41,7 @@ def stored_payload(store: Store, now: datetime, payload: Any) -> Any:
     with store.begin() as connection:
         row = {"subject_kind": "note", "subject_id": "1", "payload": payload, "created_at": now}
         connection.execute(insert(outbox).values(row))
-    with store.read() as connection:
-        return connection.execute(select(outbox.c.payload)).scalar_one()
+    return next(row.payload for row in rows(store, outbox))
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,7 @@ def test_a_time_is_returned_as_the_same_moment_in_utc(store: Store, moment: date
     with store.begin() as connection:
         audit(connection, actor="me", action="test", subject="time", now=moment)
 
-    with store.read() as connection:
-        result = connection.execute(select(audit_log.c.at)).scalar_one()
+    [result] = [row.at for row in rows(store, audit_log)]
     assert result == moment
     assert result.tzinfo is UTC
 
@@ -112,8 +111,7 @@ def test_a_number_is_found_however_it_was_spelled(store: Store, now: datetime, t
 def test_a_decimal_is_returned_with_every_digit(store: Store, now: datetime, text: str) -> None:
     add_chapters(store, now, text)
 
-    with store.read() as connection:
-        result = connection.execute(select(chapters.c.number)).scalar_one()
+    [result] = [row.number for row in rows(store, chapters)]
 
     assert isinstance(result, Decimal)
     assert str(result) == text
@@ -246,8 +244,7 @@ def test_an_error_leaves_nothing_of_its_transaction(store: Store, now: datetime)
     with pytest.raises(ZeroDivisionError):
         write_and_fail()
 
-    with store.read() as connection:
-        assert connection.execute(select(func.count()).select_from(audit_log)).scalar_one() == 0
+    assert len(rows(store, audit_log)) == 0
 
 
 def test_reading_does_not_wait_for_a_writer(store: Store, now: datetime) -> None:
@@ -286,8 +283,7 @@ def test_a_transaction_that_has_read_may_write_despite_concurrent_writes(store: 
     write("first")
     other.join(timeout=10)
 
-    with store.read() as connection:
-        subjects = set(connection.execute(select(audit_log.c.subject)).scalars())
+    subjects = {row.subject for row in rows(store, audit_log)}
     assert subjects == {"first", "second"}
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.store import Store
@@ -25,6 +25,7 @@ from ingestion_pipeline.tasks.task import (
     retried,
 )
 from ingestion_pipeline_tests.builders import NOON, a_new_task
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -163,8 +164,7 @@ def test_the_transaction_of_a_worker_that_lost_its_claim_is_rolled_back(store: S
 
     assert stored_task(store, taken.id) == taken
     assert stored_task(store, renewed.id).status is TaskStatus.PROCESSING
-    with store.read() as connection:
-        assert connection.execute(select(func.count()).select_from(audit_log)).scalar_one() == 0
+    assert len(rows(store, audit_log)) == 0
 
 
 def expire_lease(connection: Connection, task: Task, now: datetime) -> None:
@@ -261,8 +261,7 @@ def test_every_move_frees_the_lease_and_sets_its_fields(
     assert (current.lease_owner, current.lease_until) == (None, None)
     assert current.not_before == (later if status.is_active else now)
     assert current.priority == (1 if move_name == "rearmed" else 5)
-    with store.read() as connection:
-        assert connection.execute(select(tasks.c.error_code)).scalar_one() == error_code
+    assert [row.error_code for row in rows(store, tasks)] == [error_code]
 
 
 def test_the_state_of_a_task_without_one_stays_null(store: Store, now: datetime) -> None:

@@ -38,6 +38,7 @@ from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, Permanent, Resour
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_new_task, a_task
+from ingestion_pipeline_tests.polling_runs import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -389,8 +390,7 @@ def test_a_replay_is_audited(store: Store, now: datetime) -> None:
 
     try_replay(store, dead_letter_id, now)
 
-    with store.read() as connection:
-        row = connection.execute(select(audit_log)).one()
+    [row] = rows(store, audit_log)
     assert (row.actor, row.action) == ("cli", "dead_letter.replay")
     assert row.subject == f"dead_letter:{dead_letter_id}"
     assert row.detail == {"task": task.id, "source": "series:solo", "outcome": "queued"}

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, select, update
+from sqlalchemy import select, update
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
@@ -30,6 +30,8 @@ from ingestion_pipeline.tasks.queue import (
 )
 from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
+from ingestion_pipeline_tests.polling_runs import rows
+from ingestion_pipeline_tests.statements import recorded_statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -164,13 +166,15 @@ def test_an_active_duplicate_in_another_lineage_is_refused(store: Store, now: da
     assert try_spawn(store, second, a_page()) is Refusal.ACTIVE_DUPLICATE
 
 
-def test_a_refusal_is_audited(store: Store, now: datetime) -> None:
+def test_a_refusal_is_one_warning_and_one_audit_row_however_often_it_is_repeated(
+    store: Store, now: datetime, caplog: pytest.LogCaptureFixture
+) -> None:
     parent = claimed_root(store, now, kind="poll", url=URL)
 
-    try_spawn(store, parent, a_page(kind="poll"))
+    assert [try_spawn(store, parent, a_page(kind="poll")) for _ in range(3)] == [Refusal.IN_ANCESTRY] * 3
 
-    with store.read() as connection:
-        row = connection.execute(select(audit_log)).one()
+    assert caplog.messages == [f"spawn refused kind=poll url={URL} reason=in_ancestry"]
+    [row] = rows(store, audit_log)
     assert (row.actor, row.action) == ("system", "spawn.refused")
     assert row.subject == f"task:{parent.tracking_id}"
     assert row.detail == {"kind": "poll", "url": URL, "parent": parent.id, "reason": "in_ancestry"}
@@ -181,8 +185,7 @@ def test_a_refusal_repeats_no_secret_of_the_url(store: Store, now: datetime, cap
 
     try_spawn(store, parent, a_page(f"{URL}?token=canary", kind="poll"))
 
-    with store.read() as connection:
-        detail = connection.execute(select(audit_log.c.detail)).scalar_one()
+    [detail] = [row.detail for row in rows(store, audit_log)]
     assert detail["url"] == f"{URL}?token=..."
     assert "token=..." in caplog.text
     assert "canary" not in caplog.text
@@ -203,7 +206,10 @@ def test_concurrent_spawns_of_the_same_child_create_one(store: Store, now: datet
     assert outcomes.count(Refusal.ACTIVE_DUPLICATE) == 7
 
 
-def test_a_full_queue_refuses_and_audits_it(store: Store, now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_refuses_and_audits_it_but_for_permanent_tasks(
+    store: Store, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Polls never finish: if they were refused, every board after a thousand would be."""
     parent = claimed_root(store, now)
     monkeypatch.setattr(queue, "QUEUE_LIMIT", 2)
     urls = [f"{URL}/{number}" for number in range(3)]
@@ -211,9 +217,10 @@ def test_a_full_queue_refuses_and_audits_it(store: Store, now: datetime, monkeyp
     outcomes = [try_spawn(store, parent, a_page(url)) for url in urls]
 
     assert outcomes[2] is Refusal.QUEUE_FULL
-    with store.read() as connection:
-        assert connection.execute(select(audit_log.c.detail)).scalar_one()["reason"] == "queue_full"
-        assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 3
+    assert [row.detail["reason"] for row in rows(store, audit_log)] == ["queue_full"]
+    assert len(rows(store, tasks)) == 3
+    with store.begin() as connection:
+        assert isinstance(spawn(connection, parent, a_page(urls[2]), now=now, policy=POLICY, is_permanent=True), int)
 
 
 def test_only_active_tasks_of_the_same_kind_fill_a_queue(
@@ -272,11 +279,6 @@ def spawn_batch(store: Store, now: datetime, *requests: SpawnRequest, policy: Wo
         return spawn_all(connection, requests, now=now, policy=policy)
 
 
-def task_count(store: Store) -> int:
-    with store.read() as connection:
-        return connection.execute(select(func.count()).select_from(tasks)).scalar_one()
-
-
 def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, now: datetime) -> None:
     root = a_root(store, now)
 
@@ -285,7 +287,7 @@ def test_each_page_is_spawned_once_however_often_it_is_requested(store: Store, n
 
     assert first == SpawnCounts(made=2, existing=1)
     assert second == SpawnCounts(made=1, existing=2)
-    assert task_count(store) == 4
+    assert len(rows(store, tasks)) == 4
 
 
 def test_a_page_that_has_ended_is_not_spawned_again_in_its_lineage(store: Store, now: datetime) -> None:
@@ -335,13 +337,11 @@ def test_children_that_are_too_deep_are_counted_and_not_spawned(store: Store, no
 @pytest.mark.slow
 def test_1500_children_are_one_statement_and_not_limited_by_the_queue(store: Store, now: datetime) -> None:
     root = a_root(store, now)
-    statements: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
-
-    counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
+    with recorded_statements(store.engine) as statements:
+        counts = spawn_batch(store, now, *(a_child(root, str(n)) for n in range(1_500)))
 
     assert counts.made == 1_500 > QUEUE_LIMIT
-    assert len([statement for statement in statements if "tasks" in statement]) == 1
+    assert len([statement for statement, _ in statements if "tasks" in statement]) == 1
 
 
 def next_stage(parent: Task) -> SpawnRequest:

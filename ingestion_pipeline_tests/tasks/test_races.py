@@ -1,6 +1,5 @@
 """Many workers at once, some of which die, and the order in which they lock tasks and dead letters."""
 
-import signal
 import threading
 import time
 from collections import Counter
@@ -12,7 +11,6 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import dead_letters, outbox, tasks
 from ingestion_pipeline.tasks import claims
@@ -30,7 +28,7 @@ from ingestion_pipeline_tests.lock_orders import (
     rows_locked_while_waiting,
 )
 from ingestion_pipeline_tests.polling_runs import rows
-from ingestion_pipeline_tests.processes import POLLS, Child, finish_tasks
+from ingestion_pipeline_tests.processes import POLLS, Child
 
 pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 HOUR = timedelta(hours=1)
@@ -58,18 +56,7 @@ def counts_by_status(store: Store) -> dict[str, int]:
 
 
 def effects(store: Store) -> list[str]:
-    with store.read() as connection:
-        return list(connection.execute(select(outbox.c.subject_id)).scalars())
-
-
-def claim_when_free(worker: Worker) -> list[Task]:
-    """Claim until a lease has expired; leases in these tests are short."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if claimed := worker.claim(POLLS, limit=1):
-            return claimed
-        time.sleep(0.02)
-    raise TimeoutError("no lease ever expired")
+    return [row.subject_id for row in rows(store, outbox)]
 
 
 @pytest.mark.parametrize(
@@ -166,42 +153,6 @@ def test_four_processes_share_one_sqlite_file_while_one_is_killed_inside_a_trans
 @pytest.mark.soak
 def test_eight_processes_share_one_sqlite_file_for_a_minute(database_url: str) -> None:
     assert_a_file_is_shared(database_url, count=20_000, processes_count=8)
-
-
-def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: str) -> None:
-    with closing(open_store(database_url)) as store:
-        add_tasks(store, 1)
-        sleeper = Child(processes.stop_between_claim_and_finish, database_url, 0.5)
-        sleeper.wait_until_stopped()
-
-        [task] = claim_when_free(Worker(store, lease_seconds=60))
-        finish_tasks(store, [task])
-        sleeper.resume()
-        result = sleeper.result()
-
-        assert result == {"lost": True, "may_start": False, "renewed": 0}
-        assert task.fence == 2
-        assert counts_by_status(store) == {"SUCCESS": 1}
-        assert effects(store) == ["0"]
-
-
-def test_a_task_that_kills_its_worker_is_dead_lettered_after_all_its_attempts(database_url: str) -> None:
-    with closing(open_store(database_url)) as store:
-        add_tasks(store, 5)
-        with store.begin() as connection:
-            poison = a_new_task(dedupe_key="poison", priority=1, payload={"poison": True})
-            insert_tasks(connection, [poison], now=NOON)
-
-        ends = list[int | None]()
-        while not ends or ends[-1] == -signal.SIGKILL:
-            ends.append(Child(processes.work_with_poison_tasks, database_url, 0.2).wait())
-
-        assert ends == [-signal.SIGKILL] * Work().max_attempts + [0]
-        assert counts_by_status(store) == {"SUCCESS": 5, "FAILED": 1}
-        assert sorted(effects(store)) == ["0", "1", "2", "3", "4"]
-        with store.read() as connection:
-            dead_letter = connection.execute(select(dead_letters)).one()
-        assert (dead_letter.stage, dead_letter.payload["poison"]) == ("fetch", True)
 
 
 @ON_POSTGRES

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from ingestion_pipeline.sources.status import TaskState
+from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.websites.analysis_reports import (
     AnalysisReport,
-    PhaseTask,
     RankedDay,
     shown_days,
     visibility_picture,
@@ -75,19 +76,17 @@ def test_progress_grows_from_sixty_to_ninety_by_provider() -> None:
 LATER, BEFORE = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)
 
 
-def a_task(**changes: Any) -> PhaseTask:
-    values: dict[str, Any] = {
-        "status": "PENDING",
+def a_task(**changes: Any) -> TaskState:
+    values: dict[str, Any] = dict.fromkeys(TaskState.__dataclass_fields__) | {
+        "status": TaskStatus.PENDING,
         "attempts": 0,
         "not_before": BEFORE,
-        "lease_until": None,
         "updated_at": BEFORE,
-        "error": None,
     }
-    return PhaseTask(**(values | changes))
+    return TaskState(**(values | changes))
 
 
-RUNNING = {"status": "PROCESSING", "attempts": 1}
+RUNNING = {"status": TaskStatus.PROCESSING, "attempts": 1}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ RUNNING = {"status": "PROCESSING", "attempts": 1}
         (a_task(**RUNNING, lease_until=BEFORE), "worker lost"),
     ],
 )
-def test_the_reason_why_an_analysis_waits_is_one_sentence(task: PhaseTask | None, expected: str) -> None:
+def test_the_reason_why_an_analysis_waits_is_one_sentence(task: TaskState | None, expected: str) -> None:
     sentence = why_it_waits(task, now=NOON, max_attempts=3, step="model-analysis")
 
     assert sentence.startswith("model-analysis: ")

@@ -36,7 +36,7 @@ from ingestion_pipeline.websites.analysis_rows import (
     upsert_ranking,
 )
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names
 from ingestion_pipeline.websites.provider_analysis import WebsiteAnalysed, mentions_in, ranking_of
 from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON, a_definition
@@ -55,6 +55,7 @@ ANSWERED = replace(
     status=AnswerStatus.ANSWERED,
     error=None,
     answer="Acme.\0",
+    cited_urls=("https://acme.test/about",),
     cost_usd=Decimal("0.000009"),
     input_tokens=1,
     output_tokens=2,
@@ -132,9 +133,9 @@ def test_answers_survive_a_round_trip_through_the_database(store: Store, analysi
 
 def analysis_of_answer(answer: str) -> WebsiteAnalysed:
     answers = [replace(ANSWERED, answer=answer)]
-    mentions = mentions_in(answers, Names.of("Acme"), [Names.of("Globex")])
+    mentions = mentions_in(answers, Names.of("Acme"), [Names.of("Globex")], language=None)
     return WebsiteAnalysed(
-        ranking=ranking_of(answers, mentions, "Acme"),
+        ranking=ranking_of(answers, mentions, "Acme", None),
         answers=tuple(answers),
         mentions={(0, "one"): {name: places[0] for name, places in mentions.items()}},
         failures={},
@@ -196,7 +197,15 @@ def add_analysis(store: Store, status: str, finished_at: datetime | None, name: 
 
 
 def add_ranking(store: Store) -> None:
-    numbers = {"visibility": 1.0, "score": 9, "mentions": 1, "prompts": 1}
+    numbers = {
+        "visibility": 1.0,
+        "visibility_low": 0.2,
+        "visibility_high": 1.0,
+        "answers": 1,
+        "score": 9,
+        "mentions": 1,
+        "prompts": 1,
+    }
     with store.begin() as connection:
         acme = Business(url="https://acme.test", name="Acme")
         business_id = upsert_business(connection, acme, now=OLD)

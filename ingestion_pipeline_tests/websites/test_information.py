@@ -12,6 +12,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl
 from ingestion_pipeline.websites.business import (
     Business,
+    FetchedPage,
     Informed,
     NamedBy,
     WebsiteConfig,
@@ -20,8 +21,8 @@ from ingestion_pipeline.websites.business import (
     home_url,
     parse_website_config,
 )
-from ingestion_pipeline.websites.information import information, informative_links, named_competitors
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.information import information, informative_links, is_parked, named_competitors
+from ingestion_pipeline.websites.mentions import Names
 from ingestion_pipeline_tests.pages.page_fetches import failing
 from ingestion_pipeline_tests.websites.website_runs import (
     ACME_PAGES,
@@ -37,7 +38,8 @@ CASES = yaml.safe_load((Path(__file__).parent / "expected" / "information.yaml")
 
 def gather_information(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Informed:
     visit = page_visitor(pages, changes.pop("seen", None))
-    return asyncio.run(information(url, visit=visit, **changes))
+    inputs: dict[str, Any] = {"model": None, "config": WebsiteConfig(), "source_id": None} | changes
+    return asyncio.run(information(url, visit=visit, **inputs))
 
 
 def read_business(pages: Mapping[str, str | WorkError], url: str = HOME, **changes: Any) -> Business:
@@ -91,6 +93,33 @@ def test_without_its_home_page_the_phase_fails_with_the_error_of_the_fetch(error
         gather_information({"/": error})
 
     assert failure.value is error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acme.test is parked free, courtesy of a registrar.",
+        "This domain is for sale! Make an offer on this domain.",
+        "The domain acme.test may be for sale. Buy this domain.",
+        "Diese Domain steht zum Verkauf.",
+        "Ce nom de domaine est à vendre",
+        "Этот домен продаётся",
+    ],
+)
+def test_a_parked_domain_is_nobodys_business(text: str) -> None:
+    with pytest.raises(Permanent) as failure:
+        gather_information({"/": site_page(f"<h1>acme.test</h1><p>{text}</p>")})
+
+    assert failure.value.code == "parked_domain"
+
+
+def test_a_business_that_writes_about_domains_is_one() -> None:
+    article = (
+        "<p>How to tell that a domain is for sale, and what it costs.</p>" + "<p>We sell tools to gardeners.</p>" * 60
+    )
+
+    assert read_business({"/": site_page(article)}).name
+    assert is_parked(FetchedPage(url="https://www.hugedomains.com/domain_profile.cfm?d=acme", html="<p>Acme</p>"))
 
 
 def test_a_notice_that_holds_a_sentence_names_no_business() -> None:

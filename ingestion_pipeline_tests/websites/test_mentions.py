@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.websites.mentions import find_mentions, rank_at
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names, find_mentions, rank_at
+from ingestion_pipeline_tests.reading.tables import table
 
 ACME = Names.of("Acme")
 
@@ -86,25 +86,7 @@ def test_a_stricter_threshold_finds_no_misspelling() -> None:
     assert not find_mentions("Cloudfare", Names.of("Cloudflare"), threshold=99)
 
 
-@pytest.mark.parametrize(
-    ("answer", "affirmed"),
-    [
-        ("I am not familiar with Acme.", 0),
-        ("I’m not familiar with a company called **Acme**.", 0),  # noqa: RUF001
-        ("I don't have any specific information about Acme.", 0),
-        ("Avoid Acme.", 0),
-        ("I would not recommend Acme", 0),
-        ("I'm unaware of Acme, so try Globex.", 0),
-        ("Ich habe keine Informationen über Acme.", 0),
-        ("Je ne connais pas Acme.", 0),
-        ("I do not know Acme well, but Acme has good reviews.", 1),
-        ("I can't recommend Acme enough.", 1),
-        ("Do not avoid Acme.", 1),
-        ("To avoid mistakes, use Acme.", 1),
-        ("Avoid Acme's fees with their card.", 1),
-        ("I am familiar with Acme.", 1),
-    ],
-)
+@pytest.mark.parametrize(("answer", "affirmed"), table(__file__, "test_a_denial_is_marked_and_affirms_no_mention"))
 def test_a_denial_is_marked_and_affirms_no_mention(answer: str, affirmed: int) -> None:
     mentions = find_mentions(answer, ACME, language="en")
 

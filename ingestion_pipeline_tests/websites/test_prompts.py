@@ -16,7 +16,7 @@ from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.errors import Resource
-from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy
+from ingestion_pipeline.websites.business import Business, Informed, Prompted, PromptedBy, WebsiteConfig
 from ingestion_pipeline.websites.customer_prompts import (
     TEMPLATES,
     choose_prompts,
@@ -28,8 +28,7 @@ from ingestion_pipeline.websites.customer_prompts import (
     unique_prompts,
 )
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.mentions import find_mentions
-from ingestion_pipeline.websites.name_forms import Names
+from ingestion_pipeline.websites.mentions import Names, find_mentions
 from ingestion_pipeline.websites.provider_analysis import proved_sentiment
 from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
 from ingestion_pipeline_tests.websites.provider_answers import always, run_analysis, settings_with_providers
@@ -49,7 +48,8 @@ ACCOUNTING = Business(
 
 def form_prompts(business: Business = ACCOUNTING, **changes: Any) -> Prompted:
     settings = changes.pop("settings", Website())
-    return asyncio.run(prompts_for(business, settings=settings, **changes))
+    inputs: dict[str, Any] = {"model": None, "own": (), "source_id": None} | changes
+    return asyncio.run(prompts_for(business, settings=settings, **inputs))
 
 
 @pytest.mark.parametrize("language", [*sorted(TEMPLATES), "en-GB", "fi", None])
@@ -215,7 +215,11 @@ def test_the_prompts_of_a_website_wait_for_a_batch(store: Store, settings: Setti
         with_batches = settings_with_model(server.base_url, settings, INGESTION_MODELS__BATCH="auto")
 
         with pytest.raises(Resource, match="waits in a batch"):
-            call_with_model(store, with_batches, lambda model: prompts_for(ACCOUNTING, settings=Website(), model=model))
+            call_with_model(
+                store,
+                with_batches,
+                lambda model: prompts_for(ACCOUNTING, settings=Website(), model=model, own=(), source_id=None),
+            )
 
         assert server.requests == []
 
@@ -229,6 +233,7 @@ def read_business(store: Store, settings: Settings, reply: ModelReply) -> Inform
                 HOME,
                 visit=page_visitor({"/": site_page(BODY)}),
                 model=client,
+                config=WebsiteConfig(),
                 source_id="website:globex",
             ),
         )
@@ -265,7 +270,7 @@ def test_a_model_forms_prompts_and_templates_fill_the_rest(store: Store, setting
         prompted = call_with_model(
             store,
             settings_with_model(server.base_url, settings),
-            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client),
+            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client, own=(), source_id=None),
         )
 
     by_model = [prompt.text for prompt in prompted.prompts if prompt.by is PromptedBy.MODEL]
@@ -280,7 +285,7 @@ def test_a_model_that_fails_leaves_the_prompts_to_templates(
         prompted = call_with_model(
             store,
             settings_with_model(server.base_url, settings),
-            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client),
+            lambda client: prompts_for(ACCOUNTING, settings=Website(), model=client, own=(), source_id=None),
         )
 
     assert len(prompted.prompts) == 7

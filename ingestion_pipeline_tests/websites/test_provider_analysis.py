@@ -14,9 +14,15 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.tasks.claims import LostClaim
 from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
-from ingestion_pipeline.websites.mentions import Mentions, find_mentions
-from ingestion_pipeline.websites.name_forms import Names
-from ingestion_pipeline.websites.provider_analysis import Ranking, mentions_in, ranking_of, relevance, visibility_of
+from ingestion_pipeline.websites.mentions import Mentions, Names, find_mentions
+from ingestion_pipeline.websites.provider_analysis import (
+    Ranking,
+    mentions_in,
+    ranking_of,
+    relevance,
+    visibility_of,
+    wilson_interval,
+)
 from ingestion_pipeline.websites.states import AnswerStatus, ProviderAnswer
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.pages.page_fetches import failing
@@ -190,7 +196,7 @@ def an_answer(text: str, index: int = 0, provider: str = "one", **more: Any) -> 
 
 
 def ranking(answers: list[ProviderAnswer]) -> Ranking:
-    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES]), "Acme")
+    return ranking_of(answers, mentions_in(answers, ACME_NAMES, [GLOBEX_NAMES], language=None), "Acme", None)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +256,7 @@ def test_competitors_are_scored_on_the_same_answers() -> None:
 def test_a_business_is_not_found_inside_another_name() -> None:
     answers = [an_answer("Acme Brothers are good")]
 
-    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")])
+    mentions = mentions_in(answers, ACME_NAMES, [Names.of("Acme Brothers")], language=None)
 
     assert [bool(mentions[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
 
@@ -259,6 +265,21 @@ def test_without_answers_there_is_no_visibility() -> None:
     nothing = visibility_of([])
 
     assert (nothing.visibility, nothing.score, nothing.unprompted) == (0.0, 0, None)
+    assert (nothing.answers, nothing.low, nothing.high) == (0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [  # as published for Wilson's score without continuity correction
+        (0, 10, (0.0, 0.2775)),
+        (10, 10, (0.7225, 1.0)),
+        (5, 10, (0.2366, 0.7634)),
+        (1, 7, (0.0257, 0.5131)),
+        (81, 263, (0.2553, 0.3662)),
+    ],
+)
+def test_a_visibility_has_the_interval_of_wilson(part: int, whole: int, expected: tuple[float, float]) -> None:
+    assert wilson_interval(part, whole) == expected
 
 
 @pytest.mark.slow

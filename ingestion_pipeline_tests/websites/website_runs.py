@@ -118,7 +118,7 @@ def process_analyses(
     async def run() -> Counter[str]:
         worker = Worker(ctx.store, lease_seconds=ctx.settings.work.lease_seconds, owner=owner)
         async with a_fetcher(ctx.settings, port) as fetcher:
-            return await run_analyses(ctx, worker, fetcher, source_ids=source_ids, renderer=renderer)
+            return await run_analyses(ctx, worker, fetcher, source_ids, renderer)
 
     return asyncio.run(run())
 

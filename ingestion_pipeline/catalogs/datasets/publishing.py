@@ -34,6 +34,7 @@ from ingestion_pipeline.catalogs.datasets.dataset_items import (
     keep_failed,
     unpublished_dataset,
 )
+from ingestion_pipeline.catalogs.datasets.item_changes import record_published
 from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.extraction.source_selectors import entity_folder
 from ingestion_pipeline.catalogs.extraction_states import published_dataset
@@ -397,6 +398,8 @@ def _publish_or_quarantine(
             published_at=null() if findings else now,
         )
     )
+    if not findings:
+        record_published(connection, dataset_id, now=now, is_decided=is_requested)
     return finished
 
 

@@ -105,6 +105,19 @@ class ListedRule(FileModel):
     under: Mapping[str, tuple[str, ...]]
 
 
+class Repeated(FileModel):
+    """Rule for a list of records in any layout: which fields are a record's title, its date and its address.
+
+    `examples` are values of fields on some such list, best three: they tell titles from other texts, and other fields
+    are found by the form of theirs.
+    """
+
+    title: str
+    date: str | None = None
+    url: str | None = None
+    examples: Mapping[str, tuple[str, ...]] = {}
+
+
 class EntityType(FileModel):
     """An entity that catalogues are read for.
 
@@ -122,6 +135,7 @@ class EntityType(FileModel):
     embedded: Embedded | None = None
     titled: Titled | None = None
     listed: ListedRule | None = None
+    repeated: Repeated | None = None
     explores: bool = False
     screenshot: bool = True
     presence_check: bool = False
@@ -159,11 +173,14 @@ class EntityType(FileModel):
     @property
     def has_rules(self) -> bool:
         """Whether the schema describes how to extract the entity without a model."""
-        return not (self.embedded is None and self.titled is None and self.listed is None)
+        return any(rule is not None for rule in (self.embedded, self.titled, self.listed, self.repeated))
 
     def field(self, name: str) -> EntityField:
         """Return the field of that name."""
         return next(field for field in self.fields if field.name == name)
+
+
+_OF_REPEATED = ("title", "date", "url")
 
 
 def _field_references(values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -173,7 +190,10 @@ def _field_references(values: Mapping[str, Any]) -> Iterator[tuple[str, object]]
     for number, rule in enumerate(_list(values.get("rules"))):
         yield from ((f"rules[{number}].{key}", name) for key, name in as_mapping(rule).items() if key != "rule")
     yield from (("embedded.fields", name) for name in as_mapping(as_mapping(values.get("embedded")).get("fields")))
-    for part, keys in (("titled", ("name", "text", "choice")), ("listed", ("field", "choice"))):
+    repeated = as_mapping(values.get("repeated"))
+    yield from (("repeated.examples", name) for name in as_mapping(repeated.get("examples")))
+    parts = (("titled", ("name", "text", "choice")), ("listed", ("field", "choice")), ("repeated", _OF_REPEATED))
+    for part, keys in parts:
         yield from ((f"{part}.{key}", as_mapping(values.get(part)).get(key)) for key in keys)
 
 

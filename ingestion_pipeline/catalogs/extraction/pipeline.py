@@ -44,6 +44,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
     record_of,
     spans_between,
 )
+from ingestion_pipeline.catalogs.extraction.rules.course_blocks import course_by_title, courses_by_blocks
 from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
     courses_by_labels,
     courses_by_layout,
@@ -54,7 +55,9 @@ from ingestion_pipeline.catalogs.extraction.rules.course_layouts import (
     thing_by_title,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import has_phrase
+from ingestion_pipeline.catalogs.extraction.rules.listed_records import records_of_feed, records_of_list
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import content_lines
+from ingestion_pipeline.catalogs.extraction.rules.repeated_blocks import MIN_BLOCKS
 from ingestion_pipeline.catalogs.extraction.rules.structured_records import (
     courses_by_api,
     courses_by_embedded,
@@ -71,7 +74,7 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import in_parser_thread
 from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.reading.html.links import canonical_or_none
+from ingestion_pipeline.reading.html.links import canonical_or_none, title_of
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.structured.items import TOO_MANY, ParsedFeed, Problem, SavedBody, SavedBodyResult
@@ -143,7 +146,7 @@ def read_by_rules(config: EntityConfig, page: PageContent, *, only_embedded: boo
     unique: dict[object, Record] = {}  # pages repeat a block for small screens
     for record in _records(kind, best):
         if required_keys.isdisjoint(record.missing_fields):
-            unique.setdefault(tuple(record.fields[name] for name in kind.required), record)
+            unique.setdefault(tuple(record.fields[name] for name in (*kind.required, *kind.key_fields)), record)
     problems = [
         Problem(
             where=str(record.fields[kind.key_fields[0]]),
@@ -191,6 +194,8 @@ def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
         except ValueError as error:
             raise Permanent(f"invalid JSON: {error}", code="not_json") from error
         yield _RuleAnswer(ExtractionMethod.API, *(courses_by_api(document) if is_course else ("", [])))
+    elif kind.repeated is not None and (entries := records_of_feed(kind, page.body)):
+        yield _RuleAnswer(ExtractionMethod.API, "feed", entries)
     elif is_course and (candidates := courses_by_xml(page.body)):
         yield _RuleAnswer(ExtractionMethod.API, "xml", candidates)
     else:
@@ -204,6 +209,9 @@ def _answers(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
             yield _RuleAnswer(ExtractionMethod.LAYOUT, "lists", items, page.text)
             titled = thing_by_title(kind, tree, page.url)
             yield _RuleAnswer(ExtractionMethod.LAYOUT, "title", titled, page.text)
+            if kind.repeated is not None:
+                listed = records_of_list(kind, tree, page.url)
+                yield _RuleAnswer(ExtractionMethod.LAYOUT, "repeated", listed, page.text)
 
 
 def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnswer]:
@@ -219,16 +227,21 @@ def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnsw
 
 
 def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
+    about = f"{title_of(page.document.tree) or ''} {urlsplit(page.url or '').path}"
     tree = page.document.take_visible_tree()
     name, candidates = courses_by_vendor(tree)
     yield _RuleAnswer(ExtractionMethod.SELECTORS, name, candidates, page.text)
-    yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", courses_by_table(tree), page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "tables", by_table := courses_by_table(tree), page.text)
     lines = content_lines(tree)  # last use of the tree: it removes what is no content
     labels = list(labels_of(lines))
-    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", courses_by_labels(lines, labels), page.text)
-    yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", courses_by_layout(lines), page.text)
+    by_labels, by_layout = courses_by_labels(lines, labels), courses_by_layout(lines)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_labels, page.text)
+    yield _RuleAnswer(ExtractionMethod.LAYOUT, "layout", by_layout, page.text)
     by_any_sign = courses_by_labels(lines, labels, any_sign=True)
     yield _RuleAnswer(ExtractionMethod.LAYOUT, "labels", by_any_sign, page.text)
+    if not candidates and max(map(len, (by_table, by_labels, by_layout, by_any_sign))) < MIN_BLOCKS:
+        blocks = courses_by_blocks(lines, about) or course_by_title(lines, page.url)
+        yield _RuleAnswer(ExtractionMethod.LAYOUT, "blocks", blocks, page.text)
 
 
 def _embedded(kind: EntityType, page: PageContent) -> Iterator[_RuleAnswer]:

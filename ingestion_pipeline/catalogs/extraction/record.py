@@ -180,7 +180,7 @@ def _json_value(value: FieldValue | None) -> Any:  # noqa: ANN401 - what JSON ca
 
 
 MAX_KEY_CHARACTERS = 200  # a PostgreSQL index entry holds 2,700 bytes
-READER_VERSION = 3  # increase when rules or answer parsing change, so that pages are read again
+READER_VERSION = 4  # increase when rules or answer parsing change, so that pages are read again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

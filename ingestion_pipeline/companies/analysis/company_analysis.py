@@ -55,6 +55,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.groups import Company
 from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.store.changes import Cause, Origin, set_origins
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.tasks.claims import set_progress
 from ingestion_pipeline.tasks.errors import BLOCKED_CODES, FORBIDDEN, Permanent, Resource, Transient, WorkError
@@ -554,13 +555,18 @@ class CompanyAnalysed:
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def save_company(connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings) -> None:
+def save_company(
+    connection: Connection, analysed: CompanyAnalysed, *, now: datetime, settings: Settings, run_id: str | None = None
+) -> None:
     """Update the company's record, where values no longer found stay, and spawn a discovery of each new board."""
     # Polls are locked before the company everywhere.
     lock_polls(connection, [analysed.source.id])
     before = company(connection, analysed.company_id)
     if before is None:
         return
+    cause = Cause.FIRST_SYNC if before["analyzed_at"] is None else Cause.SOURCE_CHANGED
+    origin = Origin(cause=cause, source_id=analysed.source.id, run_id=run_id)
+    set_origins(connection, {}, now=now, default=origin)
     boards = [
         _board(connection, analysed, board, before, now=now, settings=settings) for board in analysed.findings.boards
     ]
@@ -639,7 +645,7 @@ def _board(
     entry = dict(board.as_dict())
     if previous is not None:
         entry |= {name: previous.get(name) for name in ("confidence", "note", "source_id")}
-    source_id = find_board_source(connection, platform=board.platform, url=board.url, token=board.token)
+    source_id = find_board_source(connection, platform=board.platform, url=board.url)
     if source_id is not None:
         return entry | {"source_id": source_id}
     if not board.has_reader:

@@ -27,6 +27,7 @@ from ingestion_pipeline.companies.job_listing import (
     stated_company,
     url_key,
 )
+from ingestion_pipeline.companies.places import places_as_dicts
 from ingestion_pipeline.companies.records import Completeness
 from ingestion_pipeline.engine.context import IngestResult
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem
@@ -82,6 +83,7 @@ class Posting:
         return {name: getattr(listing, name) for name in _SAME_NAMED} | {
             "company_name": self.company,
             "other_locations": list(listing.other_locations) or None,
+            "places": places_as_dicts(listing.location, *listing.other_locations) or None,
             "remote": listing.remote.value if listing.remote else None,
             "salary": dict(salary_as_dict(listing.salary)) if listing.salary else None,
         }
@@ -357,6 +359,7 @@ class ResolvedListing:
     posting: Posting | None = None
     source_id: str = ""
     links: dict[tuple[str, str], bool] = field(default_factory=dict[tuple[str, str], bool])
+    repost_of: Candidate | None = None
 
     @property
     def locations(self) -> list[str]:
@@ -410,12 +413,27 @@ class ListingResolver:
     def _new(self, source_id: str, posting: Posting) -> ResolvedListing:
         if posting.url_key in self.by_url:  # the URL of another posting of this board
             posting = replace(posting, url_key=None)
-        target = ResolvedListing(None, posting, source_id)
+        target = ResolvedListing(None, posting, source_id, repost_of=self._reposted(source_id, posting))
         if posting.url_key:
             self.by_url[posting.url_key] = target
         if posting.is_distinctive:
             self.by_words.setdefault(posting.fingerprint, []).append(target)
         return target
+
+    def _reposted(self, source_id: str, posting: Posting) -> Candidate | None:
+        """Return the latest listing of the same text and place that this board lists no more, under another key."""
+        if not posting.is_distinctive:
+            return None
+        here, keys = _locations(posting.listing), self.listed.get(source_id, set[str]())
+        earlier = [
+            target.candidate
+            for target in self.by_words.get(posting.fingerprint, [])
+            if target.candidate is not None
+            and any(linked == source_id for linked, _ in target.links)
+            and not any(linked == source_id and key in keys for linked, key in target.links)
+            and _is_same_place(here, target.locations)
+        ]
+        return max(earlier, key=lambda candidate: candidate.id, default=None)
 
 
 def _locations(stated: Listing | Candidate) -> list[str]:

@@ -240,7 +240,7 @@ def _insert_listings(
 ) -> dict[str, int]:
     by_source = {plan.listing.source.id: plan.listing for plan in plans}
     new = {_own_key(target): target for target in resolved if target.candidate is None}
-    new_rows = [_row(key, target, by_source[target.source_id]) for key, target in new.items()]
+    new_rows = [_row(key, target, by_source[target.source_id], now=now) for key, target in new.items()]
     created_ids = listing_rows.insert_listings(connection, new_rows, now=now)
     if len(created_ids) < len(new):
         raise Transient("another worker has just inserted the same listings", code="listing_race")
@@ -253,7 +253,7 @@ def _own_key(target: ResolvedListing) -> str:
     return sha256(f"{target.source_id}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _row(key: str, target: ResolvedListing, listing: BoardListing) -> dict[str, Any]:
+def _row(key: str, target: ResolvedListing, listing: BoardListing, *, now: datetime) -> dict[str, Any]:
     posting = target.posting
     assert posting is not None  # noqa: S101 - None only for stored listings
     columns = posting.columns
@@ -267,6 +267,8 @@ def _row(key: str, target: ResolvedListing, listing: BoardListing) -> dict[str, 
         "content_hash": content_hash(columns),
         "tracking_id": listing.task.tracking_id,
         "ingestion_id": listing.ingestion_id,
+        "first_listed_at": target.repost_of.first_listed_at if target.repost_of else now,
+        "repost_of": target.repost_of.id if target.repost_of else None,
     }
 
 
@@ -336,7 +338,7 @@ def _write_returns(connection: Connection, plans: Sequence[BoardPlan], *, now: d
 def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> None:
     """Count postings missing once; withdraw those missing repeatedly, close unlisted jobs."""
     missed = [
-        (link.id, plan.listing.source.last_success_at or now, is_available)
+        (link.id, None if link.missing else plan.listing.source.last_success_at or now, is_available)
         for plan in plans
         for links, is_available in ((plan.missing, True), (plan.gone, False))
         for link in links

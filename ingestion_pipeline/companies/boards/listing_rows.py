@@ -111,6 +111,7 @@ class Candidate:
     url_key: str | None
     fingerprint: str
     location: str | None
+    first_listed_at: datetime
     other_locations: Sequence[str] | None = None
 
 
@@ -154,10 +155,24 @@ def links_of(connection: Connection, listing_ids: Collection[int]) -> dict[int, 
 
 _LISTING = (
     *("source_id", "company_id", "company_name", "company_website", "url", "url_key", "fingerprint", "origin_key"),
-    *("title", "location", "other_locations", "remote", "department", "employment_type", "description", "salary"),
+    *(
+        "title",
+        "location",
+        "other_locations",
+        "places",
+        "remote",
+        "department",
+        "employment_type",
+        "description",
+        "salary",
+    ),
     *("posted_at", "valid_until", "quality", "content_hash", "tracking_id", "ingestion_id"),
+    *("first_listed_at", "repost_of"),
 )
-_NEVER_UPDATED = {"source_id", "company_id", "url_key", "origin_key", "tracking_id"}
+_NEVER_UPDATED = {
+    *("source_id", "company_id", "url_key", "origin_key", "tracking_id"),
+    *("first_listed_at", "repost_of"),
+}
 _UPDATED = ("id", *(name for name in _LISTING if name not in _NEVER_UPDATED))
 _LINK = (
     *("listing_id", "source_id", "external_key", "external_id"),
@@ -203,10 +218,13 @@ def update_links(
     update_rows(connection, listing_sources, names, changed, {"missing": 0, "available": True, "last_seen_at": now})
 
 
-def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime, bool]]) -> None:
-    """Increment the missing count of links (id, last seen, whether still available)."""
-    names = ("id", "last_seen_at", "available")
-    update_rows(connection, listing_sources, names, missed, {"missing": listing_sources.c.missing + 1})
+def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime | None, bool]]) -> None:
+    """Increment the missing count of links (id, last seen if it was listed until now, whether still available)."""
+    count = {"missing": listing_sources.c.missing + 1}
+    first = [row for row in missed if row[1] is not None]
+    update_rows(connection, listing_sources, ("id", "last_seen_at", "available"), first, count)
+    again = [(id_, available) for id_, seen_at, available in missed if seen_at is None]
+    update_rows(connection, listing_sources, ("id", "available"), again, count)
 
 
 def first_syncs(connection: Connection, ids: Collection[int]) -> dict[int, datetime]:
@@ -267,6 +285,7 @@ def close_listings(
     if not ids:
         return []
     requested = given_ids(connection, ids)
+    seen_at = select(func.max(listing_sources.c.last_seen_at)).where(listing_sources.c.listing_id == job_listings.c.id)
     has_board = exists().where(listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available)
     statement = (
         update(job_listings)
@@ -275,7 +294,12 @@ def close_listings(
             job_listings.c.status == ListingStatus.OPEN.value,
             *(() if is_listed else (~has_board,)),
         )
-        .values(status=ListingStatus.CLOSED.value, closed_at=now, closed_reason=reason)
+        .values(
+            status=ListingStatus.CLOSED.value,
+            closed_at=now,
+            closed_reason=reason,
+            last_listed_at=now if is_listed else func.coalesce(seen_at.scalar_subquery(), literal(now, UtcDateTime())),
+        )
         .returning(job_listings.c.id)
     )
     return list(connection.execute(statement).scalars())
@@ -303,6 +327,7 @@ def reopen_listings(connection: Connection, ids: Collection[int], *, now: dateti
             status=ListingStatus.OPEN.value,
             closed_at=None,
             closed_reason=None,
+            times_reopened=job_listings.c.times_reopened + 1,
             changed_at=now,
             # to be evaluated again: its match was withdrawn
             rules_hash=None,

@@ -28,6 +28,7 @@ from ingestion_pipeline.companies.matching.tasks import (
     Rules,
     decision_of,
     next_stage,
+    same_content,
     write_decisions,
     write_failures,
     write_gone,
@@ -55,6 +56,7 @@ from ingestion_pipeline.reading.llm import (
 from ingestion_pipeline.reading.text.plain_text import packaged_data
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
+from ingestion_pipeline.store.changes import LISTING, Cause, Origin, set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.statements import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, companies, job_listings, tasks
@@ -232,6 +234,7 @@ class ListingWriter:
     def write(self, outcomes: Sequence[ListingOutcome]) -> Sequence[EndedTask]:
         """Write what the outcomes change; return what becomes of their tasks."""
         rows = self._locked([_listing_id(outcome) for outcome in outcomes])
+        set_origins(self._connection, self._origins(outcomes, rows), now=self._now, default=self._ctx.origin)
         skipped = [outcome for outcome in outcomes if isinstance(outcome, Skipped)]
         gone = {_listing_id(outcome): outcome.reason for outcome in skipped if outcome.code == PAGE_GONE}
         withdrawn = write_gone(self._connection, self._rules, gone, now=self._now)
@@ -249,13 +252,31 @@ class ListingWriter:
         amounts["companies"] = len(identified.made)
         return [replace(self._ended[0], amounts=amounts), *self._ended[1:]]
 
+    def _origins(self, outcomes: Sequence[ListingOutcome], rows: _Rows) -> dict[str, Origin]:
+        """Return why the decision on each listing changes."""
+        by_listing = {_listing_id(outcome): outcome.task for outcome in outcomes if _listing_id(outcome) in rows}
+        return {
+            f"{LISTING}{id_}": Origin(
+                cause=self._cause(task, rows[id_]), source_id=task.source_id, run_id=self._ctx.run_id
+            )
+            for id_, task in by_listing.items()
+        }
+
+    def _cause(self, task: Task, row: Row[Any]) -> Cause:
+        if row.rules_hash is None:
+            return Cause.FIRST_SYNC if task.payload.get("is_first_sync") else Cause.SOURCE_CHANGED
+        if not same_content(row.rules_hash, row.content_hash):
+            return Cause.SOURCE_CHANGED
+        # By the same profile, only a model can decide otherwise.
+        return Cause.MODEL_CHANGED if row.rules_hash.startswith(self._rules.hash) else Cause.PROFILE_CHANGED
+
     def _locked(self, ids: Sequence[int]) -> _Rows:
         """Lock the listings before writing, in one order, to avoid deadlocks; return them by id.
 
         The lock on all listings also excludes a board that writes some of them step by step.
         """
         lock_listings(self._connection)
-        columns = (job_listings.c[name] for name in ("id", "content_hash", "status", "decision"))
+        columns = (job_listings.c[name] for name in ("id", "content_hash", "status", "decision", "rules_hash"))
         query = select(*columns).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
 

@@ -58,6 +58,7 @@ from ingestion_pipeline.companies.matching.tasks import (
     next_stage,
     open_listings,
 )
+from ingestion_pipeline.companies.places import places_as_dicts
 from ingestion_pipeline.companies.platforms import job_lists, platform
 from ingestion_pipeline.companies.records import JOB, ListingStatus, job_task
 from ingestion_pipeline.engine.context import RunContext
@@ -86,6 +87,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.status import Finding
+from ingestion_pipeline.store.changes import Cause, set_origins
 from ingestion_pipeline.store.database import SteadyClock
 from ingestion_pipeline.store.tables import FRONTIER, LISTED, job_listings, listing_sources, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker, is_any_claimable
@@ -303,7 +305,8 @@ async def read_detail(
     document = Document.of(answer.body, answer.content_type, url=answer.final_url)
     listing = _stated(answer, document, detail, source, now)
     if listing is not None:
-        return _columns(listing)
+        # The title that a sitemap's URL spells is replaced by the page's.
+        return _columns(listing) | ({"title": listing.title} if source.platform == job_lists.SITEMAP.name else {})
     text = document.main_content[:MAX_CHARACTERS]
     document.release()
     if len(text.strip()) < MIN_CHARACTERS:
@@ -336,6 +339,7 @@ def _stated(answer: NewPage, document: Document, detail: Detail, source: Source,
 def _columns(listing: Listing) -> dict[str, Any]:
     stated = {**listing_as_dict(listing), "company_name": stated_company(listing.company)}
     stated |= {"posted_at": listing.posted_at, "valid_until": listing.valid_until}
+    stated["places"] = places_as_dicts(listing.location, *listing.other_locations) or None
     return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
 
 
@@ -346,6 +350,7 @@ def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
     location = scraped.get("location")
     merged = replace(
         listing,
+        title=scraped.get("title") or listing.title,
         company=listing.company or scraped.get("company_name"),
         locations=listing.locations or ((location,) if location else ()),
         remote=listing.remote or (Remote(remote) if remote else None),
@@ -546,7 +551,10 @@ async def match_listings(
 def _close_ended(ctx: RunContext) -> int:
     with ctx.store.begin() as connection:
         now = ctx.store.clock.now(connection)
-        return close_inactive_boards(connection, now=now) + close_expired(connection, now=now)
+        set_origins(connection, {}, now=now, default=replace(ctx.origin, cause=Cause.OPERATOR))
+        closed = close_inactive_boards(connection, now=now)
+        set_origins(connection, {}, now=now, default=ctx.origin)  # a deadline that the board has stated
+        return closed + close_expired(connection, now=now)
 
 
 def _prepare(ctx: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None) -> int:

@@ -278,7 +278,7 @@ NEW = "new"
 
 _DECISION = ("id", "company_id", "decision", "rules_hash", "filter_result", "match_result")
 SCRAPED_COLUMNS = (
-    *("company_name", "company_website", "location", "remote", "employment_type", "description", "salary"),
+    *("company_name", "company_website", "location", "places", "remote", "employment_type", "description", "salary"),
     *("posted_at", "valid_until", SNAPSHOT),
 )
 _MATCH_COLUMNS = (
@@ -361,10 +361,11 @@ def write_scraped(connection: Connection, works: Sequence[ListingWork]) -> list[
     """Fill columns that the list left out; return the works, whose content, keys and quality change together."""
     scraped = [work for work in works if work.scraped]
     if scraped:
-        columns = columns_of(job_listings, ("id", *SCRAPED_COLUMNS))
-        rows = [(work.id, *(work.scraped.get(name) for name in SCRAPED_COLUMNS)) for work in scraped]
+        columns = columns_of(job_listings, ("id", "title", *SCRAPED_COLUMNS))
+        rows = [(work.id, *(work.scraped.get(name) for name in ("title", *SCRAPED_COLUMNS))) for work in scraped]
         updates = row_source(connection, columns, rows, "given")
         values = {name: func.coalesce(job_listings.c[name], updates.c[name]) for name in SCRAPED_COLUMNS}
+        values["title"] = func.coalesce(updates.c.title, job_listings.c.title)
         statement = update(job_listings).where(job_listings.c.id == updates.c.id)
         connection.execute(statement.values(values))
     changed = _write_keys(connection, [work.id for work in scraped])

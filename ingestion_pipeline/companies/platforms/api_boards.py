@@ -60,15 +60,6 @@ class Greenhouse(ApiBoard):
     detail_marks = ("absolute_url", "title")
     paths = _PATHS["greenhouse"]
 
-    def location(self, item: ListingFields) -> str | None:
-        """Return the stated place, else that of the first office."""
-        offices = (entry.text("location", "name") for entry in item.each("offices"))
-        return super().location(item) or next(filter(None, offices), None)
-
-    def department(self, item: ListingFields) -> str | None:
-        """Return the first department."""
-        return next(filter(None, (entry.text("name") for entry in item.each("departments"))), None)
-
     def employment_type(self, item: ListingFields) -> str | None:
         """Return the kind of employment as a field of the company's own states it."""
         return _metadata(item, "Employment Type", "Commitment", "Job Type")
@@ -76,7 +67,7 @@ class Greenhouse(ApiBoard):
     def remote(self, item: ListingFields, location: str | None) -> Remote | None:  # noqa: ARG002  not by an office
         """Return the work mode as a field of the company's own or the stated place says it."""
         stated = _metadata(item, "Location Type", "Workplace Type", "Remote", "Remote Status", "Work Model")
-        return remote_in(stated, super().location(item))
+        return remote_in(stated, item.text("location.name"))
 
     def salary(self, item: ListingFields) -> Salary | None:
         """Return the first range, whose amounts are in cents."""
@@ -138,9 +129,14 @@ class Ashby(ApiBoard):
         url = item.link(self.api, *self.paths.url)
         return super().external_id(item) or (url or "").removesuffix("/application").rpartition("/")[2] or None
 
-    def other_locations(self, item: ListingFields) -> Sequence[str]:
-        """Return the secondary places."""
-        return list(filter(None, (place.text("location") for place in item.each("secondaryLocations"))))
+    def page(self, document: object) -> ApiPage | None:
+        """Return the listed items; unlisted ones are open by their URL only."""
+        page = super().page(document)
+        if page is None:
+            return None
+        return replace(
+            page, items=[item for item in page.items if ListingFields.of(item).value("isListed") is not False]
+        )
 
     def salary(self, item: ListingFields) -> Salary | None:
         """Return the salary among the parts of the compensation; equity and bonus are other parts."""
@@ -193,12 +189,6 @@ class SmartRecruiters(PagedApiBoard):
         external_id = quote(self.external_id(item) or "", safe="")
         return f"https://jobs.smartrecruiters.com/{quote(company, safe='')}/{external_id}" if company else None
 
-    def location(self, item: ListingFields) -> str | None:
-        """Return the whole place, else its parts."""
-        return super().location(item) or joined(
-            *map(item.text, ("location.city", "location.region", "location.country"))
-        )
-
 
 class Recruitee(ApiBoard):
     """The Careers Site API (https://docs.recruitee.com/reference/offers), all at once."""
@@ -225,10 +215,6 @@ class Recruitee(ApiBoard):
         """Return the path of the job's page by its slug."""
         slug = item.text("slug")
         return f"/o/{slug}" if slug else None
-
-    def location(self, item: ListingFields) -> str | None:
-        """Return the place, else city and country."""
-        return super().location(item) or joined(item.text("city"), item.text("country"))
 
     def other_locations(self, item: ListingFields) -> Sequence[str]:
         """Return the places whose city the first does not name."""
@@ -297,6 +283,12 @@ class Workday(PagedApiBoard):
         if segments[:1] == ["recruiting"]:
             segments = segments[2:]
         return segments[0] if segments and segments[0] not in {"job", "jobs"} else None
+
+    @property
+    def identity(self) -> str | None:
+        """Return tenant and site: a tenant may have several."""
+        site = self.site()
+        return f"{self.token}/{site}" if self.token and site else self.token
 
     def site_address(self, path: str) -> str:
         """Return the URL of the site's API at the path."""
@@ -433,6 +425,6 @@ def _position(element: XmlElement) -> Mapping[str, object]:
 
 # The API of Workday's own pages is undocumented: robots.txt applies.
 API_PLATFORMS = tuple(
-    JobPlatform(name=board.name, version=2, honours_robots=board is Workday, configure=board)
+    JobPlatform(name=board.name, version=3, honours_robots=board is Workday, configure=board)
     for board in (Greenhouse, Lever, Ashby, Workday, SmartRecruiters, Recruitee, Workable, Personio)
 )

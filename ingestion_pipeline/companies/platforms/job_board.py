@@ -97,7 +97,10 @@ _REMOTE_WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class ListingFields:
-    """A JSON object that may lack any field; names may be paths such as `location.name`."""
+    """A JSON object that may lack any field; names may be paths such as `location.name`.
+
+    A path that leads through a list follows its first item.
+    """
 
     values: Mapping[str, object]
 
@@ -111,7 +114,8 @@ class ListingFields:
         *outer, last = path.split(".")
         fields = self
         for name in outer:
-            fields = ListingFields.of(fields.values.get(name))
+            inner = fields.values.get(name)
+            fields = ListingFields.of(next(iter(inner), None) if isinstance(inner, list) else inner)  # pyright: ignore[reportUnknownArgumentType]
         return fields.values.get(last)
 
     def text(self, *paths: str) -> str | None:
@@ -137,8 +141,11 @@ class ListingFields:
         return [item for item in map(ListingFields.of, list_of(self.value(path)) or []) if item.values]
 
     def texts(self, path: str) -> list[str]:
-        """Return the texts of a list, or a single text as a list."""
-        return list(filter(None, (one_line(item) for item in as_list(self.value(path)))))
+        """Return the texts of a list, of each object of a list on the path, or a single text as a list."""
+        first, _, rest = path.partition(".")
+        if rest:
+            return [text for item in as_list(self.values.get(first)) for text in ListingFields.of(item).texts(rest)]
+        return list(filter(None, (one_line(item) for item in as_list(self.values.get(first)))))
 
 
 def list_of(value: object) -> list[object] | None:
@@ -211,8 +218,8 @@ def joined(*parts: str | None) -> str | None:
 
 
 def other_places(first: str | None, others: Sequence[str]) -> tuple[str, ...]:
-    """Return the others without the first and without repetitions."""
-    return tuple(other for other in dict.fromkeys(others) if other != first)
+    """Return the others without the first, alone or with its country, and without repetitions."""
+    return tuple(other for other in dict.fromkeys(others) if not f"{first}, ".startswith(f"{other}, "))
 
 
 _ERROR_KEYS = ("error", "errors", "errorCode", "error_code", "errorMessage")
@@ -239,13 +246,14 @@ class ListingPaths:
     """Where an item states the fields of a listing: paths, of which the first that is not blank counts.
 
     Each part of `description` has paths of its own. `remote_flags` count where no text of `work_mode` does; `salary`
-    has the paths of minimum, maximum, currency and period.
+    has the paths of minimum, maximum, currency and period, `salary_text` those of words. A list among the paths of
+    `location` is one of parts that are joined.
     """
 
     title: str = "title"
     external_id: Sequence[str] = ("id",)
     url: Sequence[str] = ()
-    location: Sequence[str] = ()
+    location: Sequence[str | Sequence[str]] = ()
     other_locations: str = ""
     posted_at: Sequence[str] = ()
     valid_until: Sequence[str] = ()
@@ -256,7 +264,9 @@ class ListingPaths:
     employment_type: Sequence[str] = ()
     work_mode: Sequence[str] = ()
     remote_flags: Sequence[tuple[str, Remote]] = ()
+    work_mode_codes: Mapping[str, str] | None = None  # the `path` of a code, and the mode of each code
     salary: tuple[str, str, str, str] | None = None
+    salary_text: Sequence[str] = ()
 
 
 class ApiBoardConfig(PlatformConfig):
@@ -295,6 +305,11 @@ class ApiBoard(JobBoard):
     def default_api(self, url: str) -> str:  # noqa: ARG002
         """Return the base of the platform's API."""
         return self.api
+
+    @property
+    def identity(self) -> str | None:
+        """Return what names the board among all of the platform."""
+        return self.token
 
     def required_token(self) -> str:
         """Return the token; raise BadConfig if neither URL nor config names it."""
@@ -418,7 +433,11 @@ class ApiBoard(JobBoard):
 
     def location(self, item: ListingFields) -> str | None:
         """Return the job's first place."""
-        return item.text(*self.paths.location)
+        stated = (
+            next(iter(item.texts(place)), None) if isinstance(place, str) else joined(*map(item.text, place))
+            for place in self.paths.location
+        )
+        return next(filter(None, stated), None)
 
     def other_locations(self, item: ListingFields) -> Sequence[str]:
         """Return the job's places; the first may be among them."""
@@ -444,7 +463,9 @@ class ApiBoard(JobBoard):
         """Return the work mode by its own field, by a flag, or by the words of the location."""
         stated = remote_in(item.text(*self.paths.work_mode))
         flagged = next((mode for flag, mode in self.paths.remote_flags if item.is_true(flag)), None)
-        return stated or flagged or remote_in(location)
+        codes = self.paths.work_mode_codes or {}
+        coded = codes.get(item.text(codes.get("path", "")) or "")
+        return stated or flagged or (Remote(coded) if coded else None) or remote_in(location)
 
     def salary(self, item: ListingFields) -> Salary | None:
         """Return the pay."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import orjson
 
@@ -64,6 +64,7 @@ from ingestion_pipeline.reading.structured.items import (
     checked_css,
 )
 from ingestion_pipeline.reading.structured.organizations import is_profile
+from ingestion_pipeline.reading.structured.sitemaps import read_sitemap
 from ingestion_pipeline.reading.text.plain_text import clean_text, phrases_of
 from ingestion_pipeline.reading.text.values import DateReader
 from ingestion_pipeline.sources.declarations import BadField, as_mapping
@@ -89,6 +90,7 @@ _PLACE = re.compile(_PHRASES["place"], re.IGNORECASE)
 _DEPARTMENT = re.compile(r"department|team|category|abteilung|bereich", re.IGNORECASE)
 _EMPLOYMENT = re.compile(_PHRASES["employment"], re.IGNORECASE)
 _COUNTED = re.compile(r"(?:(?<![0-9])[0-9]++|[-_]?(?:odd|even|first|last))$", re.IGNORECASE)  # row1, row-odd
+_SLUG_MARKS = re.compile(r"[-_+\s]+")
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 _ASIDE = "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo]"
 
@@ -320,7 +322,7 @@ class GenericReader(PageReader):
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
         """Return every item of the page."""
         if self.script is not None:
-            body, content_type = _state(body, content_type, self.script), None
+            body, content_type = script_data(body, content_type, self.script), None
         page = self.items.read(body, url=url, content_type=content_type)
         listed = ListedPage(
             items=page.reading.records,
@@ -336,11 +338,11 @@ class GenericReader(PageReader):
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """Return the URL of the next page, as the page states it."""
         if self.script is not None:
-            body = _state(body, None, self.script)
+            body = script_data(body, None, self.script)
         return next_page_of(body, url=url) if self.follows_pager else self.items.next_url(body, url=url)
 
 
-def _state(body: bytes, content_type: str | None, name: str) -> bytes:
+def script_data(body: bytes, content_type: str | None, name: str) -> bytes:
     """Return the data that a script of the page assigns to that name, as JSON."""
     states = Document.of(body, content_type).embedded.states
     match = next((state for state in states if state.name == name), None)
@@ -654,4 +656,65 @@ def configure_json_ld(url: str, config: Mapping[str, object]) -> JsonLdBoard:
     return JsonLdBoard(defaults=_JsonLdConfig.of("jsonld", url, config))
 
 
+class _SitemapConfig(BoardConfig):
+    pattern: Annotated[re.Pattern[str] | None, parsed_by(re.compile)] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitemapReader(PageReader):
+    """Reader of a sitemap whose job pages state JobPosting data, which is read when a listing is evaluated.
+
+    A page is a job's if the path matches `pattern`, by default if a segment says so and another follows. Until its page
+    was read a job has the title that its URL spells. An index leads to its sitemap of jobs.
+    """
+
+    pattern: re.Pattern[str] | None
+
+    def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
+        """Return an item for each job page; a sitemap index has none."""
+        sitemap = read_sitemap(body, url=url, content_type=content_type)
+        pages = () if sitemap.is_index else (entry.url for entry in sitemap.entries)
+        items = [{"title": title, "url": page} for page in pages if self._is_job(page) and (title := _slug_title(page))]
+        return ListedPage(items=items, base_url=url, problems=sitemap.problems)
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Return the sitemap of jobs that an index names; raise if it is uncertain which one that is."""
+        sitemap = read_sitemap(body, url=url)
+        if not sitemap.is_index:
+            return None
+        inner = [entry.url for entry in sitemap.entries]
+        named = [page for page in inner if _JOB_ADDRESS.search(urlsplit(page).path)] or inner
+        if len(named) == 1:
+            return named[0]
+        names = ", ".join(named[:10]) or "none"
+        raise Permanent(f"the index names several sitemaps; give the one of jobs as source: {names}", code="no_items")
+
+    def _is_job(self, page: str) -> bool:
+        path = urlsplit(page).path
+        if self.pattern is not None:
+            return self.pattern.search(page) is not None
+        match = _JOB_ADDRESS.search(path)
+        return match is not None and bool(path[match.end() :].strip("/"))
+
+
+def _slug_title(page: str) -> str | None:
+    """Return the words of the last segment that has some, without ids."""
+    for segment in reversed(unquote(urlsplit(page).path).split("/")):
+        words = [word for word in _SLUG_MARKS.split(segment.rpartition(".")[0] or segment) if word]
+        named = [word for word in words if not any(character.isdigit() for character in word)]
+        if named and not _JOB_ADDRESS.fullmatch(f"/{segment}"):
+            return " ".join(named).capitalize()
+    return None
+
+
+def configure_sitemap(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """Configure the sitemap at `url`, or at `api_base` if that is set."""
+    entry = _SitemapConfig.of("sitemap", url, config)
+    requests = RequestBuilder(accept="application/xml, text/xml;q=0.9, */*;q=0.5")
+    return ListedBoard(
+        platform="sitemap", requests=requests, defaults=entry, reader=SitemapReader(pattern=entry.pattern)
+    )
+
+
+SITEMAP = JobPlatform(name="sitemap", version=1, honours_robots=True, configure=configure_sitemap)
 JSON_LD = JobPlatform(name="jsonld", version=3, honours_robots=True, configure=configure_json_ld)

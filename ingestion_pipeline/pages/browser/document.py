@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.pages.browser.chromium import BrowserLost, CdpSession
@@ -62,8 +62,7 @@ class BrowserDocument:
         """Raise if the response is no web page; header names are lower case."""
         if 300 <= status < 400 and "location" in headers:  # noqa: PLR2004 - it leads on
             return
-        blocked_for = timedelta(seconds=self._fetch.blocked_wait_seconds)
-        if error := status_error(status, headers, self.url, self._clock(), blocked_for=blocked_for):
+        if error := status_error(status, headers, self.url, self._clock(), blocked_for=self._fetch.blocked_for):
             raise error
         if status in _NO_BODY:
             raise Permanent(f"{self._shown} answered {status}: there is no page", code="no_page")

@@ -13,7 +13,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, literal, select, true, update
+from sqlalchemy import Connection, RowMapping, select, update
 
 from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
 from ingestion_pipeline.pages.politeness.rights import Rights
@@ -21,9 +21,8 @@ from ingestion_pipeline.pages.visits.page import CrawledPage, KnownPage, NewPage
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.statements import columns_of, insert_into, lock_rows, row_source
+from ingestion_pipeline.store.statements import columns_of, insert_rows, lock_rows, row_source
 from ingestion_pipeline.store.tables import snapshots
-from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.urls import without_secrets
 
 
@@ -112,15 +111,11 @@ def write_page_snapshots(connection: Connection, pages: Sequence[SnapshotRow], *
     if not rows:
         return []
     values = [(*_values(page), key[0]) for key, page in rows.items()]
-    input_rows = row_source(connection, _COLUMNS, values, "given")
-    # SQLite needs a WHERE before ON CONFLICT.
-    input_query = select(*input_rows.c, literal(now, UtcDateTime())).where(true())
-    statement = insert_into(connection, snapshots).from_select(
-        [*_COLUMNS, "fetched_at"], input_query.order_by(input_rows.c.url_key, input_rows.c.content_hash)
-    )
+    order = ("url_key", "content_hash")
+    statement = insert_rows(connection, snapshots, _COLUMNS, values, order=order, fetched_at=now)
     renewed = [name for name in (*_COLUMNS, "fetched_at") if name not in _IDENTITY]
     upsert = statement.on_conflict_do_update(
-        index_elements=["url_key", "content_hash"], set_={name: statement.excluded[name] for name in renewed}
+        index_elements=order, set_={name: statement.excluded[name] for name in renewed}
     ).returning(snapshots.c.url_key, snapshots.c.content_hash, snapshots.c.id)
     ids = {(key, content): id_ for key, content, id_ in connection.execute(upsert)}
     return [ids[_key(page)] for page in pages]
@@ -159,10 +154,11 @@ _values: Callable[[SnapshotRow], tuple[Any, ...]] = attrgetter(*[field.name for 
 
 
 def _key(page: SnapshotRow) -> tuple[str, str]:
-    return _url_key(page.url), page.content_hash
+    return url_key(page.url), page.content_hash
 
 
-def _url_key(url: str) -> str:
+def url_key(url: str) -> str:
+    """Return the key by which snapshots of the URL are found."""
     return sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -180,7 +176,7 @@ class SnapshotArchive:
         columns = [snapshots.c[name] for name in (*names, *_FORMS)]
         query = (
             select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
-            .where(snapshots.c.url_key.in_([_url_key(url) for url in urls]))
+            .where(snapshots.c.url_key.in_([url_key(url) for url in urls]))
             .where(snapshots.c.text_hash.is_not(None))
             .order_by(snapshots.c.fetched_at, snapshots.c.id)
         )

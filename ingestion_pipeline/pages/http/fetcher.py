@@ -46,6 +46,7 @@ from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, W
 from ingestion_pipeline.urls import BadUrl, has_credentials, host_of, request_url, without_credentials
 
 if TYPE_CHECKING:
+    from ingestion_pipeline.pages.http.replay import StoredResponses
     from ingestion_pipeline.pages.http.transport import Exchange, RawAnswer
     from ingestion_pipeline.pages.politeness.hosts import Network
     from ingestion_pipeline.pages.zstd import zstd
@@ -314,6 +315,7 @@ class HttpFetcher:
         *,
         ca_file: Path | None = None,
         secrets: Secrets = NO_SECRETS,
+        responses: StoredResponses | None = None,
         signer: Signer | None = None,
     ) -> None:
         from ingestion_pipeline.pages.http.transport import Connections  # httpx: only who fetches pays
@@ -325,7 +327,9 @@ class HttpFetcher:
         self.requests = 0  # sent so far, redirects too
         self.slow_hosts: set[str] = set()  # whose last request timed out
         self.network: Network | None = None  # shared by the run, knows its other hosts
-        self._connections = Connections(guard, connect_seconds=limits.connect_seconds, ca_file=ca_file)
+        self._connections: Connections | StoredResponses = responses or Connections(
+            guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -51,6 +51,11 @@ async def system_resolver(host: str, port: int) -> Sequence[Endpoint]:
     return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in addresses]
 
 
+async def no_network(host: str, port: int) -> Sequence[Endpoint]:
+    """Refuse every address: a shadow sends nothing."""
+    raise Permanent(f"{host}:{port} is not requested: a shadow (INGESTION_SHADOW) sends nothing", code="shadow")
+
+
 # The host:port pairs that are exempt in this task; None: every listed one.
 _OWN: ContextVar[frozenset[str] | None] = ContextVar("own_hosts", default=None)
 

@@ -18,15 +18,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.pages.http.fetcher import Check, HttpFetcher
 from ingestion_pipeline.pages.http.request import Answer, Request, Start, status_error
 from ingestion_pipeline.pages.politeness import hosts
-from ingestion_pipeline.pages.politeness.hosts import (
-    LONGEST_WAIT,
-    HostBusy,
-    HostHealth,
-    Leased,
-    Network,
-    Pace,
-    RateLimiter,
-)
 from ingestion_pipeline.pages.politeness.rights import MAX_TDMREP_BYTES, TDMREP_PATH, site_rights, tdm_rules
 from ingestion_pipeline.pages.politeness.robots import (
     MAX_BYTES,
@@ -97,40 +88,38 @@ async def paced_request(lease: "HostLease", url: str, *, clock: SteadyClock) -> 
 
     At most as many requests run at a time as the host's pace has a burst.
     """
-    async with lease.slots, _paced_request(lease.rate_limiter, lease.health, url, clock=clock):
+    async with lease.slots, _paced_request(lease.rate_limiter, url, clock=clock):
         yield
 
 
 @asynccontextmanager
-async def _paced_request(
-    rate_limiter: RateLimiter, health: HostHealth, url: str, *, clock: SteadyClock
-) -> AsyncGenerator[None]:
-    if not await rate_limiter.wait_for_slot(patience_seconds=LONGEST_WAIT.total_seconds()):
+async def _paced_request(rate_limiter: hosts.RateLimiter, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+    if not await rate_limiter.wait_for_slot(patience_seconds=hosts.LONGEST_WAIT.total_seconds()):
         until = clock.now() + timedelta(seconds=rate_limiter.wait_seconds())
         raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
     try:
         yield
     except WorkError as error:
-        _note_failure(rate_limiter, health, error, now=clock.now())
+        _note_failure(rate_limiter, error, now=clock.now())
         raise
     else:
         rate_limiter.reset()
-        health.succeeded()
+        rate_limiter.health.succeeded()
     finally:
         rate_limiter.done()
 
 
-def _note_failure(rate_limiter: RateLimiter, health: HostHealth, error: WorkError, *, now: datetime) -> None:
+def _note_failure(rate_limiter: hosts.RateLimiter, error: WorkError, *, now: datetime) -> None:
     """Pause the host if it asked for that, or if too many of its recent requests failed."""
     is_of_host = error.code in {"timeout", "connection", "dns"} or error.code.startswith("http_5")
     if (requested := _requested_pause(error, now)) is not None:
         rate_limiter.pause(requested.total_seconds())
     elif isinstance(error, Transient) and is_of_host:
-        pause_seconds = health.failed(timed_out_at=now if error.code == "timeout" else None)
+        pause_seconds = rate_limiter.health.failed(timed_out_at=now if error.code == "timeout" else None)
         if pause_seconds is not None:
             rate_limiter.pause(pause_seconds)
     elif isinstance(error, Permanent):
-        health.succeeded()
+        rate_limiter.health.succeeded()
 
 
 def _requested_pause(failure: WorkError, now: datetime) -> timedelta | None:
@@ -155,10 +144,8 @@ class HostRobots:
         stored_rules: Mapping[str, Any],
         *,
         fetcher: HttpFetcher,
-        rate_limiter: RateLimiter,
-        health: HostHealth,
+        rate_limiter: hosts.RateLimiter,
         redirect_leases: RedirectLeases,
-        clock: SteadyClock,
         longest_delay_seconds: float,
         reads_tdm: bool = False,
     ) -> None:
@@ -166,9 +153,8 @@ class HostRobots:
         self._agent = fetcher.user_agent
         self._fetcher = fetcher
         self._rate_limiter = rate_limiter
-        self._health = health
         self._redirect_leases = redirect_leases
-        self._clock = clock
+        self._clock = redirect_leases.clock
         self._longest_delay_seconds = longest_delay_seconds
         rules_by_origin = {origin: from_stored(stored, self._agent) for origin, stored in stored_rules.items()}
         self._rules = {origin: rules for origin, rules in rules_by_origin.items() if rules is not None}
@@ -190,7 +176,7 @@ class HostRobots:
         self._rate_limiter.slow_down(self._delay_seconds(rules))
         self._check(url, rules)
         wait = timedelta(seconds=self._rate_limiter.wait_seconds())
-        if is_fetched and wait > LONGEST_WAIT:
+        if is_fetched and wait > hosts.LONGEST_WAIT:
             message = f"robots.txt of {host_of(url)} asks for {wait.total_seconds():.0f} seconds"
             raise Resource(message, until=self._clock.now() + wait, code="crawl_delay")
 
@@ -286,7 +272,7 @@ class HostRobots:
         )
 
     async def _wait(self, url: str, until: AsyncExitStack) -> None:
-        await until.enter_async_context(_paced_request(self._rate_limiter, self._health, url, clock=self._clock))
+        await until.enter_async_context(_paced_request(self._rate_limiter, url, clock=self._clock))
 
     def _rules_after(self, error: WorkError) -> HostRules:
         """Return the rules of a host whose robots.txt cannot be read; raise what its pages would meet as well."""
@@ -310,11 +296,10 @@ log = logging.getLogger(__name__)
 class HostLease:
     """A host leased by this run: its rate limiter, its robots.txt rules and its redirect leases."""
 
-    rate_limiter: RateLimiter
+    rate_limiter: hosts.RateLimiter
     robots: HostRobots
     redirect_leases: RedirectLeases
     slots: asyncio.Semaphore
-    health: HostHealth
 
 
 class LeaseContext(Protocol):
@@ -324,7 +309,7 @@ class LeaseContext(Protocol):
     def store(self) -> Store: ...  # noqa: D102 - as its type says
     @property
     def settings(self) -> Settings: ...  # noqa: D102 - as its type says
-    def pace(self, source: Source) -> Pace: ...  # noqa: D102 - how fast a host may be requested for the source
+    def pace(self, source: Source) -> hosts.Pace: ...  # noqa: D102 - how fast a host may be requested for the source
 
 
 class LeasedHosts:
@@ -337,7 +322,7 @@ class LeasedHosts:
         self._clock = clock
         self._yielding: set[str] = set()
         if fetcher.network is None:
-            fetcher.network = Network(ctx.store, canary=ctx.settings.fetch.canary)
+            fetcher.network = hosts.Network(ctx.store, canary=ctx.settings.fetch.canary)
         self.network = fetcher.network
         self.active: dict[str, HostLease] = {}
         self.idle: dict[str, HostLease] = {}
@@ -375,7 +360,7 @@ class LeasedHosts:
         if host_lease is None:
             # Not at the source's pace: a published rate applies to the platform's own host only.
             lease = (await asyncio.to_thread(self.lease, {host: source}, is_its_own=False))[host]
-            if isinstance(lease, HostBusy):
+            if isinstance(lease, hosts.HostBusy):
                 message = f"{host}, the target of a redirect, is leased by another run"
                 raise Resource(message, until=lease.until, code="host_busy")
             host_lease = self.existing_lease(host) or lease  # another request may have been quicker
@@ -393,14 +378,14 @@ class LeasedHosts:
 
     def lease(
         self, sources_by_host: Mapping[str, Source], *, is_its_own: bool = True
-    ) -> dict[str, HostLease | HostBusy]:
+    ) -> dict[str, HostLease | hosts.HostBusy]:
         """Lease each host at the pace of its source; `HostBusy` for one that another run holds."""
         if is_its_own:
             for host, source in sources_by_host.items():
                 if source.failure_count:
                     self.network.expect_failure(host)
 
-        def act(connection: Connection) -> dict[str, Leased | HostBusy]:
+        def act(connection: Connection) -> dict[str, hosts.Leased | hosts.HostBusy]:
             now = self._ctx.store.clock.now(connection)
             return hosts.lease_hosts(
                 connection, sources_by_host.keys(), owner=self._worker.owner, now=now, lease=self._lease
@@ -411,17 +396,20 @@ class LeasedHosts:
             for host, lease in self._ctx.store.write(act).items()
         }
 
-    def _opened(self, host: str, source: Source, lease: Leased | HostBusy, *, is_its_own: bool) -> HostLease | HostBusy:
-        if isinstance(lease, HostBusy):
+    def _opened(
+        self, host: str, source: Source, lease: hosts.Leased | hosts.HostBusy, *, is_its_own: bool
+    ) -> HostLease | hosts.HostBusy:
+        if isinstance(lease, hosts.HostBusy):
             return lease
         settings = self._ctx.settings
         if lease.timed_out_at is not None:
             self._fetcher.slow_hosts.add(host)
         pace = self._ctx.pace(source)
         if not is_its_own:
-            pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
-        rate_limiter = RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
-        health = HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
+            pace = hosts.Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
+        health = hosts.HostHealth(error_score=lease.error_score, timed_out_at=lease.timed_out_at)
+        now = self._clock.now()
+        rate_limiter = hosts.RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=now, health=health)
         redirect_leases = RedirectLeases(
             acquire=partial(self._acquire, source), release=self._release_redirect, clock=self._clock
         )
@@ -429,19 +417,12 @@ class LeasedHosts:
             lease.robots,
             fetcher=self._fetcher,
             rate_limiter=rate_limiter,
-            health=health,
             redirect_leases=redirect_leases,
-            clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
             reads_tdm=settings.rights.honour and settings.has_model,
         )
-        return HostLease(
-            rate_limiter=rate_limiter,
-            robots=robots,
-            redirect_leases=redirect_leases,
-            slots=asyncio.Semaphore(pace.burst),
-            health=health,
-        )
+        slots = asyncio.Semaphore(pace.burst)
+        return HostLease(rate_limiter=rate_limiter, robots=robots, redirect_leases=redirect_leases, slots=slots)
 
     @property
     def _lease(self) -> timedelta:
@@ -476,7 +457,8 @@ class LeasedHosts:
         """Release the hosts and store their robots.txt rules and next allowed times."""
         hosts.lock_hosts(connection, idle)
         self._store_robots(connection, idle, now=now)
-        changed = {host: lease.health for host, lease in idle.items() if lease.health.has_changes}
+        health = {host: lease.rate_limiter.health for host, lease in idle.items()}
+        changed = {host: state for host, state in health.items() if state.has_changes}
         hosts.store_health(connection, changed, owner=self._worker.owner)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 
@@ -510,9 +492,9 @@ class LeasedHosts:
         """Return why the next request to the host is left to a later run; None if it is not."""
         lease = self.active[host]
         wait = timedelta(seconds=lease.rate_limiter.wait_seconds())
-        if wait > LONGEST_WAIT:
+        if wait > hosts.LONGEST_WAIT:
             until = self._clock.now() + wait
-            if lease.health.is_failing:
+            if lease.rate_limiter.health.is_failing:
                 return Resource(f"most requests to {host} have failed; it is paused", until=until, code="host_failing")
             return Resource(f"{host} asked for a pause", until=until, code="rate_limited")
         return None

@@ -222,7 +222,7 @@ LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
 
 
 class RateLimiter:
-    """Spaces the requests to a leased host, by the monotonic clock."""
+    """Spaces the requests to a leased host, by the monotonic clock, and holds what is known of its health."""
 
     def __init__(
         self,
@@ -230,10 +230,12 @@ class RateLimiter:
         *,
         next_allowed_at: datetime | None,
         now: datetime,
+        health: HostHealth | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.pace = pace
+        self.health = health or HostHealth()
         self._monotonic = monotonic
         self._sleep = sleep
         wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0

@@ -22,7 +22,7 @@ from ingestion_pipeline.pages.politeness.rights import Rights
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.html.links import title_of
 from ingestion_pipeline.reading.text.plain_text import clean_text
-from ingestion_pipeline.sources.declarations import FileModel, Flag, Missing, expect
+from ingestion_pipeline.sources.declarations import FileModel, Flag, Missing, expect, listed
 from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline.urls import without_credentials
 
@@ -39,6 +39,9 @@ Selector = Annotated[  # only a browser can tell whether it is valid
     Missing('is missing: a CSS selector such as "#list"'),
 ]
 _Wait = Annotated[float, Strict(), Field(gt=0, le=600), expect("must be seconds above 0 to 600, not {value}")]
+_ClickWait = Annotated[float, Strict(), Field(gt=0, le=60), expect("must be seconds above 0 to 60, not {value}")]
+_LoadWait = Annotated[float, Strict(), Field(ge=0, le=600), expect("must be seconds from 0 to 600, not {value}")]
+_Limit = Annotated[int, Strict(), Field(gt=0, le=10_000), expect("must be a whole number from 1 to 10000, not {value}")]
 
 
 class Click(FileModel):
@@ -60,10 +63,7 @@ def _step_tag(step: object) -> str | None:
     return {"click": "<Click>", "wait_seconds": "<RenderWait>"}.get(str(keys[0])) if len(keys) == 1 else None
 
 
-def _steps(value: object) -> object:
-    if not isinstance(value, list | tuple):
-        raise ValueError('must be a list of steps: [{click: "SELECTOR"}, {wait_seconds: 2}]')  # noqa: TRY004 - pydantic's kind of error
-    steps = cast("list[object]", value)
+def _few(steps: list[object]) -> list[object]:
     if len(steps) > MAX_STEPS:
         raise ValueError(f"has {len(steps)} steps; {MAX_STEPS} are the most")
     return steps
@@ -79,6 +79,9 @@ SetupStep = Annotated[
 ]
 
 
+_STEPS = listed('must be a list of steps: [{click: "SELECTOR"}, {wait_seconds: 2}]')
+
+
 class ClickDiscovery(FileModel):
     """Click everything clickable inside `selector`, to find where it leads.
 
@@ -88,21 +91,15 @@ class ClickDiscovery(FileModel):
     not_a_mapping: ClassVar[str] = "must be a mapping of selector, limit, wait_seconds"
 
     selector: Selector
-    limit: Annotated[
-        int, Strict(), Field(gt=0, le=10_000), expect("must be a whole number from 1 to 10000, not {value}")
-    ] = 300
-    wait_seconds: Annotated[
-        float, Strict(), Field(gt=0, le=60), expect("must be seconds above 0 to 60, not {value}")
-    ] = 30.0
+    limit: _Limit = 300
+    wait_seconds: _ClickWait = 30.0
 
 
 class RenderingOptions(FileModel):
     """The steps after the page has loaded, in this order; none by default."""
 
-    load_wait_seconds: Annotated[
-        float, Strict(), Field(ge=0, le=600), expect("must be seconds from 0 to 600, not {value}")
-    ] = 0.0
-    setup: Annotated[tuple[SetupStep, ...], BeforeValidator(_steps)] = ()
+    load_wait_seconds: _LoadWait = 0.0
+    setup: Annotated[tuple[SetupStep, ...], BeforeValidator(_few), _STEPS] = ()
     content_selector: Selector | None = None
     discovery: ClickDiscovery | None = Field(default=None, validation_alias="click_discovery")
     screenshot: Flag = True

@@ -132,6 +132,9 @@ class ModelClient:
             return cached
         if not self._settings.has_model:
             raise self._postponed("no model configured: set OPENAI_API_KEY or OPENAI_BASE_URL", "no_model")
+        if self._settings.shadow:
+            await asyncio.to_thread(self._note_unsent, question, billing, models[0])
+            raise self._postponed("a shadow asks no model; `ingest shadow` counts what it would cost", "shadow")
         tries: list[NoAnswer] = []
         for model in models:
             asking = _Asking(question=question, billing=billing, model=model, until=until)
@@ -289,6 +292,11 @@ class ModelClient:
             prompt_version=question.prompt.label,
             estimate=estimate,
         )
+
+    def _note_unsent(self, question: Question, billing: Billing, model: str) -> None:
+        size = conversation(question).size_bytes + len(question.schema.as_text().encode())
+        estimate = estimated_usage(input_bytes=size, output_tokens=question.max_output_tokens)
+        self._ledger.note_unsent(self._entry(question, billing, model, CACHE, estimate))
 
     def _cached(self, question: Question, billing: Billing, models: Sequence[str]) -> Answered | None:
         """Return a cached answer of one of the models, checked against the current page."""

@@ -195,6 +195,7 @@ def cost_usd(usage: Usage, price: Price, *, in_batch: bool = False) -> Decimal:
 
 CACHE = "cache"
 CACHED = "cached"  # a row for an answer from the cache
+UNSENT = "unsent"  # a row for what a shadow would ask
 FIRST_OUTPUT_TOKENS = 1_000  # expected of an answer before one of its kind was seen
 LATEST_SHARE = 0.2  # of an answer in what is expected of the next
 WAIT_SECONDS = 0.25  # between two checks of a budget that is full of reserves
@@ -422,6 +423,15 @@ class Ledger:
         with self._store.begin() as connection:
             now = self._store.clock.now(connection)
             _insert(connection, call, "cached", now, cost_usd=Decimal(0), settled_at=now)
+
+    def note_unsent(self, call: NewCall) -> None:
+        """Record a call that a shadow does not send, with the cost that is expected of it."""
+        price = price_of(call.model, self._prices)
+        estimate = replace(call.estimate, output_tokens=min(call.estimate.output_tokens, FIRST_OUTPUT_TOKENS))
+        expected = None if price is None else cost_usd(estimate, price)
+        with self._store.begin() as connection:
+            now = self._store.clock.now(connection)
+            _insert(connection, call, UNSENT, now, reserved_usd=expected, settled_at=now)
 
     def _close(
         self,

@@ -51,6 +51,12 @@ class AnswerSchema:
             raise BadSchema(f"schema {self.name!r}: " + "; ".join(problems))
         object.__setattr__(self, "hash", hashlib.sha256(self.as_text().encode()).hexdigest())
 
+    @classmethod
+    def of(cls, name: str, properties: Mapping[str, Any]) -> "AnswerSchema":
+        """Return the schema of an object with these properties and no others."""
+        required = {"required": list(properties), "additionalProperties": False}
+        return cls(name=name, schema={"type": "object", "properties": dict(properties), **required})
+
     def as_text(self) -> str:
         """Return the schema as JSON, the same for every order of its keys."""
         return json.dumps(self.schema, sort_keys=True, ensure_ascii=False)

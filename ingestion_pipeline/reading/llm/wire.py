@@ -14,7 +14,7 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -152,6 +152,7 @@ class ServerReply:
     is_cut: bool
     usage: Usage | None
     model: str | None = None  # as the server names what answered
+    cited_urls: tuple[str, ...] = ()  # that it states as its sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +358,7 @@ def _read_response(document: dict[str, Any]) -> Exchange | None:
         is_cut=document.get("status") == "incomplete",
         usage=_usage(_mapping(document.get("usage")), text, "input", "output"),
         model=_named(document),
+        cited_urls=_cited(document, parts),
     )
 
 
@@ -375,12 +377,22 @@ def _read_chat(document: dict[str, Any]) -> Exchange | None:
         is_cut=why == "length",
         usage=_usage(_mapping(document.get("usage")), text, "prompt", "completion"),
         model=_named(document),
+        cited_urls=_cited(document, [message]),
     )
 
 
 def _named(document: Mapping[str, Any]) -> str | None:
     model = document.get("model")
     return model[:MESSAGE_CHARS] if isinstance(model, str) and model else None
+
+
+def _cited(document: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the sources: annotations of the text (OpenAI), or lists beside it (Perplexity and others)."""
+    notes = [_mapping(note) for part in parts for note in _list(part.get("annotations"))]
+    stated = [_mapping(note.get("url_citation")).get("url") or note.get("url") for note in notes]
+    stated += _list(document.get("citations"))
+    stated += [_mapping(result).get("url") for result in _list(document.get("search_results"))]
+    return tuple(dict.fromkeys(url for url in stated if isinstance(url, str)))
 
 
 def _usage(counts: Mapping[str, Any], text: str, read: str, written: str) -> Usage | None:

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -409,6 +409,37 @@ def means(text: str, value: datetime, *, now: datetime | None) -> bool:
     value = value.astimezone(UTC)
     is_day = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
     return moment == value or (is_day and moment.date() == value.date())
+
+
+def is_month_first(texts: Iterable[str]) -> bool | None:
+    """Return whether the month comes before the day in the dates of a page; None if none of them tells."""
+    written = [match for text in texts for match in _NUMBERS.finditer(plain_digits(text))]
+    month_first = any(int(match[3]) > _LAST_MONTH for match in written)
+    day_first = any(int(match[1]) > _LAST_MONTH for match in written)
+    return month_first if month_first != day_first else None
+
+
+def first_date(text: str, *, month_first: bool | None = None) -> tuple[date, Span] | None:
+    """Return the first day that the text states, and where; None if it states none. 6/1/2024 is in June."""
+    plain = plain_digits(text)
+    matches = [match for pattern in (_ISO, _NUMBERS, _IN_WORDS) for match in pattern.finditer(plain)]
+    for match in sorted(matches, key=lambda match: match.start())[:MOST_IN_WORDS]:
+        days = _readings(match, month_first=month_first)
+        if days:
+            return days[0], match.span()
+    return None
+
+
+def _readings(match: re.Match[str], *, month_first: bool | None) -> list[date]:
+    """Return the day that the match is likeliest to state, if any: with slashes, the month comes first."""
+    if match.re is not _NUMBERS:
+        moment = read_date(match[0], now=None)
+        return [moment.date()] if moment else []
+    first, second, year = int(match[1]), int(match[3]), _full_year(match[4])
+    by_day, by_month = (year, second, first), (year, first, second)
+    comes_first = match[2] == "/" if month_first is None else month_first
+    ordered = (by_month, by_day) if comes_first else (by_day, by_month)
+    return [day for reading in ordered for day in _dates(reading)]
 
 
 def stated_date(text: str) -> date | None:

@@ -14,11 +14,7 @@ PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType({adapter.name: adapte
 
 
 def platform(name: str) -> SeriesPlatform:
-    """Return the platform of that name.
-
-    Raises:
-        UnknownPlatform: there is none; the message lists those that exist.
-    """
+    """Return the platform of that name; UnknownPlatform lists those that exist."""
     if name not in PLATFORMS:
         names = ", ".join(sorted(PLATFORMS))
         raise UnknownPlatform(f"no series platform is called {name!r}; there are: {names}")

@@ -29,7 +29,8 @@ from ingestion_pipeline.reading.structured.items import (
 )
 from ingestion_pipeline.reading.text.plain_text import without_references
 from ingestion_pipeline.reading.text.values import DateReader
-from ingestion_pipeline.series.chapter import Release, chapter_number, volume_text
+from ingestion_pipeline.series.chapter import Release
+from ingestion_pipeline.series.chapter_labels import chapter_numbers, volume_text
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import host_of, without_credentials
@@ -111,11 +112,12 @@ class ListedFeed:
     def _release(self, item: Item, dates: DateReader) -> Release:
         date = item.get("published_at")
         label, title = (without_references(item.get(name) or "") for name in ("label", "title"))
-        number = chapter_number(item.get("number"))
-        if number is None:
-            number = chapter_number(label or title, self.defaults.series_title)
+        numbers = chapter_numbers(item.get("number") or "")
+        if numbers.first is None:
+            numbers = chapter_numbers(label or title, self.defaults.series_title)
         return Release(
-            number=number,
+            number=numbers.first,
+            last_number=numbers.last,
             title=title or label or None,
             url=item.get("url"),
             language=item.get("language") or self.defaults.language,
@@ -177,7 +179,7 @@ def _naming_field(fields: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in NAMING_FIELDS if name in fields)[:1]
 
 
-JSON = SeriesPlatform(name="json", version=2, rate=None, honours_robots=True, configure=configure_json)
+JSON = SeriesPlatform(name="json", version=3, rate=None, honours_robots=True, configure=configure_json)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +275,7 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedFeed:
     return ListedFeed(accept="text/html, application/xhtml+xml, */*;q=0.5", defaults=entry, reader=item_reader)
 
 
-HTML = SeriesPlatform(name="html", version=2, rate=None, honours_robots=True, configure=configure_html)
+HTML = SeriesPlatform(name="html", version=3, rate=None, honours_robots=True, configure=configure_html)
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
 
 
@@ -316,8 +318,10 @@ class RssFeed:
 
     def _release(self, entry: FeedEntry) -> Release:
         title, series_title = without_references(entry.title) if entry.title else None, self.defaults.series_title
+        numbers = chapter_numbers(title or "", series_title)
         return Release(
-            number=chapter_number(title, series_title),
+            number=numbers.first,
+            last_number=numbers.last,
             title=title,
             url=absolute_link(self.defaults.url, entry.url),
             language=self.defaults.language,
@@ -335,4 +339,4 @@ def configure_rss(url: str, config: Mapping[str, object]) -> RssFeed:
     return RssFeed(defaults=FeedConfig.of("rss", url, config))
 
 
-RSS = SeriesPlatform(name="rss", version=2, rate=None, honours_robots=True, configure=configure_rss)
+RSS = SeriesPlatform(name="rss", version=3, rate=None, honours_robots=True, configure=configure_rss)

@@ -10,28 +10,18 @@ from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.reading.structured.items import FieldSelector, JsonPath, checked_css
 from ingestion_pipeline.series.platforms.chapter_lists import FIELDS, NAMING_FIELDS, THEMES
 from ingestion_pipeline.series.platforms.mangadex import API_BASE, CONTENT_RATINGS, MAX_LIMIT
+from ingestion_pipeline.sources import platform_config
 from ingestion_pipeline.sources.declarations import BadField, as_mapping
-from ingestion_pipeline.sources.platform_config import (
-    PlatformConfig,
-    Text,
-    TrueOrFalse,
-    Word,
-    accepted,
-    field_map,
-    parsed_by,
-    refusal,
-    whole,
-)
 from ingestion_pipeline.sources.source import BadConfig
 
 
-class FeedConfig(PlatformConfig):
+class FeedConfig(platform_config.PlatformConfig):
     """The defaults that a source's config sets for all its releases, and its addresses."""
 
-    series_title: Text = None
-    language: Text = None
-    scanlation_group: Text = None
-    complete: TrueOrFalse = False
+    series_title: platform_config.Text = None
+    language: platform_config.Text = None
+    scanlation_group: platform_config.Text = None
+    complete: platform_config.TrueOrFalse = False
 
     @property
     def day_first(self) -> bool:
@@ -55,9 +45,9 @@ def _unnamed(fields: object, *further: str) -> Iterator[BadField]:
 class JsonConfig(FeedConfig):
     """Paths of the chapters, and of the fields in each."""
 
-    items: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
-    fields: Annotated[Mapping[str, Sequence[JsonPath]], field_map(FIELDS, JsonPath.of)] = {}
-    next: Annotated[JsonPath | None, parsed_by(JsonPath.of)] = None
+    items: Annotated[JsonPath | None, platform_config.parsed_by(JsonPath.of)] = None
+    fields: Annotated[Mapping[str, Sequence[JsonPath]], platform_config.field_map(FIELDS, JsonPath.of)] = {}
+    next: Annotated[JsonPath | None, platform_config.parsed_by(JsonPath.of)] = None
 
     @classmethod
     def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
@@ -65,17 +55,17 @@ class JsonConfig(FeedConfig):
         return _unnamed(values.get("fields"))
 
 
-_Css = Annotated[str | None, parsed_by(checked_css)]
+_Css = Annotated[str | None, platform_config.parsed_by(checked_css)]
 
 
 class HtmlConfig(FeedConfig):
     """Selectors of the chapters, and of the fields in each; a theme fills in what is left out."""
 
-    theme: Text = None
+    theme: platform_config.Text = None
     items: _Css = None
-    fields: Annotated[Mapping[str, Sequence[FieldSelector]], field_map(FIELDS, FieldSelector.of)] = {}
+    fields: Annotated[Mapping[str, Sequence[FieldSelector]], platform_config.field_map(FIELDS, FieldSelector.of)] = {}
     next: _Css = None
-    may_be_empty: TrueOrFalse = False
+    may_be_empty: platform_config.TrueOrFalse = False
 
     @classmethod
     def mistakes(cls, values: Mapping[str, Any]) -> Iterator[BadField]:
@@ -85,7 +75,7 @@ class HtmlConfig(FeedConfig):
             return
         theme = THEMES.get(str(name).strip())
         if name and theme is None:
-            yield BadField("theme", refusal("theme", name, ", ".join(THEMES)))
+            yield BadField("theme", platform_config.refusal("theme", name, ", ".join(THEMES)))
         if not values.get("items") and not (theme and theme.items):
             yield BadField("items", "needed beside fields: a CSS selector, or a theme that has one")
         yield from _unnamed(fields, *(theme.fields if theme else ()))
@@ -102,19 +92,19 @@ def _ratings(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
-_Words = Annotated[tuple[Word, ...], AfterValidator(lambda words: tuple(dict.fromkeys(words)))]
+_Words = Annotated[tuple[platform_config.Word, ...], AfterValidator(lambda words: tuple(dict.fromkeys(words)))]
 
 
-class MangaDexConfig(PlatformConfig):
+class MangaDexConfig(platform_config.PlatformConfig):
     """The manga, and which of its chapters to list."""
 
-    manga_id: Text = Field(default=None, validate_default=True)
-    languages: Annotated[_Words, accepted("a list of words")] = ()
-    limit: Annotated[int, whole(1, MAX_LIMIT)] = MAX_LIMIT
+    manga_id: platform_config.Text = Field(default=None, validate_default=True)
+    languages: Annotated[_Words, platform_config.accepted("a list of words")] = ()
+    limit: Annotated[int, platform_config.whole(1, MAX_LIMIT)] = MAX_LIMIT
     content_ratings: Annotated[
-        _Words, AfterValidator(_ratings), accepted(f"a list of {', '.join(CONTENT_RATINGS)}")
+        _Words, AfterValidator(_ratings), platform_config.accepted(f"a list of {', '.join(CONTENT_RATINGS)}")
     ] = CONTENT_RATINGS[:3]
-    include_external: TrueOrFalse = True
+    include_external: platform_config.TrueOrFalse = True
 
     @field_validator("manga_id")
     @classmethod
@@ -126,8 +116,8 @@ class MangaDexConfig(PlatformConfig):
         needed = "the UUID of a manga" if is_public_api else "an id of letters, digits and hyphens"
         match = _IN_ADDRESS.search(url)
         if stated and not pattern.fullmatch(stated):
-            raise ValueError(refusal("manga_id", stated, needed))
+            raise ValueError(platform_config.refusal("manga_id", stated, needed))
         if url and not stated and (match is None or not pattern.fullmatch(match[1])):
-            wrong = refusal("url", url, f"an address with /title/ or /manga/ and {needed}")
+            wrong = platform_config.refusal("url", url, f"an address with /title/ or /manga/ and {needed}")
             raise ValueError(f"is left out, and url {wrong}")
         return stated or (match[1] if match else None)

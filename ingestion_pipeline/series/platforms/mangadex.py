@@ -14,7 +14,8 @@ from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.structured.items import ParsedFeed, Problem, read_document
 from ingestion_pipeline.reading.text.plain_text import clean_text
-from ingestion_pipeline.series.chapter import Release, chapter_number
+from ingestion_pipeline.series.chapter import Release
+from ingestion_pipeline.series.chapter_labels import chapter_number
 from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.source import BadConfig
 from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError

@@ -5,24 +5,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from ingestion_pipeline.engine.context import Feed
 from ingestion_pipeline.pages.http.request import Request
 from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.reading.structured.items import ParsedFeed
 from ingestion_pipeline.series.chapter import Release
 
 
-class SeriesFeed(Protocol):
+class SeriesFeed(Feed, Protocol):
     """A configured source: it builds requests and parses responses, without I/O."""
 
-    def first_request(self) -> Request:
-        """Return the request of the first page."""
-        ...
-
     def next_request(self, body: bytes, *, previous: Request | None = None, url: str = "") -> Request | None:
-        """Return the request of the page after this one; None after the last.
-
-        The body is the response to `previous` and came from `url`.
-        """
+        """Return the request of the next page; None after the last."""
         ...
 
     def read(

@@ -31,6 +31,7 @@ from ingestion_pipeline.store.tables.metadata import comment_shared_columns, met
 from ingestion_pipeline.store.tables.operations import (
     audit_log,
     changes,
+    freshness_days,
     model_answers,
     model_batch_lines,
     model_batches,
@@ -46,6 +47,7 @@ from ingestion_pipeline.store.tables.series_and_notices import (
     GIVEN_UP,
     UNHANDLED,
     UNSENT,
+    change_follows,
     chapter_sources,
     chapters,
     follows,

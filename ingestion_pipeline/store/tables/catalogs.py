@@ -3,10 +3,18 @@
 from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint, text
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime, count, modified_at, optional, required
+from ingestion_pipeline.store.types import (
+    Id,
+    Json,
+    UtcDateTime,
+    count,
+    modified_at,
+    optional,
+    partial_index,
+    required,
+    starting,
+)
 
-# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
-# partial index only if the query repeats its condition literally.
 CRAWLING = text("status IN ('WAITING', 'IN_PROGRESS')")
 
 recipes = Table(
@@ -50,20 +58,8 @@ extractions = Table(
     count("too_deep", "links that were not followed because they lie too deep"),
     count("over_budget", "pages that were not taken because the crawl's budget was used up"),
     optional("failure", Json, "why it ended without being complete, as JSON; null: it is running or complete"),
-    Column(
-        "kind",
-        String(10),
-        nullable=False,
-        server_default="crawl",
-        comment="how pages are obtained: crawl, api, or rerun of stored pages",
-    ),
-    Column(
-        "entity_type",
-        String(60),
-        nullable=False,
-        server_default="course",
-        comment="type of the records that pages are read for",
-    ),
+    starting("kind", String(10), "crawl", "how pages are obtained: crawl, api, or rerun of stored pages"),
+    starting("entity_type", String(60), "course", "type of the records that pages are read for"),
     optional("rerun_of", Id, "the extraction whose snapshots are read again; null: it fetches its own"),
     optional(
         "base_dataset_id",
@@ -80,7 +76,7 @@ extractions = Table(
     optional("config_version", Integer),
     modified_at(),
     Index(None, "source_id", "id"),
-    Index("uq_extractions_crawling", "source_id", unique=True, postgresql_where=CRAWLING, sqlite_where=CRAWLING),
+    partial_index("uq_extractions_crawling", "source_id", unique=True, where=CRAWLING),
 )
 
 crawl_steps = Table(

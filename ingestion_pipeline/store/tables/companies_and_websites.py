@@ -1,23 +1,31 @@
 """Tables of companies, listings and matches, and of the analyses of websites."""
 
+from typing import Any
+
 from sqlalchemy import Boolean, Column, Date, Float, Index, Integer, String, Table, Text, UniqueConstraint, text
 
+from ingestion_pipeline.store.changes import LISTING, recorded
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import (
     ExactDecimal,
     Id,
     Json,
+    Kind,
     UtcDateTime,
     count,
     flag,
     modified_at,
     optional,
+    partial_index,
     required,
 )
 
-# The same condition is in the partial index and in the statements that use it: SQLite uses a
-# partial index only if the query repeats its condition literally.
 LISTED = text("status = 'open'")
+
+
+def _analysed(name: str, kind: Kind, comment: str) -> Column[Any]:
+    return optional(name, kind, f"{comment}; null: not stated, or not analysed yet")
+
 
 companies = Table(
     "companies",
@@ -32,30 +40,18 @@ companies = Table(
     ),
     optional("source_id", String(120), "the source of kind company that it is analysed by; null: it has none"),
     required("status", String(12), "how far its analysis is"),
-    optional("about", Text, "what it does, in its own words; null: not stated, or not analysed yet"),
-    optional("culture", Text, "how it describes its work, in its own words; null: not stated, or not analysed yet"),
-    optional("mission", Text, "its purpose, in its own words; null: not stated, or not analysed yet"),
-    optional("size", Text, "headcount as the page words it; null: not stated, or not analysed yet"),
-    optional(
-        "employees_low", Integer, "least number of people that `size` means; null: not stated, or not analysed yet"
-    ),
-    optional(
-        "employees_high", Integer, "greatest number of people that `size` means; null: not stated, or not analysed yet"
-    ),
-    optional(
-        "size_category",
-        String(10),
-        "large, medium or small, by the number of people; null: not stated, or not analysed yet",
-    ),
-    optional("headquarters", Text, "place of its head office; null: not stated, or not analysed yet"),
+    _analysed("about", Text, "what it does, in its own words"),
+    _analysed("culture", Text, "how it describes its work, in its own words"),
+    _analysed("mission", Text, "its purpose, in its own words"),
+    _analysed("size", Text, "headcount as the page words it"),
+    _analysed("employees_low", Integer, "least number of people that `size` means"),
+    _analysed("employees_high", Integer, "greatest number of people that `size` means"),
+    _analysed("size_category", String(10), "large, medium or small, by the number of people"),
+    _analysed("headquarters", Text, "place of its head office"),
     optional("industry", Text),
-    optional("founded", Integer, "year it began in; null: not stated, or not analysed yet"),
-    optional(
-        "is_remote_first",
-        Boolean,
-        "whether it says that people work from anywhere; null: not stated, or not analysed yet",
-    ),
-    optional("tech_stack", Json, "technologies it names, as JSON by group; null: not stated, or not analysed yet"),
+    _analysed("founded", Integer, "year it began in"),
+    _analysed("is_remote_first", Boolean, "whether it says that people work from anywhere"),
+    _analysed("tech_stack", Json, "technologies it names, as JSON by group"),
     optional(
         "boards",
         Json,
@@ -79,6 +75,7 @@ companies = Table(
     Index("uq_companies_website_key", "website_key", unique=True),
     Index(None, "source_id"),
     Index(None, "scoring_hash"),
+    info=recorded({"source_id": ""}),
 )
 
 job_listings = Table(
@@ -101,6 +98,7 @@ job_listings = Table(
     required("title", Text, "name of the job as listed"),
     optional("location", Text, "place of work as listed; null: not stated"),
     optional("other_locations", Json, "further places of work, as JSON; null: there is one at the most"),
+    optional("places", Json, "its places as JSON: town, region, country by ISO code, remote; null: none is stated"),
     optional("remote", String(10), "remote, hybrid or on site; null: not stated"),
     optional("department", Text, "part of the company as listed; null: not stated"),
     optional("employment_type", Text, "full time, part time and the like, as listed; null: not stated"),
@@ -132,13 +130,19 @@ job_listings = Table(
     optional("evaluated_at", UtcDateTime, "when it was last filtered or scored, UTC; null: not evaluated yet"),
     optional("closed_at", UtcDateTime, "when the last board took it down, UTC; null: it is open"),
     optional("closed_reason", Text, "why no board lists it, for people; null: it is open"),
+    required("first_listed_at", UtcDateTime, "when the job was first seen to be listed, as a repost too, UTC"),
+    optional("last_listed_at", UtcDateTime, "when it was last listed before it was closed, UTC; null: never closed"),
+    count("times_reopened", "how often it was listed again after it had been closed"),
+    optional("repost_of", Id, "the job of the same board that it repeats under a new id; null: no repost is known"),
     modified_at(),
     Index("uq_job_listings_url_key", "url_key", unique=True),
     Index("uq_job_listings_origin_key", "origin_key", unique=True),
     Index(None, "fingerprint"),
     Index(None, "company_id"),
-    Index("ix_job_listings_judged", "rules_hash", "id", postgresql_where=LISTED, sqlite_where=LISTED),
-    Index("ix_job_listings_valid_until", "valid_until", postgresql_where=LISTED, sqlite_where=LISTED),
+    partial_index("ix_job_listings_judged", "rules_hash", "id", where=LISTED),
+    partial_index("ix_job_listings_valid_until", "valid_until", where=LISTED),
+    # The snapshot is filled in once the poll is written.
+    info=recorded({"id": LISTING, "source_id": ""}, without=["snapshot_id"]),
 )
 
 listing_sources = Table(
@@ -154,13 +158,7 @@ listing_sources = Table(
     # A letter for each field that a board must not lose: title, url, description, location.
     required("stated", String(8), "a letter for each watched field that it states: t, u, d, l"),
     count("missing", "complete lists in a row that lacked it; 0 while it is listed"),
-    Column(
-        "available",
-        Boolean,
-        nullable=False,
-        server_default=text("true"),
-        comment="whether the board still lists it; false once enough complete lists lack it",
-    ),
+    flag("available", "whether the board still lists it; false once enough complete lists lack it", start="true"),
     required("first_seen_at", UtcDateTime, "when this board was first seen to list it, UTC"),
     # Written when it goes missing or returns; until then the source's last complete listing.
     required("last_seen_at", UtcDateTime, "when it was last seen, UTC; written as it goes missing or returns"),
@@ -168,6 +166,7 @@ listing_sources = Table(
     modified_at(),
     UniqueConstraint("source_id", "external_key"),
     Index(None, "listing_id"),
+    info=recorded({"source_id": ""}),
 )
 
 job_matches = Table(
@@ -204,11 +203,10 @@ job_matches = Table(
     UniqueConstraint("listing_id"),
     Index(None, "source_id", "status"),
     Index(None, "score"),
+    info=recorded({"listing_id": LISTING, "source_id": ""}),
 )
 
 
-# The same condition is in the partial index and in the statements that use it: SQLite uses a
-# partial index only if the query repeats its condition literally.
 UNFINISHED = text("finished_at IS NULL")
 
 businesses = Table(
@@ -231,6 +229,7 @@ businesses = Table(
     required("updated_at", UtcDateTime),
     modified_at(),
     UniqueConstraint("url_key"),
+    info=recorded({"url_key": ""}),
 )
 
 website_analyses = Table(
@@ -261,9 +260,7 @@ website_analyses = Table(
     optional("finished_at", UtcDateTime, "when it ended, with success or not, UTC; null: it is running"),
     optional("config_version", Integer),
     modified_at(),
-    Index(
-        "uq_website_analyses_unfinished", "source_id", unique=True, postgresql_where=UNFINISHED, sqlite_where=UNFINISHED
-    ),
+    partial_index("uq_website_analyses_unfinished", "source_id", unique=True, where=UNFINISHED),
     Index(None, "source_id", "id"),
     Index(None, "business_id"),
     Index(None, "finished_at"),
@@ -283,6 +280,7 @@ website_answers = Table(
     optional("model_version", Text, "model version that the provider reports; null: none, or it failed"),
     required("status", String(10), "answered or failed"),
     optional("answer", Text, "words of the model; null: it failed"),
+    optional("cited_urls", Json, "addresses that the answer or its provider names as sources, as JSON; null: none"),
     optional("error", Text, "why there is no answer, for people; null: there is one"),
     optional("input_tokens", Integer, "tokens of the question; null: the provider does not say"),
     optional("output_tokens", Integer, "tokens of the answer; null: the provider does not say"),
@@ -302,6 +300,9 @@ website_rankings = Table(
     required("day", Date, "calendar day of the ranking, UTC, as text YYYY-MM-DD; one row for each"),
     required("analysis_id", Id, "last analysis of the day (`website_analyses.id`)"),
     required("visibility", Float, "share of the answers that mention the business, 0 to 1"),
+    required("visibility_low", Float, "lower end of the 95 % interval (Wilson) of the share, 0 to 1"),
+    required("visibility_high", Float, "upper end of the 95 % interval (Wilson) of the share, 0 to 1"),
+    required("answers", Integer, "answers that the share is of"),
     required("score", Integer, "points for being mentioned, and how early, 0 to 100"),
     required("mentions", Integer, "how often all answers together name the business"),
     required("prompts", Integer, "different questions that were put to providers"),
@@ -312,4 +313,5 @@ website_rankings = Table(
     required("updated_at", UtcDateTime),
     modified_at(),
     UniqueConstraint("business_id", "day"),
+    info=recorded({"business_id": ""}),
 )

@@ -1,6 +1,6 @@
 """Tables of operations: settings, audit log, health, heartbeats, and the ledger of language models."""
 
-from sqlalchemy import Column, Index, Integer, String, Table, Text
+from sqlalchemy import Column, Float, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, flag, optional, required
@@ -31,14 +31,15 @@ changes = Table(
     "changes",
     metadata,
     Column("id", Id, primary_key=True, comment="number of the change; a later change of a row has a greater one"),
-    required("table_name", String(40), "table of the row that changed"),
-    required("row_key", Text, "id of the row in that table, as text"),
+    required("table_name", String(60), "table of the row that changed; of an item of a dataset, its type"),
+    required("row_key", Text, "id of the row in that table, as text; of an item, its source, a slash and its key"),
     optional("source_id", String(120), "the source by which it changed; null: it is of several, or of none"),
     required("op", String(6), "insert, update or delete"),
     optional("before", Json, "as JSON: the fields that differ, before; all fields of a deleted row; null: inserted"),
     optional("after", Json, "as JSON: the fields that differ, after; all fields of an inserted row; null: deleted"),
     required("cause", String(20), "why it changed, such as source_changed, operator or retention"),
     optional("ingestion_id", Id, "the poll that changed it (`ingestions`, while it is kept); null: no poll did"),
+    optional("snapshot_id", Id, "body that states an item; null: of other rows, whose poll names the bodies"),
     optional("run_id", String(64), "the Dagster run that changed it; null: a command did"),
     required("occurred_at", UtcDateTime, "when it changed, UTC"),
     Index(None, "occurred_at"),
@@ -65,6 +66,18 @@ observed_health = Table(
     required("since", UtcDateTime, "when maintenance first computed that state, UTC"),
 )
 
+freshness_days = Table(
+    "freshness_days",
+    metadata,
+    Column("source_id", String(120), primary_key=True, comment="a source with a freshness objective"),
+    Column("day", String(10), primary_key=True, comment="day of the measurements, UTC, such as 2026-03-01"),
+    required("measured_seconds", Float, "time of the day that was measured"),
+    required("late_seconds", Float, "how much of it was later than the objective after the last success"),
+    required("measured_until", UtcDateTime, "end of the last measurement, UTC"),
+    required("fresh_at", UtcDateTime, "last success that was known then, UTC; before the first: when it was added"),
+    flag("is_spent", "whether its error budget of 30 days was gone then; notified when it becomes so"),
+)
+
 service_heartbeats = Table(
     "service_heartbeats",
     metadata,
@@ -83,7 +96,7 @@ model_calls = Table(
     required("provider", Text, "base URL of the server"),
     required("model", Text, "requested model"),
     required("format", String(20), "how the answer's schema was requested"),
-    required("status", String(10), "reserved, settled, failed or cached"),
+    required("status", String(10), "reserved, settled, failed, cached, or unsent: a shadow would ask"),
     optional("outcome", String(40), "answered, refused, cut_off, http_429, ..."),
     optional("input_tokens", Integer, "input tokens, cached ones included"),
     optional("cached_input_tokens", Integer, "input tokens served from the provider's cache"),

@@ -1,7 +1,8 @@
 """Tables of series and those who follow them: chapters and their sources; outbox, recipients, follows, notices."""
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
+from sqlalchemy import Column, ForeignKey, Index, String, Table, Text, UniqueConstraint, text
 
+from ingestion_pipeline.store.changes import SERIES, recorded
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import (
     ExactDecimal,
@@ -12,6 +13,7 @@ from ingestion_pipeline.store.types import (
     flag,
     modified_at,
     optional,
+    partial_index,
     required,
 )
 
@@ -30,6 +32,7 @@ series = Table(
     optional("merged_into", String(120), "the series it was merged into, which replaces it; null: it was not merged"),
     required("created_at", UtcDateTime),
     modified_at(),
+    info=recorded({"id": SERIES}),
 )
 
 chapters = Table(
@@ -56,6 +59,7 @@ chapters = Table(
     ),
     modified_at(),
     UniqueConstraint("series_id", "key"),
+    info=recorded({"series_id": SERIES}),
 )
 
 chapter_sources = Table(
@@ -78,21 +82,14 @@ chapter_sources = Table(
         "last complete listing that had it, UTC, once it is missing; null: the source's last complete listing has it",
     ),
     count("missed_listings", "complete listings in a row that lacked it; 0 while it is listed"),
-    Column(
-        "available",
-        Boolean,
-        nullable=False,
-        server_default=text("true"),
-        comment="whether the source still has it; false once enough complete listings lack it",
-    ),
+    flag("available", "whether the source still has it; false once enough complete listings lack it", start="true"),
     optional("ingestion_id", Id),
     modified_at(),
     UniqueConstraint("source_id", "chapter_id"),
     Index(None, "chapter_id"),
+    info=recorded({"source_id": ""}),
 )
 
-# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
-# partial index only if the query repeats its condition literally.
 UNSENT = text("status = 'pending'")
 GIVEN_UP = text("status = 'failed'")
 UNHANDLED = text("handled_at IS NULL")
@@ -109,7 +106,7 @@ outbox = Table(
     required("created_at", UtcDateTime),
     optional("handled_at", UtcDateTime, "when it was expanded into notices, UTC; null: not yet"),
     UniqueConstraint("subject_kind", "subject_id"),
-    Index("ix_outbox_unhandled", "id", postgresql_where=UNHANDLED, sqlite_where=UNHANDLED),
+    partial_index("ix_outbox_unhandled", "id", where=UNHANDLED),
 )
 
 recipients = Table(
@@ -142,6 +139,20 @@ follows = Table(
     Index(None, "series_id"),
 )
 
+change_follows = Table(
+    "change_follows",
+    metadata,
+    Column("id", Id, primary_key=True),
+    required("recipient_id", String(120), "the follower", references="recipients.id"),
+    required("table_name", String(60), "table whose changes are followed, or type of items"),
+    optional("field", Text, "the field whose updates are followed; null: any change of a row"),
+    optional("source_id", String(120), "the source whose changes are followed; null: any"),
+    optional("cause", String(20), "the cause of the changes that are followed; null: any but a first sync"),
+    required("notified_until", UtcDateTime, "changes up to this moment are notices, UTC"),
+    required("created_at", UtcDateTime, "since when it is followed, UTC; earlier changes are not notified"),
+    Index(None, "recipient_id"),
+)
+
 notices = Table(
     "notices",
     metadata,
@@ -158,8 +169,8 @@ notices = Table(
     optional("sent_at", UtcDateTime, "when the recipient's server accepted it, UTC; null: it did not"),
     optional("error", Text, "error of the last attempt; null: it did not fail"),
     UniqueConstraint("recipient", "subject_kind", "subject_id"),
-    Index("ix_notices_pending", "recipient", "created_at", postgresql_where=UNSENT, sqlite_where=UNSENT),
-    Index("ix_notices_failed", "recipient", postgresql_where=GIVEN_UP, sqlite_where=GIVEN_UP),
-    Index(None, "recipient", "sent_at", postgresql_where=SENT, sqlite_where=SENT),
+    partial_index("ix_notices_pending", "recipient", "created_at", where=UNSENT),
+    partial_index("ix_notices_failed", "recipient", where=GIVEN_UP),
+    partial_index(None, "recipient", "sent_at", where=SENT),
     Index(None, "subject_kind", "subject_id"),
 )

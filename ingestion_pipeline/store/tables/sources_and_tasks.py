@@ -16,10 +16,19 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime, count, flag, modified_at, optional, required
+from ingestion_pipeline.store.types import (
+    Id,
+    Json,
+    UtcDateTime,
+    count,
+    flag,
+    modified_at,
+    optional,
+    partial_index,
+    required,
+    starting,
+)
 
-# The same condition is in the partial indexes and in the statements that use them: SQLite uses a
-# partial index only if the query repeats its condition literally.
 ACTIVE = text("ended_at IS NULL")
 ENDED = text("ended_at IS NOT NULL")
 OPEN = text("replayed_at IS NULL AND discarded_at IS NULL")
@@ -48,6 +57,7 @@ sources = Table(
         "the series that an operator assigned, overriding its file; null: the file applies",
     ),
     optional("company_id", String(120), "the company that the file names; null: it belongs to none"),
+    optional("max_delay_seconds", Integer, "its freshness objective: checked at least this often; null: it has none"),
     required("origin", Text, "file that declares it, or `row` if a command added it"),
     required("host", Text, "server that is polled, under its lease and delay"),
     required("shard", Integer, "hash of the host; modulo the number of shards it names the run that polls it"),
@@ -93,13 +103,7 @@ sources = Table(
     optional("changes_per_day", Float, "changes a day that are expected; null: the tier decides, not this"),
     optional("checks_per_day", Float, "checks a day that this leads to now; null: the tier decides"),
     required("tracking_id", String(36)),
-    Column(
-        "config_version",
-        Integer,
-        nullable=False,
-        server_default="1",
-        comment="how often its address, platform or configuration was another, from 1",
-    ),
+    count("config_version", "how often its address, platform or configuration was another, from 1", start=1),
     required("created_at", UtcDateTime, "when it was added, UTC"),
     required("updated_at", UtcDateTime),
     modified_at(),
@@ -141,22 +145,13 @@ tasks = Table(
     # above all, PostgreSQL writes no index entry for one (a heap-only update).
     Column("ended_at", UtcDateTime, Computed(_ENDED_AT), comment="when it reached a final status, UTC; null: active"),
     CheckConstraint("status <> 'PROCESSING' OR lease_until IS NOT NULL", name="leased"),
-    Index("ix_tasks_due", "kind", "priority", "not_before", "created_at", postgresql_where=ACTIVE, sqlite_where=ACTIVE),
+    partial_index("ix_tasks_due", "kind", "priority", "not_before", "created_at", where=ACTIVE),
     # One active task per kind and key: the poll task of a source has the source's id as its key.
-    Index("uq_tasks_active", "kind", "dedupe_key", unique=True, postgresql_where=ACTIVE, sqlite_where=ACTIVE),
-    Index("ix_tasks_source", "source_id", "kind", postgresql_where=OF_A_SOURCE, sqlite_where=OF_A_SOURCE),
-    Index(
-        "ix_tasks_frontier",
-        "kind",
-        "source_id",
-        "priority",
-        "not_before",
-        "created_at",
-        postgresql_where=FRONTIER,
-        sqlite_where=FRONTIER,
-    ),
-    Index("ix_tasks_spawned", "tracking_id", "url", postgresql_where=SPAWNED, sqlite_where=SPAWNED),
-    Index("ix_tasks_ended", "ended_at", postgresql_where=ENDED, sqlite_where=ENDED),
+    partial_index("uq_tasks_active", "kind", "dedupe_key", unique=True, where=ACTIVE),
+    partial_index("ix_tasks_source", "source_id", "kind", where=OF_A_SOURCE),
+    partial_index("ix_tasks_frontier", "kind", "source_id", "priority", "not_before", "created_at", where=FRONTIER),
+    partial_index("ix_tasks_spawned", "tracking_id", "url", where=SPAWNED),
+    partial_index("ix_tasks_ended", "ended_at", where=ENDED),
 )
 
 # What a run has fetched and not yet ingested. A run that dies leaves its rows behind: they are deleted, not resumed.
@@ -204,19 +199,13 @@ dead_letters = Table(
     required("error", Text, "message of the error"),
     optional("stack", Text, "stack trace; null for expected errors"),
     required("attempts", Integer, "attempts made when it was dead-lettered"),
-    Column(
-        "occurrences",
-        Integer,
-        nullable=False,
-        server_default="1",
-        comment="how often the same task failed with the same code",
-    ),
+    count("occurrences", "how often the same task failed with the same code", start=1),
     required("tracking_id", String(36)),
     required("failed_at", UtcDateTime, "last time it failed, UTC"),
     optional("replayed_at", UtcDateTime, "when it was replayed, UTC; null: not replayed"),
     optional("discarded_at", UtcDateTime, "when it was discarded, UTC; null: not discarded"),
     optional("discard_reason", Text, "why it needs no attention"),
-    Index("uq_dead_letters_open", "task_id", "error_code", unique=True, postgresql_where=OPEN, sqlite_where=OPEN),
+    partial_index("uq_dead_letters_open", "task_id", "error_code", unique=True, where=OPEN),
     Index(None, "failed_at"),
     Index(None, "source_id"),
 )
@@ -291,12 +280,11 @@ hosts = Table(
     optional(
         "requested_at", UtcDateTime, "when another worker first asked for the leased host, UTC; null: nobody waits"
     ),
-    Column(
+    starting(
         "error_score",
         Float,
-        nullable=False,
-        server_default="0",
-        comment="recent failed requests, each weighing less with every later request; too many pause the host",
+        "0",
+        "recent failed requests, each weighing less with every later request; too many pause the host",
     ),
     optional("timed_out_at", UtcDateTime, "when the last request timed out, UTC; null: the last one did not"),
     optional("crawl_delay_seconds", Float, "crawl delay of robots.txt; null: none stated"),

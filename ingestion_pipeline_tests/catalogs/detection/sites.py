@@ -11,7 +11,6 @@ from ingestion_pipeline.catalogs.detection.detection_tasks import DetectionCount
 from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, analyze_page
 from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
 from ingestion_pipeline.engine.context import RunContext
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import outbox, recipes
 from ingestion_pipeline.tasks.claims import Worker
@@ -311,15 +310,10 @@ def combined(*parts: CategorizedSite, home: str = "/catalog") -> dict[str, str]:
     return site | {home: page(anchors({path: name.title() for path, name in in_turn}), title="All")}
 
 
-def catalog_without_recipe(path: str, **config: Any) -> Definition:
-    """Return a catalog whose recipe has to be detected."""
-    return a_catalog(url=f"http://a.test{path}", config=config)
-
-
 def declare(live: LiveCatalog, path: str, *, site: Mapping[str, str] | None = None, **config: Any) -> None:
     """Serve the site, and register its catalog, whose recipe has to be detected."""
     live.web.routes |= dict(site or {})
-    add_sources(live.store, catalog_without_recipe(path, **config))
+    add_sources(live.store, a_catalog(url=f"http://a.test{path}", config=config))
 
 
 def detect(live: LiveCatalog, ctx: RunContext | None = None) -> DetectionCounts:

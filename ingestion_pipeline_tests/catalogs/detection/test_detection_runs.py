@@ -3,7 +3,6 @@
 import asyncio
 import json
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -170,17 +169,7 @@ def test_a_failure_before_a_successful_retry_is_not_notified(live: LiveCatalog) 
     assert recipe_notices(live.store) == [("recipe", "SUCCESS")]
 
 
-def test_a_page_that_robots_txt_forbids_is_an_error_and_is_not_requested(live: LiveCatalog) -> None:
-    live.web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
-    declare(live, "/courses")
-
-    detect(live)
-
-    assert "robots.txt" in recipe_row(live.store).message
-    assert live.web.paths == []
-
-
-def test_a_catalog_that_robots_txt_blocks_counts_no_failure_and_no_dead_letter(live: LiveCatalog) -> None:
+def test_a_catalog_that_robots_txt_blocks_is_not_requested_and_counts_no_failure(live: LiveCatalog) -> None:
     live.web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
     declare(live, "/courses")
 
@@ -189,7 +178,8 @@ def test_a_catalog_that_robots_txt_blocks_counts_no_failure_and_no_dead_letter(l
     live.poll()
 
     source = live.source_row()
-    assert live.rows(dead_letters) == []
+    assert "robots.txt" in recipe_row(live.store).message
+    assert live.web.paths == live.rows(dead_letters) == []
     assert (source.failure_count, source.strike_count, source.status) == (0, 0, "active")
     assert [row.status for row in live.rows(tasks) if row.kind == "detect_recipe"] == ["SKIPPED"]
 
@@ -281,18 +271,6 @@ def test_a_disabled_source_is_not_detected(live: LiveCatalog) -> None:
 
     assert detect(live) == DetectionCounts()
     assert live.web.paths == []
-
-
-@pytest.mark.slow
-def test_a_detection_respects_the_delay_of_its_host(live: LiveCatalog) -> None:
-    declare(live, "/courses", site=sites.numbered(pages=1, each=2))
-    slow = with_settings(live.ctx, crawl__delay_seconds="0.05")
-
-    detect(live, slow)
-
-    times = [request.at for request in live.web.requests]
-    assert len(times) == 3
-    assert all(after - before >= 0.049 for before, after in pairwise(times))
 
 
 @pytest.mark.parametrize("config", [{"entity": "planet"}, {"recipe": {"page_type": "X"}}])

@@ -21,7 +21,7 @@ from ingestion_pipeline.catalogs.extraction.record import (
     announced_count,
     is_expected_count,
 )
-from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, Script, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, Say, Script, ScriptedModel
 from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.html.document import Document
 from ingestion_pipeline.reading.llm import Billing
@@ -43,7 +43,7 @@ from ingestion_pipeline_tests.catalogs.entities.page_readings import (
     read_with_model,
     read_without_model,
 )
-from ingestion_pipeline_tests.reading.llm.model_questions import model_call_rows, settings_with_model
+from ingestion_pipeline_tests.reading.llm.model_questions import in_turn, model_call_rows, settings_with_model
 from ingestion_pipeline_tests.reading.tables import table
 
 COMPETENCY = entity_type("competency")
@@ -140,14 +140,6 @@ def test_a_course_without_a_required_field_is_not_among_the_records(settings: Se
 
     assert "ACC 0100" not in field_values(reading, "course_id")
     assert [problem.code for problem in reading.problems] == ["incomplete"]
-
-
-def test_equal_cheap_and_strong_models_are_requested_once(store: Store, settings: Settings) -> None:
-    page = page_content("<p>We are closed.</p>")
-
-    _, requests = read_with_model(store, settings, page, in_turn(model_answer()), INGESTION_MODEL_STRONG="cheap")
-
-    assert len(requests) == 1
 
 
 LIST_PAGE = (

@@ -260,6 +260,17 @@ def test_a_job_feed_is_a_board_and_a_blog_feed_is_not() -> None:
     assert boards_on_page('<a href="/blog/feed">feed</a>') == [("generic", None)]
 
 
+def test_several_boards_of_one_tenant_are_all_boards() -> None:
+    host = "https://acme.wd3.myworkdayjobs.com"
+    links = "".join(
+        f'<a href="{host}{path}">x</a>' for path in ("/Careers", "/en-US/Graduates", "/Careers/job/a_1", "/")
+    )
+
+    boards = boards_in([company_page(links, role=Role.CAREERS)], home=HOME)
+
+    assert [board.url for board in boards] == [f"{host}/Careers", f"{host}/en-US/Graduates"]
+
+
 def test_an_unsupported_platform_is_noted() -> None:
     [board] = boards_in([company_page('<a href="https://jobs.jobvite.com/acme">x</a>', role=Role.CAREERS)], home=HOME)
 

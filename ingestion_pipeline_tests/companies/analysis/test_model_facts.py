@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ingestion_pipeline.companies.analysis.company_pages import FIELDS
-from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import model_calls
 from ingestion_pipeline_tests.companies.company_sites import (
@@ -18,7 +18,7 @@ from ingestion_pipeline_tests.companies.company_sites import (
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import add_sources, rows
-from ingestion_pipeline_tests.reading.llm.model_questions import settings_with_model
+from ingestion_pipeline_tests.reading.llm.model_questions import in_turn, settings_with_model
 
 STORY = (
     "Parcels are our life: since the first day the people of Acme have sorted them for shops and"

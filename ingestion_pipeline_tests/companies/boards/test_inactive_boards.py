@@ -137,29 +137,6 @@ def test_five_failed_polls_in_a_row_disable_a_board(boards: Boards) -> None:
     assert boards.listings()[0].status == "open"
 
 
-@pytest.mark.slow
-def test_four_failures_a_success_and_four_failures_do_not_disable_a_board(boards: Boards) -> None:
-    boards.add()
-
-    poll_failing(boards, 4)
-    boards.poll(jobs(1))
-    poll_failing(boards, 4)
-
-    assert (boards.source_row().status, boards.source_row().failure_count) == ("active", 4)
-
-
-@pytest.mark.slow
-def test_a_rate_limit_is_not_counted_as_a_failure(boards: Boards) -> None:
-    boards.add()
-    boards.serve(Reply(b"slow down", 429, {"Retry-After": "60"}))
-
-    for _ in range(6):
-        boards.poll()
-
-    assert (boards.source_row().status, boards.source_row().failure_count) == ("active", 0)
-    assert boards.dead_letters() == []
-
-
 def test_a_blocked_page_disables_a_board_at_once_with_its_own_reason(boards: Boards) -> None:
     boards.add()
     boards.serve(BOT_CHALLENGE)

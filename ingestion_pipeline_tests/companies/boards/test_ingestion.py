@@ -181,7 +181,7 @@ def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: B
     for postings in (jobs(1, 2), jobs(1), jobs(1)):
         boards.poll(postings)
     assert boards.listings()[1].status == "closed"
-    finish_job_tasks(boards)
+    boards.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
 
     boards.poll(jobs(1, 2))
 
@@ -190,6 +190,40 @@ def test_a_closed_listing_that_returns_is_reopened_and_evaluated_again(boards: B
     assert boards.source_row().last_outcome == "2 found, 1 reopened"
     waiting = [task for task in boards.job_tasks() if task.status == "PENDING"]
     assert [task.payload["listing_id"] for task in waiting] == [returned.id]
+
+
+def test_a_listing_states_when_it_was_first_and_last_listed_and_how_often_it_was_reopened(boards: Boards) -> None:
+    boards.start(jobs(1, 2))
+    first_at = boards.listings()[1].first_listed_at
+    boards.poll(jobs(1, 2))
+    last_at = boards.source_row().last_success_at
+    for _ in range(2):
+        boards.poll(jobs(1))
+    closed = boards.listings()[1]
+
+    boards.poll(jobs(1, 2))
+
+    reopened = boards.listings()[1]
+    assert (closed.first_listed_at, closed.last_listed_at, closed.times_reopened) == (first_at, last_at, 0)
+    assert (reopened.first_listed_at, reopened.last_listed_at, reopened.times_reopened) == (first_at, last_at, 1)
+    assert boards.listings()[0].last_listed_at is None
+
+
+def test_a_posting_that_replaces_one_with_the_same_text_and_place_is_its_repost(boards: Boards) -> None:
+    old = a_job(1, title="Engineer", content="<p>We build pipes.</p>")
+    boards.start([old, *jobs(2, 3)])
+    first_at = boards.listings()[0].first_listed_at
+    elsewhere = {"location": {"name": "Bergen"}}
+
+    boards.poll([old | {"id": 11, "absolute_url": "https://boards.greenhouse.io/acme/jobs/11"}, *jobs(2, 3)])
+    boards.poll(
+        [old | {"id": 12, "absolute_url": "https://boards.greenhouse.io/acme/jobs/12"} | elsewhere, *jobs(2, 3)]
+    )
+
+    original, _, _, repost, other = boards.listings()
+    assert (original.repost_of, repost.repost_of, other.repost_of) == (None, original.id, None)
+    assert repost.first_listed_at == first_at < repost.first_seen_at
+    assert other.first_listed_at == other.first_seen_at
 
 
 @pytest.mark.slow
@@ -336,10 +370,6 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
 
     assert audit_row.detail["reason"] == "too_deep"
     assert boards.job_tasks() == []
-
-
-def finish_job_tasks(boards: Boards) -> None:
-    boards.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
 
 
 def board_report(boards: Boards, source_id: str = ACME) -> BoardReport:

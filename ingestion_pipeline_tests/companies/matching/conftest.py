@@ -1,6 +1,5 @@
 """A job board whose listings are evaluated against a profile."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,12 +12,6 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings, UndelayedBoards
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.polling_runs import RunningClock, a_run_context, fast_settings
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
 
 
 @pytest.fixture

@@ -215,6 +215,7 @@ def a_listing_row(**changes: Any) -> dict[str, Any]:
         "quality": {},
         "tracking_id": "11111111-1111-4111-8111-111111111111",
         "first_seen_at": NOON,
+        "first_listed_at": NOON,
         "changed_at": NOON,
     } | changes
     identity = repr([values.get(name) for name in ("title", "url", "description", "salary")])

@@ -203,20 +203,6 @@ def test_a_decision_on_outdated_content_is_discarded(listings: Listings) -> None
     assert listings.row(job_listings, id_).rules_hash == rules.rules_hash("changed")
 
 
-def test_a_worker_that_lost_its_claim_writes_nothing(listings: Listings) -> None:
-    listings.add()
-    worker = Worker(listings.ctx.store, lease_seconds=60)
-    [task] = worker.claim(ClaimFilter(kind=JOB), limit=9)
-    with listings.ctx.store.read() as connection:
-        [work] = open_listings(connection, [task], now=NOON)
-    listings.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
-
-    written = write_outcomes(listings.ctx, listings.rules, evaluated(work))
-
-    assert written["lost"] == 1
-    assert (listings.rows(job_matches), listings.rows(companies)) == ([], [])
-
-
 def test_the_third_failure_is_a_dead_letter_that_names_the_cure(listings: Listings) -> None:
     listings.add()
     for attempt in range(1, 4):

@@ -98,6 +98,18 @@ def test_a_platform_with_a_detail_api_is_asked_for_details(listings: Listings, w
     assert listing.description
 
 
+def test_a_listing_of_a_sitemap_gets_the_title_of_its_page(listings: Listings, web: FakeWeb) -> None:
+    listings.add_board("job_board:map", url="http://jobs.test/sitemap.xml", platform="sitemap")
+    place = {"@type": "Place", "address": {"addressLocality": "Berlin", "addressCountry": "DE"}}
+    posting = POSTING | {"title": "Senior Python Engineer (m/f/d)", "jobLocation": place}
+    web.routes |= {"/1": f'<script type="application/ld+json">{json.dumps(posting)}</script><p>A job</p>'}
+
+    listing = listings.evaluated(source_id="job_board:map", description=None, title="Senior python engineer")
+
+    assert listing.title == "Senior Python Engineer (m/f/d)"
+    assert listing.places == [{"town": "Berlin", "country": "DE"}]
+
+
 def test_a_listing_on_a_stop_list_is_not_fetched(listings: Listings, web: FakeWeb) -> None:
     listings.add(description=None, company_name="Spamco Ltd")
 

@@ -66,6 +66,31 @@ def test_a_malformed_listing_is_a_problem_and_the_others_are_parsed(name: str, w
     assert not reading.is_complete
 
 
+def test_an_unlisted_job_of_ashby_is_not_listed() -> None:
+    job = {"id": "a", "title": "Sailor", "jobUrl": "https://jobs.ashbyhq.com/x/a"}
+    body = json.dumps({"jobs": [job | {"isListed": True}, job | {"id": "b", "isListed": False}, job | {"id": "c"}]})
+
+    listings = parse_board("ashby", body.encode()).records
+
+    assert [listing.external_id for listing in listings] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "words"),
+    [
+        ("rippling", "rippling_detail.json", "We map caves.\n\nMeasure **deep** ones."),
+        ("bamboohr", "bamboohr_detail.json", "Bake **wafers**."),
+        ("oracle_hcm", "oracle_hcm_detail.json", "Look at **bridges**.\n\n- Tap them\n\nA hammer."),
+    ],
+)
+def test_a_jobs_own_response_has_its_description(name: str, file: str, words: str) -> None:
+    feed = parse_board(name, fixture_body(file))
+
+    assert [listing.description for listing in feed.records] == [words]
+    assert feed.records[0].external_id == EXPECTED[name].listing.external_id
+    assert not feed.is_complete
+
+
 def test_a_script_link_and_an_invalid_date_are_none() -> None:
     listing = parse_board("greenhouse", fixture_body("greenhouse.json")).records[1]
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, UnknownPlatform, platform
+from ingestion_pipeline.companies.platforms import (
+    PLATFORMS,
+    BadConfig,
+    JobBoard,
+    UnknownPlatform,
+    board_identity,
+    platform,
+)
 from ingestion_pipeline.engine.context import ChangedFeed, FetchState, fetch_feed
 from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.tasks.errors import Permanent
@@ -73,7 +80,7 @@ def test_a_configured_list_needs_a_title_and_a_url_or_id() -> None:
 
 
 def test_an_unknown_platform_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownPlatform, match=r"'bananas'.*ashby, greenhouse"):
+    with pytest.raises(UnknownPlatform, match=r"'bananas'.*ashby, bamboohr"):
         platform("bananas")
 
 
@@ -150,6 +157,66 @@ def test_a_posting_is_fetched_where_the_list_omits_its_text(name: str, file: str
 
     assert request is not None
     assert (request.url, request.body) == (url, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "url"),
+    [
+        ("oracle_hcm", "oracle_hcm.json", FIRST["oracle_hcm"].replace("offset=0", "offset=100")),
+        ("join", "join.html", "https://join.com/companies/virtucon?page=2"),
+        ("icims", "icims.html", "https://careers-duff.icims.com/jobs/search?ss=1&in_iframe=1&pr=1"),
+        ("teamtailor", "teamtailor.json", "https://monarch.na.teamtailor.com/jobs.json?page=2"),
+    ],
+)
+def test_a_declared_board_is_paged_as_its_declaration_says(name: str, file: str, url: str) -> None:
+    configured = configured_board(name)
+    following = configured.next_request(fixture_body(file), previous=configured.first_request())
+
+    assert following is not None
+    assert following.url == url
+    assert not parse_board(name, fixture_body(file)).is_complete
+    assert configured.next_request(BOARDS[name]["empty"].encode(), previous=following) is None
+
+
+def test_a_sitemap_index_leads_to_its_sitemap_of_jobs() -> None:
+    entries = ("pages", "jobs", "news")
+    index = "".join(f"<sitemap><loc>https://nostromo.test/{name}-1.xml</loc></sitemap>" for name in entries)
+    configured = configured_board("sitemap")
+
+    following = configured.next_request(
+        f"<sitemapindex>{index}</sitemapindex>".encode(), previous=configured.first_request()
+    )
+
+    assert following is not None
+    assert following.url == "https://nostromo.test/jobs-1.xml"
+    with pytest.raises(Permanent, match="give the one of jobs"):
+        configured.next_request(
+            f"<sitemapindex>{index.replace('jobs', 'careers2')}</sitemapindex>".encode(),
+            previous=configured.first_request(),
+        )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("https://acme.wd3.myworkdayjobs.com/en-US/Careers", "https://acme.wd3.myworkdayjobs.com/Careers/job/x", True),
+        ("https://acme.wd3.myworkdayjobs.com/Careers", "https://acme.wd3.myworkdayjobs.com/Graduates", False),
+        (
+            "https://a.fa.us2.oraclecloud.com/hcmUI/CandidateExperience/en/sites/CX_1",
+            "https://a.fa.us2.oraclecloud.com/hcmUI/CandidateExperience/de/sites/CX_1/job/7",
+            True,
+        ),
+        (
+            "https://a.fa.us2.oraclecloud.com/hcmUI/CandidateExperience/en/sites/CX_1",
+            "https://a.fa.us2.oraclecloud.com/hcmUI/CandidateExperience/en/sites/CX_2",
+            False,
+        ),
+    ],
+)
+def test_boards_of_one_tenant_are_told_apart_by_their_site(first: str, second: str, is_same: bool) -> None:
+    name = "workday" if "workday" in first else "oracle_hcm"
+
+    assert (board_identity(name, first, {}) == board_identity(name, second, {})) is is_same
 
 
 def test_a_recruitee_board_on_its_own_domain_is_fetched_there() -> None:

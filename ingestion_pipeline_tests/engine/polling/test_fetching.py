@@ -1,6 +1,5 @@
 """Outcomes of a claimed poll while it is fetched, on both databases, from a real server."""
 
-import asyncio
 import os
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,7 +13,6 @@ from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import batch_items, dead_letters, metadata, sources, tasks
 from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
-from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline.tasks.queue import insert_tasks
 from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline_tests import polling_runs
@@ -25,13 +23,11 @@ from ingestion_pipeline_tests.polling_runs import (
     a_feed,
     add_sources,
     fetch,
-    fetch_async,
     poll,
     record_fsyncs,
     rows,
     source_row,
     task_row,
-    wait_until,
     with_settings,
 )
 from ingestion_pipeline_tests.processes import POLLS, Child
@@ -108,21 +104,6 @@ def all_rows(store: Store) -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-def test_a_transient_failure_is_retried_in_the_same_run_after_its_backoff(
-    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
-) -> None:
-    add_sources(store, a_source())
-    web.routes["/solo"] = [drop, a_feed(1)]
-
-    _, fetched = fetch(with_settings(ctx, work__backoff_base_seconds="0.3"), web)
-
-    assert (fetched.counts.retried, fetched.counts.changed) == (1, 1)
-    first, second = web.requests
-    assert 0.3 <= second.at - first.at < 1.5
-    assert task_row(store).attempts == 2
-
-
-@pytest.mark.slow
 def test_a_changed_feed_is_ingested_before_a_long_retry_of_another_source(
     ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
 ) -> None:
@@ -161,34 +142,6 @@ def test_a_fetched_body_is_synced_to_disk(
 
     assert len(rows(store, batch_items)) == 1
     assert len(synced) >= 2  # the object, and its folder
-
-
-@pytest.mark.slow
-def test_the_third_failure_is_a_dead_letter_and_one_source_failure(
-    ctx: RunContext, store: Store, web: FakeWeb, running_clock: RunningClock
-) -> None:
-    add_sources(store, a_source())
-    web.routes["/solo"] = 500
-
-    _, fetched = fetch(ctx, web)
-
-    assert (fetched.counts.retried, fetched.counts.failed, len(web.requests)) == (2, 1, 3)
-    assert (dead_letter(store).error_code, dead_letter(store).attempts) == ("http_500", 3)
-    assert "fetch_feed" in dead_letter(store).stack
-    assert source_row(store).failure_count == 1
-    task = task_row(store)
-    assert (task.status, task.attempts) == ("PENDING", 0)
-    assert task.not_before == source_row(store).next_check_at
-
-
-def test_a_permanent_failure_is_a_dead_letter_at_once(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source())
-    web.routes["/solo"] = 410
-
-    _, fetched = fetch(ctx, web)
-
-    assert (fetched.counts.failed, len(web.requests)) == (1, 1)
-    assert (dead_letter(store).error_class, dead_letter(store).error_code) == ("permanent", "http_410")
 
 
 def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
@@ -329,40 +282,6 @@ def test_a_manual_poll_retries_only_the_failed_source(
     assert web.paths == ["/one", "/two", "/two"]
 
 
-def test_a_stopped_run_releases_its_tasks(ctx: RunContext, store: Store, web: FakeWeb) -> None:
-    add_sources(store, a_source("one"), a_source("two"), a_source("three"))
-    web.routes |= {"/one": polling_runs.slow_answer(b"", 30)}
-
-    async def stop() -> None:
-        run = asyncio.create_task(fetch_async(ctx, web.port))
-        await asyncio.to_thread(wait_until, lambda: bool(web.requests))
-        run.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await run
-
-    asyncio.run(stop())
-
-    assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
-    assert {task.error for task in rows(store, tasks)} == {"the run was stopped"}
-
-
-def test_a_content_store_that_cannot_be_written_stops_the_run_and_releases_every_task(
-    ctx: RunContext, store: Store, web: FakeWeb
-) -> None:
-    """The disk is ours: no attempt is counted and no source fails."""
-    add_sources(store, a_source("one"), a_source("two", url="http://b.test/two"))
-    web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
-    ctx.settings.home.mkdir(exist_ok=True)
-    (ctx.settings.home / "content").write_text("a file where a folder should be")
-
-    with pytest.raises(Fatal, match="content store"):
-        fetch(ctx, web)
-
-    assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
-    assert {source.failure_count for source in rows(store, sources)} == {0}
-    assert rows(store, dead_letters) == []
-
-
 @pytest.mark.slow
 def test_a_full_disk_releases_even_the_tasks_fetched_before(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     """A real file size limit, in a separate process."""
@@ -379,5 +298,6 @@ def test_a_full_disk_releases_even_the_tasks_fetched_before(ctx: RunContext, sto
     tasks_by_source = {task.source_id: task for task in rows(store, tasks)}
     assert {(task.status, task.attempts) for task in tasks_by_source.values()} == {("PENDING", 0)}
     assert tasks_by_source["series:2-large"].error_code == "storage"
+    assert {source.failure_count for source in rows(store, sources)} == {0}
     assert rows(store, batch_items) == rows(store, dead_letters) == []
     assert list((ctx.settings.home / "content").rglob("*.tmp")) == []

@@ -95,18 +95,6 @@ def test_a_feed_becomes_chapters_and_its_poll_is_done(
     assert rows(store, batch_items) == rows(store, outbox) == []
 
 
-def test_a_new_chapter_of_an_existing_source_is_announced_once(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
-    add_polled_sources(ctx, web, clock, a_source())
-    web.routes["/solo"] = a_feed(1, 2, 3, 4)
-
-    polled = poll(ctx, web)
-
-    assert [ingested.new for ingested in polled.ingested] == [1]
-    assert len(rows(store, outbox)) == 1
-
-
 def test_links_of_a_moved_page_are_relative_to_its_final_url(ctx: RunContext, store: Store, web: FakeWeb) -> None:
     page = "<li class=wp-manga-chapter><a href='{0}/'>Chapter {0}</a></li>{1}"
     web.routes |= {
@@ -302,20 +290,6 @@ def test_a_withdrawn_chapter_is_confirmed_by_a_second_feed_of_the_same_bytes(
     assert rows(store, series)[0].latest_chapter == 2
     clock.advance(days=1)
     assert poll(ctx, web).counts == PollCounts(unchanged=1)
-
-
-@pytest.mark.slow
-def test_a_quarantined_feed_does_not_cancel_a_pending_withdrawal(
-    ctx: RunContext, store: Store, web: FakeWeb, clock: FixedClock
-) -> None:
-    """After the empty feed the old one once came back as unchanged, and chapter 3 stayed."""
-    add_polled_sources(ctx, web, clock, a_source(config={"complete": True}))
-    for body in (a_feed(1, 2), a_feed(), a_feed(1, 2)):
-        web.routes["/solo"] = body
-        poll(ctx, web)
-        clock.advance(days=1)
-
-    assert numbers(store, available=False) == [3]
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.browser
 
 WORKER = "fetch('http://WHERE/worker', {mode: 'no-cors'}).catch(() => {});"
 TRIED = "fetch post led beacon socket events form ping popup worker service transport rtc"
-JAVASCRIPT = {"Content-Type": "text/javascript"}
 
 
 @pytest.fixture(scope="module")

@@ -146,15 +146,6 @@ def test_a_refresh_is_followed_and_an_endless_one_is_not(session: BrowserSession
     assert len(session.web.paths) == 2 + 6
 
 
-def test_a_download_and_a_rate_limit_have_the_same_errors_as_by_http(session: BrowserSession) -> None:
-    with failing(Permanent, "wrong_type", match="is a download"):
-        session.render("/file")
-    with pytest.raises(Resource) as limited:
-        session.render("/limited")
-
-    assert (limited.value.until - NOW).total_seconds() == 90
-
-
 def test_a_page_that_hangs_ends_at_the_deadline(session: BrowserSession) -> None:
     with failing(Transient, "timeout"):
         session.render("/hang", deadline_seconds=3)

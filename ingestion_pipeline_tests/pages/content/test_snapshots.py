@@ -6,7 +6,6 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, select
 
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.pages.content.snapshots import SnapshotArchive, write_page_snapshots
@@ -16,6 +15,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import snapshots
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.polling_runs import rows
+from ingestion_pipeline_tests.statements import recorded_statements
 
 pytestmark = pytest.mark.both_databases
 
@@ -101,9 +101,7 @@ def test_hundreds_of_pages_are_one_statement_each_way(ctx: RunContext, store: St
     urls = [f"https://a.test/{number}?q=" + "x" * 5_000 for number in range(300)]
     pages = [a_page(url, text=str(number)) for number, url in enumerate(urls)]
     stored = SnapshotArchive(ctx.store, ctx.content).store([(None, page) for page in (*pages, pages[7])], now=NOON)
-    statements: list[str] = []
-    with store.begin() as connection:
-        event.listen(connection, "before_cursor_execute", lambda *a: statements.append(a[2]))
+    with store.begin() as connection, recorded_statements(connection) as statements:
         ids = write_page_snapshots(connection, stored, now=NOON)
         pages_by_url = SnapshotArchive(ctx.store, ctx.content).known_pages(connection, urls)
 
@@ -161,8 +159,7 @@ def test_an_unchanged_page_writes_only_its_new_validators(ctx: RunContext, store
 
     after = known_by_url(ctx, URL)[URL]
     assert after == replace(before, etag='"2"', served_hash="other")
-    with store.read() as connection:
-        assert connection.execute(select(func.count()).select_from(snapshots)).scalar() == 1
+    assert len(rows(store, snapshots)) == 1
 
 
 def test_storing_no_pages_runs_no_statement(ctx: RunContext, store: Store) -> None:

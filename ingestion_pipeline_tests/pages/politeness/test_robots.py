@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import robots_allows
 from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobots, RedirectLeases
-from ingestion_pipeline.pages.politeness.hosts import HostHealth, Pace, RateLimiter
+from ingestion_pipeline.pages.politeness.hosts import Pace, RateLimiter
 from ingestion_pipeline.pages.politeness.robots import (
     CLOSED_FOR,
     MAX_BYTES,
@@ -358,9 +358,7 @@ def host_robots(body: bytes, *, now: datetime) -> HostRobots:
         {"http://a.test": as_stored(rules, fetcher.user_agent)},
         fetcher=fetcher,
         rate_limiter=RateLimiter(Pace(delay_seconds=0), next_allowed_at=None, now=now),
-        health=HostHealth(),
         redirect_leases=RedirectLeases(acquire=no_redirect_lease, release=print, clock=SteadyClock(now)),
-        clock=SteadyClock(now),
         longest_delay_seconds=60,
     )
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from ingestion_pipeline.pages.politeness.hosts import Leased, lease_hosts, store_robots
-from ingestion_pipeline.sources.declarations import definition_of
-from ingestion_pipeline.sources.files import declaration, redeclare
+from ingestion_pipeline.sources.declarations import declaration, definition_of
+from ingestion_pipeline.sources.files import redeclare
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store
@@ -36,6 +36,7 @@ from ingestion_pipeline_tests.polling_runs import (
     with_settings,
 )
 from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.statements import recorded_statements
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -55,13 +56,6 @@ def status_reason(store: Store, source_id: str) -> str:
         watched = watched_source(connection, source_id)
     assert watched is not None
     return reason(watched.source, watched.poll, now=now, max_attempts=3)
-
-
-def record_statements(store: Store) -> list[str]:
-    """Record the statements sent to the database from now on."""
-    sent: list[str] = []
-    event.listen(store.engine, "before_cursor_execute", lambda *call: sent.append(call[2]))
-    return sent
 
 
 def test_a_disallowed_url_is_never_fetched_and_its_poll_waits_for_new_rules(polls: Polls, clock: FixedClock) -> None:
@@ -91,9 +85,10 @@ def test_stored_rules_cost_no_request_and_no_statement_until_they_expire(polls: 
     assert len(polls.web.robots_requests) == 1
 
     clock.advance(hours=23)
-    statements_sent = record_statements(polls.store)
     by_hand = replace(POLLS, source_ids=("series:3", "series:private-1"))
-    polled = poll(polls.ctx, polls.web, by_hand)
+    with recorded_statements(polls.store.engine) as calls:
+        polled = poll(polls.ctx, polls.web, by_hand)
+    statements_sent = [statement for statement, _ in calls]
 
     assert (polled.counts.unchanged, polled.counts.given_back) == (1, 1)
     assert len(polls.web.robots_requests) == 1

@@ -95,15 +95,11 @@ def test_another_day_is_not_proof(text: str) -> None:
     assert ground(date(2026, 3, 5), f"Posted {text} by us").status == "absent"
 
 
-def words_of(text: str) -> list[re.Match[str]]:
-    return list(re.finditer(r"[^\W_]+", text))
-
-
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.text(min_size=1, max_size=80), st.data())
 def test_text_between_two_word_boundaries_is_an_exact_match(text: str, data: st.DataObject) -> None:
-    words = words_of(text)
+    words = list(re.finditer(r"[^\W_]+", text))
     if not words or "](" in text:
         return
     first = data.draw(st.integers(0, len(words) - 1))

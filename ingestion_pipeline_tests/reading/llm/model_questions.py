@@ -3,14 +3,14 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from sqlalchemy import Row, select
 
-from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, Say, Script, blank
 from ingestion_pipeline.reading.llm import (
     Answer,
     AnswerSchema,
@@ -171,3 +171,25 @@ def a_call(*, output_tokens: int = 100, model: str = "cheap", billing: Billing =
         prompt_version="course@1.1",
         estimate=Usage(output_tokens=output_tokens, is_estimated=True),
     )
+
+
+def in_turn(*replies: Reply) -> Script:
+    """Return a script that gives the replies one by one, the last one for ever."""
+    left = list(replies)
+    lock = threading.Lock()
+
+    def reply(_: ModelRequest) -> Reply:
+        with lock:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+    return reply
+
+
+def by_page(answers: Mapping[str, Mapping[str, Any]]) -> Script:
+    """Return a script that gives the answer whose key is in the request, else an empty one."""
+
+    def reply(request: ModelRequest) -> Reply:
+        matching = next((answer for key, answer in answers.items() if key in request.text), None)
+        return Say(text=json.dumps(blank(request.schema) if matching is None else matching))
+
+    return reply

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.reading.llm import Answered, Billing, Usage, ledger
 from ingestion_pipeline.reading.llm.ledger import Ledger, Overrun, Reserved, Scope
 from ingestion_pipeline.settings import Settings
@@ -20,6 +20,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     ask,
     ask_in_a_process,
     held_by_scope,
+    in_turn,
     model_call_rows,
     settings_with_model,
 )

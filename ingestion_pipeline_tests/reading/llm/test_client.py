@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Reply, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Reply, Say, ScriptedModel
 from ingestion_pipeline.reading.llm import Answered, Fault, ModelClient, ModelTier, Unanswered
 from ingestion_pipeline.reading.llm.wire import AnswerFormat, Exchange, ServerBusy, deadline, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
@@ -22,6 +22,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_question,
     a_reply,
     ask,
+    in_turn,
     model_call_rows,
     settings_with_model,
 )

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Reply, ScriptedModel
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget, PageText, Usage, ledger
 from ingestion_pipeline.reading.llm.ledger import FIRST_OUTPUT_TOKENS, InFlight, Ledger, Reserved, costs
 from ingestion_pipeline.settings import Settings
@@ -22,6 +22,7 @@ from ingestion_pipeline_tests.reading.llm.model_questions import (
     a_reply,
     ask,
     held_by_scope,
+    in_turn,
     model_call_rows,
     settings_with_model,
 )

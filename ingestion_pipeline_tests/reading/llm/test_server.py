@@ -9,21 +9,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
-from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel
 from ingestion_pipeline.reading.llm import Answered, Unanswered
 from ingestion_pipeline.reading.llm.wire import AnswerFormat, is_unsupported, wait_asked_for
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import model_endpoints
 from ingestion_pipeline.tasks.errors import Resource, Transient
+from ingestion_pipeline_tests.polling_runs import rows
 from ingestion_pipeline_tests.reading.llm.model_questions import (
     COURSE,
     VALID_ANSWER,
     a_question,
     a_reply,
     ask,
+    in_turn,
     model_call_rows,
     settings_with_model,
 )
@@ -70,8 +71,7 @@ def test_an_unsupported_format_is_stored_with_its_reason_and_expires(
     with ScriptedModel(in_turn(a_reply()), without=lacks, refusal_status=500) as model:
         model_settings = settings_with_model(model.base_url, settings)
         ask(store, model_settings)
-        with store.read() as connection:
-            row = connection.execute(select(model_endpoints)).one()
+        [row] = rows(store, model_endpoints)
         clock.advance(days=31)
         ask(store, model_settings, a_question("Another page"))
 

@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.demo.model_server import Fail, Garble, ModelRequest, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
 from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.store.tables import dead_letters, hosts, model_calls, tasks, website_analyses, website_answers
+from ingestion_pipeline.store.tables import dead_letters, model_calls, tasks, website_analyses, website_answers
 from ingestion_pipeline.tasks.claims import Worker
+from ingestion_pipeline.tasks.task import Suspicion
 from ingestion_pipeline.websites.phases import run_analyses
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.polling_runs import (
@@ -25,9 +26,8 @@ from ingestion_pipeline_tests.polling_runs import (
     wait_until,
     with_settings,
 )
-from ingestion_pipeline_tests.websites.provider_answers import always, always_text
+from ingestion_pipeline_tests.websites.provider_answers import always
 from ingestion_pipeline_tests.websites.website_runs import (
-    ACME_PAGES,
     FAST_SETTINGS,
     SMALL_PAGE,
     a_website,
@@ -59,6 +59,21 @@ def test_the_third_failure_is_terminal_at_once_with_a_reason(ctx: RunContext, we
     assert (dead_letter.task_kind, dead_letter.attempts) == ("website_info", 3)
     source = source_row(ctx.store, "website:acme")
     assert (source.failure_count, "500" in source.last_outcome) == (1, True)
+
+
+def test_a_site_that_killed_its_workers_is_failed_without_a_request(ctx: RunContext, web: FakeWeb) -> None:
+    start(ctx, web, a_website())
+    with ctx.store.begin() as connection:
+        lost = {"attempts": 3, "suspicion": Suspicion.ALONE}
+        connection.execute(update(tasks).where(tasks.c.kind == "website_info").values(lost))
+
+    process_analyses(ctx, web.port)
+
+    assert web.requests == []
+    [dead_letter] = rows(ctx.store, dead_letters)
+    assert (dead_letter.source_id, dead_letter.error_code) == ("website:acme", "worker_lost")
+    assert "worker lost 3 times" in dead_letter.error
+    assert only_analysis(ctx.store).status == "failed"
 
 
 @pytest.mark.slow
@@ -171,43 +186,6 @@ def test_a_worker_whose_task_was_reclaimed_makes_no_further_requests(ctx: RunCon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [
-        (Fail(status=401), "http_401"),
-        (Fail(status=429, headers={"Retry-After": "90"}), "http_429"),
-        (Garble(body=b""), "garbled"),
-        (Say(text="Acme " * 2_000_000), "too_long"),
-    ],
-    ids=["401", "429", "empty", "10 MB"],
-)
-def test_a_failing_provider_is_recorded_and_the_analysis_completes(
-    ctx: RunContext, web: FakeWeb, reply: ModelReply, code: str
-) -> None:
-    with ScriptedModel(always_text("Acme.")) as good, ScriptedModel(always(reply)) as bad:
-        two_provider_ctx = with_settings(ctx, **provider_settings(good=good.base_url, bad=bad.base_url))
-        analyse(two_provider_ctx, web, a_website(config=OWN))
-
-    analysis = only_analysis(ctx.store)
-    assert (analysis.status, analysis.progress_percent) == ("completed", 100)
-    assert list(analysis.analysis["by_provider"]) == ["good"]
-    assert analysis.analysis["failures"]["bad"].startswith(f"2 unanswered: {code}")
-    by_provider = {(row.provider, row.status) for row in rows(ctx.store, website_answers)}
-    assert by_provider == {("good", "answered"), ("bad", "failed")}
-
-
-def test_a_page_that_asks_for_a_pause_is_the_last_that_is_requested(ctx: RunContext, web: FakeWeb) -> None:
-    web.routes |= {path: page.encode() for path, page in ACME_PAGES.items()}
-    web.routes["/about-us"] = Reply(b"", 429, {"Retry-After": "600"})
-
-    analyse(ctx, web, a_website())
-
-    assert web.paths == ["/", "/about-us"]
-    wait = next(row.next_allowed_at for row in rows(ctx.store, hosts) if row.host == "acme.test") - ctx.store.now()
-    assert wait > timedelta(minutes=9)
-
-
-@pytest.mark.slow
 def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_answers(
     ctx: RunContext, web: FakeWeb
 ) -> None:
@@ -221,7 +199,7 @@ def test_a_stopped_run_releases_its_task_and_the_next_run_requests_only_missing_
     async def stop_after_one_answer(model_ctx: RunContext) -> None:
         worker = Worker(model_ctx.store, lease_seconds=60)
         async with a_fetcher(model_ctx.settings, web.port) as fetcher:
-            run = asyncio.create_task(run_analyses(model_ctx, worker, fetcher))
+            run = asyncio.create_task(run_analyses(model_ctx, worker, fetcher, None, None))
             await asyncio.to_thread(wait_until, lambda: bool(rows(ctx.store, website_answers)))
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)

@@ -1,10 +1,6 @@
 """Worker processes that are killed, stopped or compete: each analysis ends once, each answer is stored once."""
 
-import os
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,7 @@ from sqlalchemy import select, update
 
 from ingestion_pipeline.demo.model_server import Fail, ModelRequest, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
-from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     dead_letters,
     metadata,
@@ -36,14 +32,7 @@ from ingestion_pipeline_tests.websites.website_runs import (
     provider_settings,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    """A store with the real clock, which the worker processes use."""
-    with closing(open_store(database_url)) as store:
-        yield store
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases, pytest.mark.real_time]
 
 
 def worker_job(url: str, folder: Path, web: FakeWeb, provider: str, **changes: str) -> WorkerJob:
@@ -135,76 +124,3 @@ def test_a_worker_that_resumes_past_its_lease_writes_nothing(
     assert all_rows(store) == before  # an answer would have replaced the failure
     assert only_analysis(store).status == "completed"
     assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
-
-
-def test_a_worker_that_resumes_past_its_lease_writes_nothing_while_another_holds_its_task(
-    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
-) -> None:
-    prompts = ["Who bakes?", "Who bakes best?"]
-    calls: list[str] = []
-    first_may_answer, second_may_answer = threading.Event(), threading.Event()
-
-    def answer(request: ModelRequest) -> ModelReply:
-        calls.append(request.text)
-        if len(calls) <= len(prompts):
-            first_may_answer.wait(60)
-            return Say(text="Acme, too late.")
-        second_may_answer.wait(60)
-        return Say(text="Acme.")
-
-    with ScriptedModel(answer) as model:
-        changes = {"work__lease_seconds": "30", "website__answer_seconds": "60"}
-        job = worker_job(database_url, tmp_path, web, model.base_url, **changes)
-        start_analyses(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
-        stopped_worker = Child(process_until_done, job, 1)  # claims nothing more after it resumes
-        other = None
-        try:
-            wait_until(lambda: len(calls) == len(prompts), 120)
-            stop_outside_a_transaction(stopped_worker, store)
-            expire_leases(store)
-            other = Child(process_until_done, job)
-            wait_until(lambda: len(calls) == 2 * len(prompts), 120)
-            first_may_answer.set()
-            stopped_worker.resume()
-
-            assert stopped_worker.result() == 2  # its first two phases, before it was stopped
-            assert rows(store, website_answers) == []
-            second_may_answer.set()
-            assert other.result() == 1
-        finally:
-            first_may_answer.set()
-            second_may_answer.set()
-            stopped_worker.kill()
-            if other is not None:
-                other.kill()
-    assert {row.answer for row in rows(store, website_answers)} == {"Acme."}
-    assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
-
-
-def test_a_site_that_kills_its_worker_alone_three_times_is_a_dead_letter(
-    store: Store, web: FakeWeb, database_url: str, tmp_path: Path, provider: ScriptedModel
-) -> None:
-    workers: list[Child] = []
-
-    async def kill(_: Any) -> None:
-        os.kill(workers[-1].pid, signal.SIGKILL)
-
-    web.routes["poison.test/"] = kill
-    job = worker_job(database_url, tmp_path, web, provider.base_url)
-    start_analyses(store, web, job, "poison", "one", "two")
-    for _ in range(4):  # beside the others, and three times alone
-        workers.append(Child(process_until_done, job))
-        assert workers[-1].wait() == -signal.SIGKILL
-        expire_leases(store)
-        with store.begin() as connection:  # and its hosts
-            connection.execute(metadata.tables["hosts"].update().values(lease_owner=None))
-    Child(process_until_done, job).result()
-
-    assert web.paths.count("/") >= 5
-    assert [web_request.host for web_request in web.requests].count("poison.test") == 4
-    status_by_source = {row.source_id: row.status for row in rows(store, website_analyses)}
-    assert status_by_source == {"website:poison": "failed", "website:one": "completed", "website:two": "completed"}
-    [dead_letter] = rows(store, dead_letters)
-    assert (dead_letter.source_id, dead_letter.error_code) == ("website:poison", "worker_lost")
-    assert "worker lost 3 times" in dead_letter.error
-    wait_until(lambda: all(task.status != "PROCESSING" for task in phase_tasks(store)))

@@ -17,8 +17,8 @@ from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.operations.retention import maintain
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import tasks, website_analyses
-from ingestion_pipeline.websites.analysis_reports import KINDS, PhaseMetrics, phase_metrics
-from ingestion_pipeline.websites.states import PHASES
+from ingestion_pipeline.websites.analysis_reports import PhaseMetrics, phase_metrics
+from ingestion_pipeline.websites.states import KINDS, PHASES
 from ingestion_pipeline_tests.fakes import FakeWeb, RawAnswer
 from ingestion_pipeline_tests.polling_runs import (
     RunningClock,

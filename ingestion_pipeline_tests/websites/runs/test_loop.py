@@ -7,7 +7,6 @@ import time
 from asyncio import StreamWriter
 
 import pytest
-from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import ModelRequest, Say, ScriptedModel, blank
 from ingestion_pipeline.demo.model_server import Reply as ModelReply
@@ -16,19 +15,15 @@ from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
     businesses,
     dead_letters,
-    tasks,
     website_analyses,
     website_answers,
     website_rankings,
 )
-from ingestion_pipeline.tasks.claims import ClaimFilter, Worker
-from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline.websites.analysis_rows import NotAWebsite, request_analyses, start_first_analyses
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.page_fetches import SHELL, FakeBrowser
 from ingestion_pipeline_tests.polling_runs import RunningClock, add_sources, rows, source_row, wait_until, with_settings
-from ingestion_pipeline_tests.websites.provider_answers import always_text
 from ingestion_pipeline_tests.websites.website_runs import (
     ACME_PAGES,
     SMALL_PAGE,
@@ -220,30 +215,6 @@ def test_a_new_website_starts_its_analysis_once_without_a_poll(ctx: RunContext, 
 
 
 @pytest.mark.slow
-def test_a_worker_that_lost_its_claim_writes_no_progress(ctx: RunContext, web: FakeWeb) -> None:
-    claimed_by_other: list[Task] = []
-
-    def sentiment(_: ModelRequest) -> ModelReply:
-        """Called after the answer is stored: expire the lease and let another worker claim the task."""
-        with ctx.store.begin() as connection:
-            running_tasks = update(tasks).where(tasks.c.status == "PROCESSING")
-            connection.execute(running_tasks.values(lease_until=ctx.store.clock.now(connection)))
-        other = Worker(ctx.store, lease_seconds=60)
-        claimed_by_other.extend(other.claim(ClaimFilter(kind="website_analysis"), limit=1))
-        return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
-
-    with ScriptedModel(always_text("Acme is the best baker.")) as provider, ScriptedModel(sentiment) as model:
-        changes = provider_settings(one=provider.base_url) | {"openai_base_url": model.base_url}
-        config = {"business": {"name": "Acme"}, "prompts": ["Who bakes?"]}
-        model_ctx = with_settings(ctx, **changes)
-        counts = analyse(model_ctx, web, a_website(config=config))
-
-    assert [task.fence for task in claimed_by_other] == [2]
-    assert (counts["lost"], counts["website_analysis_done"]) == (1, 0)
-    assert (only_analysis(ctx.store).status, only_analysis(ctx.store).progress_percent) == ("model-analysis", 50)
-
-
-@pytest.mark.slow
 def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, web: FakeWeb) -> None:
     web.routes |= ACME_PAGES | {"/": SHELL}
     browser = FakeBrowser([ACME_PAGES["/"] + "<p>Invoices that bakeries like. " * 40])
@@ -255,14 +226,3 @@ def test_a_page_that_needs_javascript_is_read_with_a_browser(ctx: RunContext, we
     assert (row.status, row.info["name"]) == ("completed", "Acme Tools")
     assert [url for url, _ in browser.requests] == ["http://acme.test/"]  # the other pages need no browser
     assert len(row.info["pages"]) == 4
-
-
-def test_without_a_browser_the_failure_names_it(ctx: RunContext, web: FakeWeb) -> None:
-    web.routes["/"] = SHELL
-    start(ctx, web, a_website())
-
-    process_analyses(ctx, web.port)
-
-    [dead_letter] = rows(ctx.store, dead_letters)
-    assert (dead_letter.error_code, only_analysis(ctx.store).status) == ("needs_browser", "failed")
-    assert "browser" in only_analysis(ctx.store).failure

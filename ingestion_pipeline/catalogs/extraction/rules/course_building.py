@@ -42,6 +42,7 @@ MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part 
 MIN_PROSE_WORDS = 8
 MAX_UNNAMED_LABEL_WORDS = 6
 MAX_FACT_WORDS = 6
+MIN_FACTS = 1  # "Graduate | Spring" are two
 UNNAMED = "\ue000"  # marks a line with an unknown label; its value follows
 
 _LABELLED = re.compile(rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*+[:\uff1a]\s*(.*)", re.DOTALL)
@@ -68,6 +69,7 @@ _OF_PREREQUISITES = re.compile(rf"\b(?:{'|'.join(PHRASES['of_prerequisites'])})\
 # Campus: North. A fact of the course beside its description, with any label.
 _FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]")
 _LIMIT = re.compile(r"(?:course )?(?P<which>min|max)(?:imum)?\.? .*", re.IGNORECASE)
+_BAR = re.compile(r"\s[|\u00b7\u2022\u2219]\s")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
 _ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")
 _OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
@@ -119,6 +121,9 @@ class Parts:
         """Add the next line."""
         if not line or (is_noise(line) and not line.startswith(UNNAMED)):
             return
+        before, _, after = line.partition(". ")
+        if after and len(before.split()) <= MAX_FACT_WORDS and is_noise(f"{before}."):  # Fall. Who draws maps
+            line = after
         part, rest = label_of(line)
         if part in {None, CoursePart.CREDITS} and (leading := leading_credits(line)):
             self.credits, line = self.credits or leading[0], leading[1]
@@ -206,7 +211,7 @@ class Parts:
             self._unnamed.append([line])
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
-        elif self._is_open or is_prose(line):
+        elif (self._is_open and not is_fact_row(line)) or is_prose(line):
             self.credits = self.credits or trailing_credits(line)
             self.description.append(line)
 
@@ -296,6 +301,12 @@ def length_in_words(text: str) -> int:
     """Return the number of words; in a script without blanks, two characters count as one."""
     words = len(text.split())
     return words if text.isascii() else words + len(_UNSPACED.findall(text)) // 2
+
+
+def is_fact_row(line: str) -> bool:
+    """Return whether the line is a row of short facts between bars or dots: Undergraduate | 3 credits | Fall."""
+    facts = _BAR.split(line)
+    return len(facts) > MIN_FACTS and all(len(fact.split()) <= MAX_FACT_WORDS for fact in facts)
 
 
 def is_prose(line: str) -> bool:
@@ -473,7 +484,7 @@ def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
     described = [course for course in courses if _is_described(course)]
     if not described or len(described) < MIN_DESCRIBED_SHARE * len(courses):
         return False
-    stated = sum(_states_something(course) for course in described)
+    stated = sum(states_something(course) for course in described)
     long = sum(_is_described(course, LENGTH_WORDS) for course in courses)
     codes = {course.fields["course_id"] for course in courses}
     is_long = len(codes) == len(courses) >= SEVERAL and long >= MIN_LONG_SHARE * len(courses)
@@ -482,18 +493,19 @@ def is_catalogue(courses: Sequence[CandidateRecord]) -> bool:
 
 def is_first_described_alone(courses: Sequence[CandidateRecord]) -> bool:
     """Return whether only the first has a description and facts, and the others only names."""
-    is_any_other = any(_is_described(course, 1) or _states_something(course) for course in courses[1:])
+    is_any_other = any(_is_described(course, 1) or states_something(course) for course in courses[1:])
     return is_catalogue(courses[:1]) and not is_any_other
 
 
 def _is_described(course: CandidateRecord, least: int | None = None) -> bool:
     text = course.fields.get("course_description")
     if least is None:
-        least = 1 if _states_something(course) else MIN_CATALOGUE_WORDS
+        least = 1 if states_something(course) else MIN_CATALOGUE_WORDS
     return isinstance(text, str) and length_in_words(text) >= least
 
 
-def _states_something(course: CandidateRecord) -> bool:
+def states_something(course: CandidateRecord) -> bool:
+    """Return whether the course has credits or prerequisites."""
     names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
     return any(course.fields.get(name) is not None for name in (*names, "course_prerequisites"))
 

@@ -32,6 +32,7 @@ from ingestion_pipeline.catalogs.extraction.rules.course_building import (
     part_text,
     read_parts,
     stated_prerequisites,
+    states_something,
     upwards,
 )
 from ingestion_pipeline.catalogs.extraction.rules.course_words import (
@@ -39,15 +40,18 @@ from ingestion_pipeline.catalogs.extraction.rules.course_words import (
     CoursePart,
     choice_by_phrase,
     has_phrase,
+    is_title,
     names_section,
     part_named,
     read_code,
+    read_credits,
     read_heading,
     reversed_heading,
     slot_credits,
     split_heading,
 )
 from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of, text_in_line
+from ingestion_pipeline.catalogs.extraction.rules.repeated_blocks import PageForms
 from ingestion_pipeline.reading.html.cleaning import fragment_text
 from ingestion_pipeline.reading.html.links import language_of
 from ingestion_pipeline.reading.text.plain_text import packaged_data
@@ -182,6 +186,8 @@ def _lines(node: LexborNode) -> list[str]:
 
 MAX_LINES_BELOW_CODE = 80  # of one course; what follows is another part of the page
 CODE_LINE_CONFIDENCE = 0.75
+MIN_PLACE_SHARE = 0.3  # of the lines at that place; where title, text and terms are paragraphs alike, it is a third
+MIN_MOST_SHARE = 0.75  # of a page's courses; the others may stand outside the element around these
 _FIGURE = re.compile("[0-9]")
 
 
@@ -207,6 +213,7 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
     _give_titles(courses)
     if courses:
         courses[-1].lines = own_lines([course.lines for course in courses])
+    _give_titles_below(courses)
     pairs: list[tuple[_Course, CandidateRecord]] = []
     for course in courses:
         slots = Slots(heading=course.heading, title=course.title)
@@ -215,8 +222,34 @@ def courses_by_layout(lines: Sequence[Line]) -> list[CandidateRecord]:
         record = build_course(slots, body, confidence=CODE_LINE_CONFIDENCE)
         if record is not None and record.fields.get("course_name"):
             pairs.append((course, record))
+    pairs = _where_most_are(pairs)
     records = [record for _, record in pairs]
-    return records if is_catalogue(records) else _catalogues_by_form(pairs)
+    courses_read = records if is_catalogue(records) else _catalogues_by_form(pairs)
+    is_named_alone = not any(map(states_something, courses_read)) and len(courses_read) > 1
+    return [] if is_named_alone and _is_exception(lines, [course.lines[0] for course, _ in pairs]) else courses_read
+
+
+def _is_exception(lines: Sequence[Line], firsts: Sequence[Line]) -> bool:
+    """Return whether most lines at the place where these begin courses begin none: a list of something else."""
+    forms = dict(zip(map(id, lines), PageForms(lines).forms, strict=True))
+    own = Counter(forms[id(line)] for line in firsts)
+    everywhere = Counter(forms.values())
+    return len(firsts) < MIN_PLACE_SHARE * sum(everywhere[form] for form in own)
+
+
+def _where_most_are(pairs: Sequence[tuple[_Course, CandidateRecord]]) -> list[tuple[_Course, CandidateRecord]]:
+    """Return the courses inside the smallest element around most of them: what stands elsewhere is chrome."""
+    paths = [[node.mem_id for node in upwards(course.lines[0].node)] for course, _ in pairs]
+    held = Counter(number for path in paths for number in path)
+    depths = {number: depth for path in paths for depth, number in enumerate(reversed(path))}
+    around = min(
+        (number for number, count in held.items() if count >= MIN_MOST_SHARE * len(pairs)),
+        key=lambda number: (held[number], -depths[number]),
+        default=None,
+    )
+    if around is None:
+        return list(pairs)
+    return [pair for pair, path in zip(pairs, paths, strict=True) if around in path]
 
 
 def _catalogues_by_form(pairs: Sequence[tuple[_Course, CandidateRecord]]) -> list[CandidateRecord]:
@@ -289,6 +322,25 @@ def _give_titles(courses: Sequence[_Course]) -> None:
         course.title = course.above
 
 
+def _give_titles_below(courses: Sequence[_Course]) -> None:
+    """Give codes without title a title with a colon below them, where those of most have the same form.
+
+    By itself it looks like a fact: Geology I: The Interior.
+    """
+    below = [
+        (course, place)
+        for course in courses
+        for place in [next((at for at, line in enumerate(course.lines) if at and not read_credits(line.text)), 0)]
+        if place and not (course.has_title or course.title)
+    ]
+    forms = Counter(_form(course.lines[place]) for course, place in below)
+    for course, place in below:
+        line = course.lines[place]
+        is_usual = forms[_form(line)] > len(below) / 2 and len(below) > 1
+        if is_usual and ": " in line.text and is_title(line.text) and label_of(line.text)[0] is None:
+            course.title = course.lines.pop(place).text
+
+
 def _ends(line: Line, course: _Course) -> bool:
     is_title = line.is_heading and label_of(line.text)[0] is None and (bool(course.rest) or len(course.lines) > 1)
     return is_title or len(course.lines) > MAX_LINES_BELOW_CODE
@@ -307,7 +359,8 @@ def _course_start(line: Line) -> _Course | None:
         return None
     lead = read_heading(line.lead) if line.lead and line.lead != line.text else None
     if lead is not None and lead.title:
-        return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
+        text = line.lead if lead.credits else line.lead.rstrip(" .")  # 3 s.h.
+        return _Course(text, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
     if line.is_heading and (turned := reversed_heading(line.text)):
         return _Course(turned, [line])
     heading = read_heading(line.text)

@@ -47,8 +47,9 @@ class _Words(BaseModel):
 
 @lru_cache(maxsize=4_096)  # a catalogue has few labels, and many of each
 def part_named(label: str) -> CoursePart | None:
-    """Return the part that the label names; None if it is no label."""
-    return next((part for part, pattern in _patterns() if pattern.fullmatch(label)), None)
+    """Return the part that the label names, whether it ends in (s) or not; None if it is no label."""
+    names = (label, label.removesuffix("(s)"))
+    return next((part for part, pattern in _patterns() if any(map(pattern.fullmatch, names))), None)
 
 
 def is_noise(line: str) -> bool:
@@ -427,6 +428,7 @@ _KIND_OF_TITLE = re.compile(  # Postgraduate Course: Stories of Place (LLLG07031
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
+_BAR = re.compile(r"\s[|\u00b7\u2022]\s")
 _CLASS_HOURS = re.compile(r"(?:(?<!\s)\s++)?+\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # lecture and laboratory hours
 _AT_END = re.compile(r"(?<![\s,:;|*†‡·•\u2013\u2014-])[\s,:;|*†‡·•\u2013\u2014-]++$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
@@ -465,6 +467,9 @@ def read_heading(line: str) -> Heading | None:
     rest = line[code.end() :]
     has_sign = bool(_BETWEEN.match(rest.lstrip()))
     has_stop = rest.startswith(".") or (rest.startswith(":") and bool(_LONE_STOP.search(rest)))
+    first, *others = _BAR.split(rest.lstrip(" |\u00b7\u2022"))
+    if others and (own := read_credits(first)):  # ENV 100 | 3 credits | Fall
+        return Heading(code=clean_code(code[0]), title="", credits=own)
     stated, rest = heading_credits(rest)
     title = clean_title(rest, has_stop=has_stop or stated is not None)
     if not is_title(title) or (is_worded and not (title and (stated or has_sign))):

@@ -25,6 +25,15 @@ _ASIDE = (
     " [role=contentinfo], .breadcrumb, .breadcrumbs, .footer, .site-footer, .page-footer, #footer,"
     " .copyright, .pager, .pagination"
 )
+# Names that elements around the content begin with, alone or after the first words.
+_CHROME = re.compile(
+    r"(?:(?:site|page|main|global|top|back|js|block|region|section|widget|l|c|o|m)[-_]{1,2})?(?:cookies?|consent|gdpr|onetrust"
+    r"|filters?|facets?|side-?bar|breadcrumbs?|footer|nav|navbar|navigation|menu|newsletter|social|share|news|related"
+    r"|alert|announcements?|contact|promo|advert\w*)(?![a-z])",
+    re.IGNORECASE,
+)
+MAX_CHROME_SHARE = 0.3  # of the page's text in elements of one name; more is content
+_OPENED = re.compile(r"""(?:open\(|location(?:\.href)?\s*=)\s*['"]([^'"]{2,500})['"]""")
 _FIGURE = re.compile("[0-9]")
 _STYLED_BOLD = "[style*='bold' i]"
 _INLINE = frozenset(
@@ -40,12 +49,14 @@ _TERMS = frozenset({"dt", "th"})
 _VERBATIM = frozenset({"pre", "listing", "plaintext"})
 _TOUCHING = frozenset({"span", "time", "strong", "a", "b", "em", "i"})
 _WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are a text effect
-_MARKS = _BOLD | _TERMS | _VERBATIM
+_MARKS = _BOLD | _TERMS | _VERBATIM | {"a"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of a page; `lead` is its bold beginning.
+    """A line of a page; `lead` is its bold beginning, `marked` its first words that are bold or a link.
+
+    `links` are the addresses that it leads to, as the page states them; a link without words is a line of its own.
 
     `is_term` if it labels the next line: `<dt>Credits</dt><dd>3</dd>`.
     """
@@ -54,6 +65,8 @@ class Line:
     lead: str
     is_heading: bool
     is_term: bool = False
+    marked: str = ""
+    links: tuple[str, ...] = ()
     node: LexborNode | None = field(default=None, compare=False, repr=False)  # the text's parent
 
     @property
@@ -70,6 +83,9 @@ class _Gathering:
     is_heading: bool
     is_term: bool
     node: LexborNode | None = None
+    marked: list[str] = field(default_factory=list[str])
+    is_mark_over: bool = False
+    links: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
@@ -77,6 +93,7 @@ class _Depths:
     """How many elements of each kind are open around a text."""
 
     bold: int = 0
+    link: int = 0
     heading: int = 0
     term: int = 0
     verbatim: int = 0
@@ -84,23 +101,40 @@ class _Depths:
     def change(self, tag: str, by: int, *, is_term: bool, is_bold: bool) -> None:
         """Enter an element, or leave it."""
         self.bold += by * (is_bold or tag in _BOLD)
+        self.link += by * (tag == "a")
         self.heading += by * (tag in _HEADINGS)
         self.term += by * (is_term or tag in _TERMS)
         self.verbatim += by * (tag in _VERBATIM)
 
 
-def content_lines(tree: LexborHTMLParser) -> list[Line]:
+def content_lines(tree: LexborHTMLParser, *, with_links: bool = False) -> list[Line]:
     """Return a cleaned page's lines without navigation and footer, which the tree loses."""
     for node in tree.css(_ASIDE):
         node.decompose()
     if tree.body is None:
         return []
+    _remove_chrome(tree, tree.body)
     bold = {node.mem_id for node in tree.css(_STYLED_BOLD)}
     # Nodes that label what follows: by their class, or first of a row of two cells.
     named = tree.css("[class*='label' i]:not(:has(*))")
     rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
     terms = {node.mem_id for node in chain(named, rows, _terms_without_table(tree))}
-    return list(islice(lines_of(tree.body, terms=terms, bold=bold), MAX_LINES))
+    return list(islice(lines_of(tree.body, terms=terms, bold=bold, with_links=with_links), MAX_LINES))
+
+
+def _remove_chrome(tree: LexborHTMLParser, body: LexborNode) -> None:
+    """Remove elements that are named for chrome: without the page's title, and with a small part of its text."""
+    named: dict[str, list[LexborNode]] = {}
+    for node in tree.css("div, section, ul, form, p, table"):
+        names = f"{node.attrs.get('id') or ''} {node.attrs.get('class') or ''}"
+        if any(map(_CHROME.match, names.split())):
+            named.setdefault(names, []).append(node)
+    most = MAX_CHROME_SHARE * len(body.text()) if named else 0
+    for nodes in named.values():
+        is_small = sum(len(node.text()) for node in nodes) <= most
+        if is_small and not any(node.css_first("h1") for node in nodes):
+            for node in nodes:
+                node.decompose()
 
 
 def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
@@ -162,7 +196,12 @@ def _bold_term(row: LexborNode) -> LexborNode | None:
 
 
 def lines_of(
-    root: LexborNode, *, without: Set[int] = frozenset(), terms: Set[int] = frozenset(), bold: Set[int] = frozenset()
+    root: LexborNode,
+    *,
+    without: Set[int] = frozenset(),
+    terms: Set[int] = frozenset(),
+    bold: Set[int] = frozenset(),
+    with_links: bool = False,
 ) -> Iterator[Line]:
     """Yield the lines of a cleaned element, in page order, except those of the nodes in `without`.
 
@@ -192,10 +231,22 @@ def lines_of(
             is_bold = node_id in bold
             depths.change(tag, -1 if is_end else 1, is_term=is_term, is_bold=is_bold)
         if not is_end:
+            _gather_link(line, node, with_links=with_links)
             waiting.append((node, True))
             children = list(node.iter(include_text=True))
             waiting.extend((child, False) for child in reversed(children))
     yield from _finished(line)
+
+
+def _gather_link(line: _Gathering, node: LexborNode, *, with_links: bool) -> None:
+    """Add where the element leads: by its link, or by a script that opens an address."""
+    if not with_links or not node.is_element_node:
+        return
+    opened = _OPENED.search(node.attrs.get("onclick") or "")
+    address = opened[1] if opened else node.attrs.get("href") if node.tag == "a" else None
+    if address:
+        line.links.append(address)
+        line.node = line.node or node
 
 
 def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
@@ -219,6 +270,10 @@ def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Dep
     line.is_term = line.is_term or depths.term > 0
     if line.is_lead:
         line.lead.append(text)
+    is_marked = depths.bold > 0 or depths.link > 0
+    if is_marked and not line.is_mark_over:
+        line.marked.append(text)
+    line.is_mark_over = line.is_mark_over or (bool(line.marked) and not is_marked)
 
 
 def _part_from_next(line: _Gathering, node: LexborNode) -> None:
@@ -229,10 +284,19 @@ def _part_from_next(line: _Gathering, node: LexborNode) -> None:
 
 def _finished(line: _Gathering) -> Iterator[Line]:
     text = readable("".join(line.texts).replace("\n", " ")) if line.texts else ""
-    if text:
+    if text or line.links:
         lead = readable("".join(line.lead).replace("\n", " "))
-        yield Line(text=text, lead=lead, is_heading=line.is_heading, is_term=line.is_term, node=line.node)
+        yield Line(
+            text=text,
+            lead=lead,
+            is_heading=line.is_heading,
+            is_term=line.is_term,
+            marked=readable(" ".join(line.marked).replace("\n", " ")),
+            links=tuple(line.links),
+            node=line.node,
+        )
     line.texts, line.lead, line.is_lead, line.node = [], [], True, None
+    line.marked, line.links, line.is_mark_over = [], [], False
     line.is_heading = line.is_term = False
 
 

@@ -21,9 +21,9 @@ CREATE TABLE businesses (
 );
 
 CREATE TABLE changes (
-    id SERIAL_ID NOT NULL, table_name VARCHAR(40) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
+    id SERIAL_ID NOT NULL, table_name VARCHAR(60) NOT NULL, row_key TEXT NOT NULL, source_id VARCHAR(120),
     op VARCHAR(6) NOT NULL, before JSON, after JSON, cause VARCHAR(20) NOT NULL, ingestion_id BIG_ID,
-    run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
+    snapshot_id BIG_ID, run_id VARCHAR(64), occurred_at UTC_TIME NOT NULL,
     CONSTRAINT pk_changes PRIMARY KEY (id)
 );
 CREATE INDEX ix_changes_occurred_at ON changes (occurred_at);
@@ -82,12 +82,14 @@ CREATE INDEX ix_ingestions_source_id_ingested_at ON ingestions (source_id, inges
 CREATE TABLE job_listings (
     id SERIAL_ID NOT NULL, source_id VARCHAR(120) NOT NULL, company_id VARCHAR(120), company_name TEXT,
     company_website TEXT, url TEXT, url_key VARCHAR(64), fingerprint VARCHAR(64) NOT NULL, origin_key VARCHAR(64),
-    title TEXT NOT NULL, location TEXT, other_locations JSON, remote VARCHAR(10), department TEXT,
+    title TEXT NOT NULL, location TEXT, other_locations JSON, places JSON, remote VARCHAR(10), department TEXT,
     employment_type TEXT, description TEXT, salary JSON, posted_at UTC_TIME, valid_until UTC_TIME,
     status VARCHAR(10) NOT NULL, quality JSON NOT NULL, content_hash VARCHAR(64) NOT NULL, decision VARCHAR(10),
     rules_hash VARCHAR(64), filter_result JSON, match_result JSON, snapshot_id BIG_ID, detail_snapshot_id BIG_ID,
     ingestion_id BIG_ID, tracking_id VARCHAR(36) NOT NULL, first_seen_at UTC_TIME NOT NULL,
-    changed_at UTC_TIME NOT NULL, evaluated_at UTC_TIME, closed_at UTC_TIME, closed_reason TEXT, modified_at UTC_TIME,
+    changed_at UTC_TIME NOT NULL, evaluated_at UTC_TIME, closed_at UTC_TIME, closed_reason TEXT,
+    first_listed_at UTC_TIME NOT NULL, last_listed_at UTC_TIME, times_reopened INTEGER DEFAULT '0' NOT NULL,
+    repost_of BIG_ID, modified_at UTC_TIME,
     CONSTRAINT pk_job_listings PRIMARY KEY (id)
 );
 CREATE INDEX ix_job_listings_company_id ON job_listings (company_id);
@@ -220,10 +222,17 @@ CREATE TABLE observed_health (
     CONSTRAINT pk_source_words PRIMARY KEY (source_id)
 );
 
+CREATE TABLE freshness_days (
+    source_id VARCHAR(120) NOT NULL, day VARCHAR(10) NOT NULL, measured_seconds FLOAT NOT NULL,
+    late_seconds FLOAT NOT NULL, measured_until UTC_TIME NOT NULL, fresh_at UTC_TIME NOT NULL,
+    is_spent BOOLEAN DEFAULT false NOT NULL,
+    CONSTRAINT pk_freshness_days PRIMARY KEY (source_id, day)
+);
+
 CREATE TABLE sources (
     id VARCHAR(120) NOT NULL, kind VARCHAR(20) NOT NULL, url TEXT NOT NULL, name TEXT, platform VARCHAR(40),
     config JSON NOT NULL, series_id VARCHAR(120), assigned_series_id VARCHAR(120), company_id VARCHAR(120),
-    origin TEXT NOT NULL, host TEXT NOT NULL, shard INTEGER NOT NULL, tier VARCHAR(4) NOT NULL,
+    max_delay_seconds INTEGER, origin TEXT NOT NULL, host TEXT NOT NULL, shard INTEGER NOT NULL, tier VARCHAR(4) NOT NULL,
     tier_pinned BOOLEAN DEFAULT false NOT NULL, status VARCHAR(20) NOT NULL, status_reason TEXT,
     failure_count INTEGER DEFAULT '0' NOT NULL, next_check_at UTC_TIME, last_checked_at UTC_TIME,
     last_success_at UTC_TIME, last_changed_at UTC_TIME, last_new_at UTC_TIME, reported_at UTC_TIME,
@@ -304,6 +313,14 @@ CREATE TABLE follows (
 );
 CREATE INDEX ix_follows_series_id ON follows (series_id);
 
+CREATE TABLE change_follows (
+    id SERIAL_ID NOT NULL, recipient_id VARCHAR(120) NOT NULL, table_name VARCHAR(60) NOT NULL, field TEXT,
+    source_id VARCHAR(120), cause VARCHAR(20), notified_until UTC_TIME NOT NULL, created_at UTC_TIME NOT NULL,
+    CONSTRAINT pk_change_follows PRIMARY KEY (id),
+    CONSTRAINT fk_change_follows_recipient_id FOREIGN KEY(recipient_id) REFERENCES recipients (id)
+);
+CREATE INDEX ix_change_follows_recipient_id ON change_follows (recipient_id);
+
 CREATE TABLE job_matches (
     id SERIAL_ID NOT NULL, listing_id BIG_ID NOT NULL, source_id VARCHAR(120) NOT NULL, company_id VARCHAR(120),
     status VARCHAR(10) NOT NULL, score INTEGER NOT NULL, base_score INTEGER NOT NULL, rank_score FLOAT,
@@ -371,7 +388,8 @@ CREATE UNIQUE INDEX uq_website_analyses_unfinished ON website_analyses (source_i
 
 CREATE TABLE website_rankings (
     id SERIAL_ID NOT NULL, business_id BIG_ID NOT NULL, day DATE NOT NULL, analysis_id BIG_ID NOT NULL,
-    visibility FLOAT NOT NULL, score INTEGER NOT NULL, mentions INTEGER NOT NULL, prompts INTEGER NOT NULL,
+    visibility FLOAT NOT NULL, visibility_low FLOAT NOT NULL, visibility_high FLOAT NOT NULL,
+    answers INTEGER NOT NULL, score INTEGER NOT NULL, mentions INTEGER NOT NULL, prompts INTEGER NOT NULL,
     by_provider JSON NOT NULL, competitors JSON NOT NULL, cost_usd NUMERIC, created_at UTC_TIME NOT NULL,
     updated_at UTC_TIME NOT NULL, modified_at UTC_TIME,
     CONSTRAINT pk_website_rankings PRIMARY KEY (id),
@@ -415,7 +433,7 @@ CREATE INDEX ix_datasets_extraction_id ON datasets (extraction_id);
 CREATE TABLE website_answers (
     id SERIAL_ID NOT NULL, analysis_id BIG_ID NOT NULL, prompt_index INTEGER NOT NULL, prompt TEXT NOT NULL,
     provider VARCHAR(60) NOT NULL, model TEXT NOT NULL, model_version TEXT, status VARCHAR(10) NOT NULL, answer TEXT,
-    error TEXT, input_tokens INTEGER, output_tokens INTEGER, cost_usd NUMERIC, mentions JSON, run_id VARCHAR(64),
+    cited_urls JSON, error TEXT, input_tokens INTEGER, output_tokens INTEGER, cost_usd NUMERIC, mentions JSON, run_id VARCHAR(64),
     created_at UTC_TIME NOT NULL, modified_at UTC_TIME,
     CONSTRAINT pk_website_answers PRIMARY KEY (id),
     CONSTRAINT fk_website_answers_analysis_id FOREIGN KEY(analysis_id) REFERENCES website_analyses (id),
@@ -486,9 +504,16 @@ WHERE s.merged_into IS NULL AND c.rejected_at IS NULL;
 CREATE VIEW v_changes AS
 SELECT
     c.id AS change_id, c.occurred_at, c.table_name, c.row_key, c.op, c.source_id, c.cause, c.before, c.after,
-    c.ingestion_id, c.run_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
+    c.ingestion_id, c.run_id, c.snapshot_id, i.snapshots AS snapshot_ids, i.parser_version, i.config_version
 FROM changes AS c
 LEFT JOIN ingestions AS i ON i.id = c.ingestion_id;
+
+-- When the next record of a source is expected: one interval of its rate after the last one.
+CREATE VIEW v_expected AS
+SELECT
+    s.id AS source_id, s.kind, s.name, s.series_id, s.url, s.last_new_at, s.changes_per_day, EXPECTED_AT AS expected_at
+FROM sources AS s
+WHERE s.status = 'active' AND s.last_new_at IS NOT NULL AND s.changes_per_day > 0;
 
 CREATE VIEW v_job_matches_open AS
 SELECT
