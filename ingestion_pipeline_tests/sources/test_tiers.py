@@ -1,7 +1,6 @@
 """When a source is checked next: tiers, backoff, breaker, staleness; change model and request cost in the budget."""
 
 from collections import Counter
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 from random import Random
@@ -346,18 +345,9 @@ def test_an_analysis_is_repeated_by_the_root_of_its_weight(weight: float, share:
     assert succeeded(website, last_new_at=NOON - 3 * DAY).next_check_at - NOON == 7 * DAY * share
 
 
-@dataclass(frozen=True, slots=True)
-class Objective(Source):
-    """A source whose declaration has a freshness objective."""
-
-    max_delay_seconds: int | None = None
-
-
 @pytest.mark.parametrize("kind", [Kind.SERIES, Kind.CATALOG, Kind.WEBSITE])
 def test_no_check_comes_later_than_the_delay_that_the_declaration_allows(kind: Kind) -> None:
-    plain = a_checked_source(kind=kind, created_at=NOON - 200 * DAY)
-    values = {name: getattr(plain, name) for name in Source.__dataclass_fields__}
-    source = Objective(**(values | {"max_delay_seconds": 7_200}))
+    source = a_checked_source(kind=kind, created_at=NOON - 200 * DAY, max_delay_seconds=7_200)
 
     waits = [
         after_success(
