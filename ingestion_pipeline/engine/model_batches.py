@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 POLLED_EVERY = 0.1  # of its age: an answer comes at most a tenth later, and a day takes some eighty polls
 WAITS = timedelta(seconds=20)  # of a run for a batch; another run takes less than that to start
-LOST, EMPTY = "batch_lost", "empty"
+LOST, EMPTY, UNSENT = "batch_lost", "empty", "unsent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +118,10 @@ class ModelBatchHandler(TaskHandler[ModelBatchItem, str]):
             raise Resource("no model configured: set OPENAI_API_KEY or OPENAI_BASE_URL", until=until, code="no_model")
         if self._server.base_url != item.batch.provider:  # its replies are out of reach
             return await self._finish(item, LOST)
+        batch = item.batch
+        if batch.remote_id is None and self._store.now() - batch.created_at > batch_lines.LONGEST_WAIT:
+            # Nobody waits longer for a provider that takes no batch; what may have been submitted may be charged.
+            return await self._finish(item, LOST if batch.status == batch_lines.SUBMITTING else UNSENT)
         try:
             return await self._advance(item, self._server)
         except NoBatches as error:

@@ -218,6 +218,18 @@ def test_a_batch_whose_submission_was_not_noted_is_found_at_the_provider(
     assert isinstance(ask(store, with_batches, billing=PATIENT), Answered)
 
 
+def test_questions_wait_no_longer_than_a_day_for_a_server_that_takes_no_batch(
+    store: Store, model: ScriptedModel, clock: FixedClock, with_batches: Settings
+) -> None:
+    wait_for(store, with_batches)
+    clock.at += timedelta(hours=26)  # it was down all the time
+
+    run_batches(store, with_batches)
+
+    assert model.batches.submitted == {}
+    assert isinstance(ask(store, with_batches, billing=PATIENT), Answered)
+
+
 def test_a_full_batch_is_followed_by_another(store: Store, with_batches: Settings) -> None:
     wait_for(store, with_batches, a_question("Page 1"))
     with store.begin() as connection:

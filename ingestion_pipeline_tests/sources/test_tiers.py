@@ -1,7 +1,6 @@
 """When a source is checked next: tiers, backoff, breaker, staleness; change model and request cost in the budget."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 from random import Random
@@ -348,8 +347,7 @@ def test_an_analysis_is_repeated_by_the_root_of_its_weight(weight: float, share:
 
 @pytest.mark.parametrize("kind", [Kind.SERIES, Kind.CATALOG, Kind.WEBSITE])
 def test_no_check_comes_later_than_the_delay_that_the_declaration_allows(kind: Kind) -> None:
-    plain = a_checked_source(kind=kind, created_at=NOON - 200 * DAY)
-    source = replace(plain, max_delay_seconds=7_200)
+    source = a_checked_source(kind=kind, created_at=NOON - 200 * DAY, max_delay_seconds=7_200)
 
     waits = [
         after_success(

@@ -37,7 +37,7 @@ MAX_FILE_BYTES = 200_000_000  # as providers limit it
 SECONDS = 60.0  # for one request; a lease is longer
 DENIED_WAIT = timedelta(hours=1)  # until an operator has looked at the key
 FINAL = frozenset({"completed", "failed", "expired", "cancelled"})
-_NOT_FOUND = "http_404"
+_NOT_FOUND, _NOT_IMPLEMENTED = "http_404", "http_501"
 _NAMED_KEY = "ingestion_key"  # in the metadata of a batch
 _CLOCK_SLACK = timedelta(days=1)  # between the provider's clock and ours
 
@@ -149,13 +149,13 @@ class BatchServer:
             NoBatches: it refuses batches.
         """
         match received:
-            case ServerBusy():
+            case ServerBusy() if received.code != _NOT_IMPLEMENTED:
                 until = self._store.now() + (received.wait or PAUSE)
                 raise Resource(f"{self.base_url}: {received.message}", until=until, code=f"model_{received.code}")
             case Denied() if received.code != _NOT_FOUND:
                 message = f"{self.base_url}: {received.message}; look at OPENAI_API_KEY"
                 raise Resource(message, until=self._store.now() + DENIED_WAIT, code=received.code)
-            case Denied() | BadModelRequest() | Unsupported():
+            case ServerBusy() | Denied() | BadModelRequest() | Unsupported():
                 raise NoBatches(received.message)
             case _:
                 return received

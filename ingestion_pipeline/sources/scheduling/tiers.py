@@ -261,10 +261,9 @@ def _tier_wait(source: Source, tier: Tier, settings: Settings) -> timedelta:
 
 def _within_objective(source: Source, wait: timedelta, settings: Settings) -> timedelta:
     """Return the wait; at most, jitter included, the delay that the source's declaration allows."""
-    longest = source.max_delay_seconds
-    if longest is None:
+    if source.max_delay_seconds is None:
         return wait
-    return min(wait, timedelta(seconds=longest) / (1 + settings.polling.jitter_share))
+    return min(wait, timedelta(seconds=source.max_delay_seconds) / (1 + settings.polling.jitter_share))
 
 
 def is_adaptive(source: Source, model: ChangeModel, settings: Settings) -> bool:
