@@ -289,12 +289,14 @@ def _title(text: str) -> str:
 
 def _like_examples(examples: Sequence[str], row: _Row) -> str | None:
     """Return the first text, or part of one, that has the form of an example: 13-14377 has that of 22-0282."""
-    forms = [re.compile(rf"(?<![\w-]){_form_of(example)}(?![\w-])") for example in examples]
+    forms = list(map(_pattern_of, examples))
     return next((match[0] for text in row.texts.values() for form in forms if (match := form.search(text))), None)
 
 
-def _form_of(example: str) -> str:
+@lru_cache(maxsize=1_000)
+def _pattern_of(example: str) -> re.Pattern[str]:
     """Return a pattern of texts with the same signs: digits for digits, letters for letters."""
-    kinds = ((str.isdigit, "[0-9]+"), (str.isalpha, r"[^\W\d_]+"), (str.isspace, r"\s+"))
+    kinds = ((str.isdigit, "[0-9]{1,12}"), (str.isalpha, r"[^\W\d_]{1,30}"), (str.isspace, r"\s{1,5}"))
     parts = re.findall(r"[0-9]+|[^\W\d_]+|\s+|.", example)
-    return "".join(next((form for is_of, form in kinds if is_of(part)), re.escape(part)) for part in parts)
+    form = "".join(next((form for is_of, form in kinds if is_of(part)), re.escape(part)) for part in parts)
+    return re.compile(rf"(?<![\w-]){form}(?![\w-])")
