@@ -39,7 +39,7 @@ DOCUMENT_BONUS = 1.5  # a link to a document is rather the record's address than
 
 _LABEL = re.compile(r"[^\W\d_][^:0-9]{0,30}:$")
 _NUMBERED = re.compile(r"^[^:]{0,30}[0-9][^:]{0,20}:\s+(?=\S)")  # Case No. 16-1938:
-_BRACKETED = re.compile(r"\s*[(\[][^()\[\]]*[0-9][^()\[\]]*[)\]]\s*$")  # (SJC 13641) (September 10, 2025)
+_BRACKETED = re.compile(r"[(\[](?=[^()\[\]]{0,80}[0-9])[^()\[\]]{1,80}[)\]]$")  # (SJC 13641) (September 10, 2025)
 _DOCUMENT = re.compile(r"\.(?:pdf|docx?|rtf|html?)(?:$|[?#])|download|/file\b|document", re.IGNORECASE)
 _POSTED = re.compile(r"\b(?:posted|updated|modified|uploaded|added)\b", re.IGNORECASE)
 _LEADING_NUMBER = re.compile(r"^[0-9]{4,}\s+(?=[^\W\d])")  # 6134 Arender v. Oliver
@@ -282,7 +282,7 @@ def _record(kind: EntityType, rule: Repeated, cut: _Cut, row: _Row, base: str | 
 def _title(text: str) -> str:
     """Return the title without the number before it, and without brackets with numbers after it."""
     text = _LEADING_NUMBER.sub("", _NUMBERED.sub("", text))
-    while (shorter := _BRACKETED.sub("", text)) != text and shorter:
+    while (shorter := _BRACKETED.sub("", text).rstrip()) != text and shorter:
         text = shorter
     return text.strip(" ,;:-\u2013\u2014")
 
