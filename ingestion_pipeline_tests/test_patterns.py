@@ -24,7 +24,7 @@ import pytest
 
 import ingestion_pipeline
 from ingestion_pipeline.catalogs.extraction import record
-from ingestion_pipeline.catalogs.extraction.rules import course_words
+from ingestion_pipeline.catalogs.extraction.rules import course_words, listed_records
 from ingestion_pipeline.companies.matching import listed_job
 from ingestion_pipeline.reading.evidence import locating
 from ingestion_pipeline.reading.structured import sitemaps
@@ -59,6 +59,9 @@ BUILT: Mapping[str, Examples] = {
         course_words._noise(),
         course_words._sections(),
         *(pattern for _, pattern in course_words._patterns()),
+    ],
+    "catalogs.extraction.rules.listed_records._pattern_of": lambda: [
+        listed_records._pattern_of(example) for example in ("13-14377", "2023AP001167", "No. 22-0282/AR")
     ],
     "catalogs.recipes.next_pages._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
     "companies.analysis.company_analysis.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],

@@ -4,6 +4,7 @@ Rules read embedded data, selectors and layout. A saved page is read by rules al
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -74,7 +75,7 @@ from ingestion_pipeline.catalogs.extraction.source_selectors import (
 from ingestion_pipeline.reading.evidence.grounding import ground
 from ingestion_pipeline.reading.html.cleaning import in_parser_thread
 from ingestion_pipeline.reading.html.document import Document
-from ingestion_pipeline.reading.html.links import canonical_or_none, title_of
+from ingestion_pipeline.reading.html.links import canonical_or_none
 from ingestion_pipeline.reading.llm import Answered, Billing, ModelClient, OverBudget
 from ingestion_pipeline.reading.llm.client import UNCONFIGURED_WAIT
 from ingestion_pipeline.reading.structured.items import TOO_MANY, ParsedFeed, Problem, SavedBody, SavedBodyResult
@@ -87,6 +88,8 @@ MAX_PROBLEMS = 50
 SUFFICIENT_SHARE = 0.8  # of the best method's records; then the cheaper one is taken
 # As above, for a known layout with complete records: other methods also read its term tables.
 KNOWN_LAYOUT_SHARE = 0.5
+MAX_HEAD = 20_000  # characters in which a page's title stands
+_TITLE = re.compile(r"<title\b[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 NAME_FIELDS = 2  # fields of a record that only name it: its code and its title
 
 
@@ -227,7 +230,8 @@ def _by_selectors(config: EntityConfig, page: PageContent) -> Iterator[_RuleAnsw
 
 
 def _course_layouts(page: PageContent) -> Iterator[_RuleAnswer]:
-    about = f"{title_of(page.document.tree) or ''} {urlsplit(page.url or '').path}"
+    title = _TITLE.search(page.body[:MAX_HEAD])  # the visible tree has none
+    about = f"{title[1] if title else ''} {urlsplit(page.url or '').path}"
     tree = page.document.take_visible_tree()
     name, candidates = courses_by_vendor(tree)
     yield _RuleAnswer(ExtractionMethod.SELECTORS, name, candidates, page.text)

@@ -39,7 +39,7 @@ DOCUMENT_BONUS = 1.5  # a link to a document is rather the record's address than
 
 _LABEL = re.compile(r"[^\W\d_][^:0-9]{0,30}:$")
 _NUMBERED = re.compile(r"^[^:]{0,30}[0-9][^:]{0,20}:\s+(?=\S)")  # Case No. 16-1938:
-_BRACKETED = re.compile(r"\s*[(\[][^()\[\]]*[0-9][^()\[\]]*[)\]]\s*$")  # (SJC 13641) (September 10, 2025)
+_BRACKETED = re.compile(r"[(\[](?=[^()\[\]]{0,80}[0-9])[^()\[\]]{1,80}[)\]]$")  # (SJC 13641) (September 10, 2025)
 _DOCUMENT = re.compile(r"\.(?:pdf|docx?|rtf|html?)(?:$|[?#])|download|/file\b|document", re.IGNORECASE)
 _POSTED = re.compile(r"\b(?:posted|updated|modified|uploaded|added)\b", re.IGNORECASE)
 _LEADING_NUMBER = re.compile(r"^[0-9]{4,}\s+(?=[^\W\d])")  # 6134 Arender v. Oliver
@@ -282,19 +282,21 @@ def _record(kind: EntityType, rule: Repeated, cut: _Cut, row: _Row, base: str | 
 def _title(text: str) -> str:
     """Return the title without the number before it, and without brackets with numbers after it."""
     text = _LEADING_NUMBER.sub("", _NUMBERED.sub("", text))
-    while (shorter := _BRACKETED.sub("", text)) != text and shorter:
+    while (shorter := _BRACKETED.sub("", text).rstrip()) != text and shorter:
         text = shorter
     return text.strip(" ,;:-\u2013\u2014")
 
 
 def _like_examples(examples: Sequence[str], row: _Row) -> str | None:
     """Return the first text, or part of one, that has the form of an example: 13-14377 has that of 22-0282."""
-    forms = [re.compile(rf"(?<![\w-]){_form_of(example)}(?![\w-])") for example in examples]
+    forms = list(map(_pattern_of, examples))
     return next((match[0] for text in row.texts.values() for form in forms if (match := form.search(text))), None)
 
 
-def _form_of(example: str) -> str:
+@lru_cache(maxsize=1_000)
+def _pattern_of(example: str) -> re.Pattern[str]:
     """Return a pattern of texts with the same signs: digits for digits, letters for letters."""
-    kinds = ((str.isdigit, "[0-9]+"), (str.isalpha, r"[^\W\d_]+"), (str.isspace, r"\s+"))
+    kinds = ((str.isdigit, "[0-9]{1,12}"), (str.isalpha, r"[^\W\d_]{1,30}"), (str.isspace, r"\s{1,5}"))
     parts = re.findall(r"[0-9]+|[^\W\d_]+|\s+|.", example)
-    return "".join(next((form for is_of, form in kinds if is_of(part)), re.escape(part)) for part in parts)
+    form = "".join(next((form for is_of, form in kinds if is_of(part)), re.escape(part)) for part in parts)
+    return re.compile(rf"(?<![\w-]){form}(?![\w-])")
