@@ -95,7 +95,7 @@ def test_the_extras_provide_what_functions_of_the_product_import() -> None:
 
 @pytest.mark.parametrize(
     ("folder", "extras"),
-    [("ingestion_pipeline_tests", ("dev",)), ("tools", ("dev",)), ("benchmarks", ("dev", "bench"))],
+    [("ingestion_pipeline_tests", ("dev", "celery")), ("tools", ("dev",)), ("benchmarks", ("dev", "bench"))],
 )
 def test_the_development_extras_provide_what_tests_and_benchmarks_import(folder: str, extras: tuple[str, ...]) -> None:
     assert undeclared(imports_of(folder), *RUNTIME_EXTRAS, *extras) == set()
