@@ -91,9 +91,6 @@ from ingestion_pipeline_tests.polling_runs import (
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child, stop_outside_a_transaction
 from ingestion_pipeline_tests.websites.website_runs import SMALL_PAGE, a_website, provider_settings
 
-# No live worker loses its claims on a busy machine, nor gives up a question: three quarters of a lease is its limit.
-# What a dead one held is freed at once.
-LEASES = {"work__lease_seconds": "60", "hosts__lease_seconds": "60"}
 WORKERS = 2
 
 

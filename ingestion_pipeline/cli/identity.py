@@ -8,10 +8,11 @@ from ingestion_pipeline.cli.session import environment
 
 @click.group()
 def identity() -> None:
-    """Sign requests, so that sites can recognise them (Web Bot Auth)."""
+    """Sign requests (Web Bot Auth)."""
 
 
 @identity.command()
+@json_option
 def create() -> None:
     """Create the key of this installation; it is stored in INGESTION_HOME."""
     from ingestion_pipeline.pages.http.identity import DIRECTORY_PATH, IdentityExists, create_identity
@@ -21,6 +22,9 @@ def create() -> None:
         created = create_identity(load_settings(environment()).home)
     except IdentityExists as error:
         raise CommandRefused(str(error), code="identity_exists") from error
+    if is_json():
+        print_json({"key_id": created.key_id, "serve_at": DIRECTORY_PATH})
+        return
     echo(f"key {created.key_id} created")
     echo(f"serve what `ingest identity show --json` prints at {DIRECTORY_PATH} of your site, then set")
     echo("identity.agent_url to the site: `ingest settings set identity.agent_url https://bot.example.org`")

@@ -108,6 +108,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_requested_job(
         "no_records_missing": True,
         "not_quarantined": True,
         "values_proved": True,
+        "golden_sets_read": True,
     }
     evaluated = crawl_result.get_asset_check_evaluations()
     contract_assets = {

@@ -259,7 +259,7 @@ def test_maintain_sweeps_and_evaluates_every_check(installation: Installation) -
 
     names = {"no_gaps", "not_empty_after_full", "sources_fresh", "files_readable", "all_delivered"}
     names |= {"share_of_failures", "no_empty_shells", "no_drop_against_history"}
-    names |= {"extractions_complete", "no_records_missing", "not_quarantined", "values_proved"}
+    names |= {"extractions_complete", "no_records_missing", "not_quarantined", "values_proved", "golden_sets_read"}
     names |= {"no_drop", "no_lost_fields", "boards_fresh", "enough_data", "companies_fresh"}
     names |= {"not_all_filtered", "profile_readable", "information_sure", "providers_answer"}
     names |= {"asked_without_the_name", "no_visibility_drop", "contract"}

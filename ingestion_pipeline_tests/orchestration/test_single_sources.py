@@ -218,6 +218,7 @@ def test_sources_checks_the_declaration_and_does_not_poll(installation: Installa
     due_at = installation.source(LIGHTHOUSE).next_check_at
     assert due_at is not None
     assert metadata.pop("next_check") == due_at.timestamp()
+    assert str(metadata.pop("dagster/uri")).endswith("ingestion.db#sources")
     assert metadata == {
         "url": "http://feeds.demo.test/lighthouse.xml",
         "platform": "rss",
@@ -227,6 +228,7 @@ def test_sources_checks_the_declaration_and_does_not_poll(installation: Installa
         "problems": 0,
         "records": 0,
         "failures_in_a_row": 0,
+        "dagster/partition_row_count": 1,
     }
     assert check_results(result) == {"files_readable": True, "contract": True}
     assert not site.requests

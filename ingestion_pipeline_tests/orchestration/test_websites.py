@@ -173,6 +173,7 @@ def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
         numbers = {name: value.value for name, value in event.materialization.metadata.items()}
         delay = numbers.pop("median_delay_seconds")
         newest = numbers.pop("newest")
+        assert str(numbers.pop("dagster/uri")).endswith("ingestion.db#notices")
         assert isinstance(newest, dg.TableMetadataValue)
         assert [record.data["recipient"] for record in newest.records] == ["dead", "ann"]
         assert 60 <= float(str(delay)) < 120
@@ -185,6 +186,7 @@ def test_pending_notices_request_one_delivery_run_which_sends_and_reports(
             "failed": 1,
             "pending": 0,
             "failed_in_all": 1,
+            "dagster/row_count": 1,
         }
         checks = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
         check = checks.pop("all_delivered")
