@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, text, update
 
 from ingestion_pipeline.reading.llm.ledger import (
     Billing,
@@ -45,6 +45,7 @@ from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 
 MODEL_BATCH = "model_batch"  # the kind of a batch's task, and the error code of work whose question waits in one
 FORMATS = frozenset({AnswerFormat.RESPONSES, AnswerFormat.CHAT_SCHEMA})  # whose requests hold the schema
+LOCK = 0xBA7C4  # id of the advisory lock of who opens a batch; reserved
 MAX_LINES = 1_000  # of a batch: a file of some 50 MB; providers take 50,000 lines and 200 MB
 LINES_AT_ONCE = 100  # reserved or settled in one transaction, which holds the counters of the budgets
 LONGEST_WAIT = timedelta(hours=25)  # providers end a batch after 24 hours
@@ -146,7 +147,12 @@ def _open_batch(
         batches.line_count < MAX_LINES,
     )
     # Locked, so that none is added to a batch that is being reserved.
-    existing = connection.execute(query.order_by(batches.id).limit(1).with_for_update()).scalar()
+    query = query.order_by(batches.id).limit(1).with_for_update()
+    existing = connection.execute(query).scalar()
+    if existing is None and connection.dialect.name == "postgresql":
+        # Transactions that ask at the same time share the batch of the first one.
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+        existing = connection.execute(query).scalar()
     if existing is not None:
         return existing
     row = {"provider": provider, "model": model, "format": answer_format, "created_at": now}
