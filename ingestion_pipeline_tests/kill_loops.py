@@ -91,6 +91,8 @@ from ingestion_pipeline_tests.polling_runs import (
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, Child, stop_outside_a_transaction
 from ingestion_pipeline_tests.websites.website_runs import SMALL_PAGE, a_website, provider_settings
 
+# What a dead worker held is claimed again soon.
+LEASES = {"work__lease_seconds": "5", "hosts__lease_seconds": "5"}
 WORKERS = 2
 
 

@@ -13,6 +13,7 @@ from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import dead_letters, tasks
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.kill_loops import (
+    LEASES,
     WORKERS,
     WORKLOADS,
     Scene,
@@ -33,7 +34,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", WORKLOADS)
 def scene_of(kind: str, url: str, folder: Path, size: int, *, lease_seconds: int = 60) -> Iterator[Scene]:
     # No live worker loses its claims on a busy machine, nor gives up a question: three quarters of a lease is its
     # limit. What a dead one held is freed at once; other work of a host waits for the host's own lease.
-    workload, leases = WORKLOADS[kind], {"work__lease_seconds": str(lease_seconds), "hosts__lease_seconds": "8"}
+    workload, leases = WORKLOADS[kind], {**LEASES, "work__lease_seconds": str(lease_seconds)}
 
     with closing(open_store(url)) as store, FakeWeb() as web:
 
