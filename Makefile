@@ -21,7 +21,7 @@ install: .venv/installed ## create the environment in .venv
 
 # What `make demo` and `make dev` need: no tests, no type checker.
 .venv/runs: pyproject.toml constraints.txt
-	@if test -e .venv/installed; then $(MAKE) -s install; else echo "installing into .venv (half a minute) ..." && $(PYTHON) -m venv .venv && sh .ci/install all; fi && touch $@
+	@if test -e .venv/installed; then $(MAKE) -s install; else echo "installing into .venv (half a minute) ..." && $(PYTHON) -m venv .venv && sh .ci/install browser,frames,notify,plots,ui; fi && touch $@
 
 system: ## install the Debian packages for the tests as root, else list what is missing
 	@sh .ci/system

@@ -131,6 +131,7 @@ class Workload:
     settings: ClassVar[Mapping[str, str]] = {}
     kinds: Sequence[str] = ()
     spec = ""  # the name of its work in the registry
+    answers = (2, 5)  # the least and the most between two kills
     is_batched = False  # its questions are sent in batches
     reply_seconds = 0.1  # of the model, so that kills hit running requests
     size = 24
@@ -253,6 +254,7 @@ class Extraction(Workload):
 
     kinds = (EXTRACT_PAGE,)
     spec = "crawl"
+    answers = (1, 2)  # selectors that are learned from three pages of each layout read the others without a model
     settings: ClassVar[Mapping[str, str]] = {"extraction__batch_size": "4"}
     reply_seconds = 0.3
     size, soak_size = 30, 39
@@ -282,6 +284,7 @@ class BatchedExtraction(Extraction):
 
     kinds = (EXTRACT_PAGE, MODEL_BATCH)
     is_batched = True
+    answers = (2, 5)  # requests for batches
     settings: ClassVar[Mapping[str, str]] = {
         **Extraction.settings,
         "models__batch": "auto",
@@ -587,7 +590,7 @@ def _replacement(scene: Scene, kind: str, number: int) -> Child:
 
 def _await_progress(scene: Scene, kind: str, choose: random.Random) -> bool:
     """Wait for a few answers and a moment more; return whether work is left."""
-    await_answers(scene, kind, choose.randrange(2, 6))
+    await_answers(scene, kind, choose.randint(*WORKLOADS[kind].answers))
     time.sleep(choose.random() / 5)
     return WORKLOADS[kind].is_open(scene.store)
 

@@ -217,9 +217,10 @@ def test_a_worker_that_was_stopped_beyond_its_lease_records_nothing_that_another
 def test_twenty_kills_lose_no_task_and_dead_letter_none(
     real_time_ctx: RunContext, database_url: str, tmp_path: Path
 ) -> None:
-    ctx, keys, random = real_time_ctx, [f"t{n:03}" for n in range(300)], Random(7)
+    ctx, keys, random = real_time_ctx, [f"t{n:04}" for n in range(1_500)], Random(7)
     add_tasks(ctx, *keys, **dict.fromkeys(keys))
-    work = partial(work_until_done, seconds=0.02)
+    # So many and so slow that much is left for every worker: the last few would be hit again and again.
+    work = partial(work_until_done, seconds=0.1)
     for _ in range(20):
         child = Child(work, database_url, str(tmp_path))
         time.sleep(0.2 + random.random() / 3)
