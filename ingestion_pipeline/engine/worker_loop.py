@@ -310,6 +310,7 @@ class WorkerLoop(Generic[Item, Value]):
         if lost.attempts > self._handler.policy.max_attempts:
             self._add_outcome(Failed(task=lost, error=error))
             return
+        await asyncio.to_thread(self._set_suspicion, [task], Suspicion.ALONE)
         for loaded in await self._in_thread(self._load, [task]):
             is_ended = isinstance(loaded, Completed | Skipped | Failed)
             self._add_outcome(loaded if is_ended else Failed(task=lost, item=loaded, error=error))

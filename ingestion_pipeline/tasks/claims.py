@@ -137,9 +137,12 @@ def _claim_statement(dialect: str, *filters: str) -> Update:
             lease_until=bindparam("until", type_=UtcDateTime()),
             fence=tasks.c.fence + 1,
             attempts=case(
-                (and_(died, tasks.c.suspicion < Suspicion.ALONE), tasks.c.attempts), else_=tasks.c.attempts + 1
+                (and_(died, tasks.c.suspicion != Suspicion.ALONE), tasks.c.attempts), else_=tasks.c.attempts + 1
             ),
-            suspicion=case((died & (tasks.c.suspicion == 0), tasks.c.suspicion + 1), else_=tasks.c.suspicion),
+            suspicion=case(
+                (died & tasks.c.suspicion.in_([Suspicion.NONE, Suspicion.ALONE]), tasks.c.suspicion + 1),
+                else_=tasks.c.suspicion,
+            ),
             not_before=case((tasks.c.not_before > _MOMENT, _MOMENT), else_=tasks.c.not_before),
             updated_at=_MOMENT,
         )

@@ -52,6 +52,7 @@ class Suspicion(IntEnum):
     CROWD = 1
     GROUP = 2
     ALONE = 3  # nothing else was executed: the task is the cause
+    COUNTED = 4  # the claim that found this out has counted it; the next worker may die before it is recorded
 
 
 WORKER_LOST = "worker_lost"  # the error code of a task that killed its worker

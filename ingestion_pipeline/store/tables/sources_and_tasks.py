@@ -127,7 +127,10 @@ tasks = Table(
     optional("stage", String(40), "last known step, for people and for dead letters"),
     optional("state", Json, "progress that the next attempt resumes from, as JSON"),
     count("attempts", "claims that were not given back"),
-    count("suspicion", "how far it may have killed its worker: 0 not, 1 with many others, 2 with few, 3 alone"),
+    count(
+        "suspicion",
+        "how far it may have killed its worker: 0 not, 1 with many others, 2 with few, 3 alone, 4 alone and counted",
+    ),
     required("not_before", UtcDateTime, "not claimed before this time, UTC"),
     optional("lease_owner", String(36), "worker that holds the claim; null: unclaimed"),
     optional("lease_until", UtcDateTime, "when the claim expires, UTC; afterwards any worker may claim it"),
