@@ -24,7 +24,7 @@ ROBOTS_TAG, META, RESERVATION, POLICY, SIGNAL = (
 _HEADERS = (ROBOTS_TAG, RESERVATION, POLICY, SIGNAL)
 _HEAD_BYTES = 65_536  # meta elements stand in the head
 _MAX_VALUE = 300
-_HINT = re.compile(rb"no(?:ai|ml)\b|tdm-(?:reservation|policy)", re.IGNORECASE)
+_HINTS = (b"noai", b"noml", b"tdm-")  # looked for in lower case: a pattern takes seven times as long, 0.5 ms a page
 _META = re.compile(r"<meta\b([^>]{1,1000})>", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""\b(name|content)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _NO_AI = re.compile(r"(?:^|[\s,:])no(?:ai|ml)(?=$|[\s,])", re.IGNORECASE)
@@ -42,7 +42,8 @@ def header_rights(headers: Mapping[str, str]) -> dict[str, str]:
 def meta_rights(body: bytes) -> dict[str, str]:
     """Return what the meta elements of a page say."""
     head = body[:_HEAD_BYTES]
-    if not _HINT.search(head):
+    lowered = head.lower()
+    if not any(hint in lowered for hint in _HINTS):
         return {}
     stated: dict[str, str] = {}
     for match in _META.finditer(head.decode("utf-8", "replace")):
