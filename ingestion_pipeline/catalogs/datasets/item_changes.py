@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - the SQL is put together from names of ours
 """The changes of published items, which are recorded when another version of a dataset is published.
 
-Each version has all its items anew, so a change of rows would tell nothing: an item is known by its source and its
+Each version stores all its items again, so a change of rows would tell nothing: an item is known by its source and its
 natural key, and what it says are its proven fields, as exports and views show them. The table that a change names is
 the type of the item.
 """
